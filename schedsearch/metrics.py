@@ -1,0 +1,60 @@
+"""Figures of a schedule: bubble rate, memory, latency."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedsearch.schedule import Schedule
+
+
+def bubble_rate(schedule: Schedule) -> float:
+    """Return the idle share of makespan times devices, warmup and cooldown included.
+
+    Tessel's Table II gives the same share for the repetend alone; see `SearchResult.steady_bubble_rate`.
+    """
+    placement = schedule.placement
+    busy = schedule.num_micro_batches * sum(placement.load(device) for device in range(placement.num_devices))
+    return 1 - busy / (placement.num_devices * schedule.makespan)
+
+
+def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return when a device's memory changes, and what it holds from then on.
+
+    Memory is taken and given back at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2).
+
+    Returns:
+        Ticks, ascending, and units of `Block.memory`; both of shape ``(num_blocks_on_device,)``.
+    """
+    placement = schedule.placement
+    order = schedule.order(device)
+    starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
+    held = np.cumsum([placement.by_name[name].memory for name, _ in order], dtype=np.int64)
+    return starts, held
+
+
+def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
+    """Return the most memory each device holds at any one time.
+
+    A device runs one block at a time, so only the order of its blocks matters: memory given back at a
+    block's start, as in Tessel (Sec. III-A, Eq. 1, constraint 2), or at its end, makes the same peak.
+
+    Args:
+        schedule: A valid schedule; see `validate`.
+
+    Returns:
+        Units of `Block.memory`; shape ``(num_devices,)``.
+    """
+    devices = range(schedule.placement.num_devices)
+    return np.array([max(memory_over_time(schedule, d)[1], default=0) for d in devices], dtype=np.int64)
+
+
+def latency(schedule: Schedule) -> NDArray[np.int64]:
+    """Return the ticks from the first start to the last end of each micro-batch; shape ``(num_micro_batches,)``."""
+    by_name = schedule.placement.by_name
+    first = np.full(schedule.num_micro_batches, np.iinfo(np.int64).max)
+    last = np.zeros(schedule.num_micro_batches, dtype=np.int64)
+    for start, micro_batch, name in schedule.blocks:
+        first[micro_batch] = min(first[micro_batch], start)
+        last[micro_batch] = max(last[micro_batch], start + by_name[name].time)
+    return last - first

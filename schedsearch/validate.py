@@ -1,0 +1,111 @@
+"""The rules of a schedule (Tessel, Sec. III-A, Eq. 1), checked without knowing how it was found.
+
+Shares no code with anything that makes a schedule; every producer goes through it.
+"""
+
+from __future__ import annotations
+
+from schedsearch.picture import picture
+from schedsearch.schedule import Schedule
+
+
+class InvalidScheduleError(ValueError):
+    """A schedule breaks a rule; the message says which block, and shows the schedule where it is small."""
+
+
+def validate(schedule: Schedule) -> Schedule:
+    """Return the schedule if it keeps every rule.
+
+    Every block of every micro-batch runs exactly once, from tick 0 on, after its inputs and their
+    transfer, alone on each of its devices, and no device ever holds more than its capacity.
+
+    Raises:
+        InvalidScheduleError: A rule is broken; the message names the blocks, devices and ticks.
+    """
+    _check_complete(schedule)
+    _check_dependencies(schedule)
+    _check_exclusive(schedule)
+    _check_memory(schedule)
+    return schedule
+
+
+def _fail(schedule: Schedule, message: str, mark: tuple[str, int] | None = None) -> InvalidScheduleError:
+    if len(schedule.blocks) <= 400 and schedule.makespan <= 10_000:
+        message += "\n" + picture(schedule, mark=mark)
+    return InvalidScheduleError(message)
+
+
+def _check_complete(schedule: Schedule) -> None:
+    expected = {
+        (block.name, micro_batch)
+        for block in schedule.placement.blocks
+        for micro_batch in range(schedule.num_micro_batches)
+    }
+    seen: set[tuple[str, int]] = set()
+    for start, micro_batch, name in schedule.blocks:
+        if (name, micro_batch) not in expected:
+            raise InvalidScheduleError(f"{name} of micro-batch {micro_batch} is not of this placement and number")
+        if (name, micro_batch) in seen:
+            raise _fail(schedule, f"{name} of micro-batch {micro_batch} runs twice", (name, micro_batch))
+        if start < 0:
+            raise InvalidScheduleError(f"{name} of micro-batch {micro_batch} starts at {start}, before 0")
+        seen.add((name, micro_batch))
+    if missing := sorted(expected - seen):
+        name, micro_batch = missing[0]
+        raise _fail(schedule, f"{name} of micro-batch {micro_batch} never runs")
+
+
+def _check_dependencies(schedule: Schedule) -> None:
+    start_at = {(name, micro_batch): start for start, micro_batch, name in schedule.blocks}
+    times = {block.name: block.time for block in schedule.placement.blocks}
+    delays = {(source, target): ticks for source, target, ticks in schedule.placement.transfer}
+    for block in schedule.placement.blocks:
+        for source in block.after:
+            delay = delays.get((source, block.name), 0)
+            for micro_batch in range(schedule.num_micro_batches):
+                end = start_at[source, micro_batch] + times[source]
+                start = start_at[block.name, micro_batch]
+                if start < end + delay:
+                    arrival = f" and arrives at {end + delay}" if delay else ""
+                    raise _fail(
+                        schedule,
+                        f"{block.name} of micro-batch {micro_batch} starts at {start}, "
+                        f"before {source} ends at {end}{arrival}",
+                        (block.name, micro_batch),
+                    )
+
+
+def _check_exclusive(schedule: Schedule) -> None:
+    blocks = {block.name: block for block in schedule.placement.blocks}
+    for device in range(schedule.placement.num_devices):
+        spans = sorted(
+            (start, start + blocks[name].time, name, micro_batch)
+            for start, micro_batch, name in schedule.blocks
+            if device in blocks[name].devices
+        )
+        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in zip(spans, spans[1:], strict=False):
+            if start < end:
+                raise _fail(
+                    schedule,
+                    f"{later} of micro-batch {later_micro_batch} starts at {start} on device {device}, "
+                    f"where {name} of micro-batch {micro_batch} runs until {end}",
+                    (later, later_micro_batch),
+                )
+
+
+def _check_memory(schedule: Schedule) -> None:
+    if schedule.placement.memory is None:
+        return
+    blocks = {block.name: block for block in schedule.placement.blocks}
+    for device, capacity in enumerate(schedule.placement.memory):
+        held = 0
+        for start, micro_batch, name in sorted(schedule.blocks):
+            if device in blocks[name].devices:
+                held += blocks[name].memory
+                if held > capacity:
+                    raise _fail(
+                        schedule,
+                        f"device {device} holds {held} of memory from {start} on, when {name} of micro-batch "
+                        f"{micro_batch} starts; its capacity is {capacity}",
+                        (name, micro_batch),
+                    )
