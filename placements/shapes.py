@@ -12,7 +12,9 @@ from dataclasses import replace
 from placements.spec import Block, Kind, Placement, PlacementError
 
 
-def v_shape(num_devices: int = 4, forward_time: int = 1, backward_time: int = 3, inference: bool = False) -> Placement:
+def v_shape(
+    num_devices: int = 4, forward_time: int = 1, backward_time: int = 3, inference: bool = False
+) -> Placement:
     """Return one stage per device, forward down the devices and backward up again (Tessel, Fig. 1a).
 
     ::
@@ -26,7 +28,9 @@ def v_shape(num_devices: int = 4, forward_time: int = 1, backward_time: int = 3,
     return _placement("v_shape", num_devices, _there_and_back(forward, backward_time), inference)
 
 
-def x_shape(num_devices: int = 4, forward_time: int = 1, backward_time: int = 3, inference: bool = False) -> Placement:
+def x_shape(
+    num_devices: int = 4, forward_time: int = 1, backward_time: int = 3, inference: bool = False
+) -> Placement:
     """Return two V-shapes in opposite directions, as in Chimera (Tessel, Fig. 1b).
 
     A micro-batch of the placement is one micro-batch of each direction: ``F`` and ``B`` run down the
@@ -95,7 +99,9 @@ def nn_shape(
     half = num_devices // 2
     forward = [embeddings[0], *stages[:half], embeddings[1], *stages[half:]]
     backward_times = {"E0": embedding_backward_time, "E1": embedding_backward_time}
-    return _placement("nn_shape", num_devices, _there_and_back(forward, backward_time, backward_times), inference)
+    return _placement(
+        "nn_shape", num_devices, _there_and_back(forward, backward_time, backward_times), inference
+    )
 
 
 def k_shape(
@@ -106,7 +112,7 @@ def k_shape(
     join_backward_time: int = 1,
     inference: bool = False,
 ) -> Placement:
-    """Return two branches over the two halves of the devices, joined on all, as in Flava (Tessel, Fig. 1d, 8g).
+    """Return two branches on the two halves of the devices, joined on all: Flava (Tessel, Fig. 1d, 8g).
 
     ::
 
@@ -127,12 +133,20 @@ def k_shape(
     join = Block("J", Kind.F, everywhere, join_forward_time, 1, ends)
     back = Block("JB", Kind.B, everywhere, join_backward_time, -1, ("J",))
     backward = [
-        block for branch in branches for block in _chain(_backwards(branch, backward_time), first_after=("JB",))
+        block
+        for branch in branches
+        for block in _chain(_backwards(branch, backward_time), first_after=("JB",))
     ]
     return _placement("k_shape", num_devices, [*branches[0], *branches[1], join, back, *backward], inference)
 
 
-SHAPES = {"v_shape": v_shape, "x_shape": x_shape, "m_shape": m_shape, "nn_shape": nn_shape, "k_shape": k_shape}
+SHAPES = {
+    "v_shape": v_shape,
+    "x_shape": x_shape,
+    "m_shape": m_shape,
+    "nn_shape": nn_shape,
+    "k_shape": k_shape,
+}
 """The shapes by the name that the command line uses."""
 
 _BACKWARD_NAME = {"F": "B", "G": "C", "E": "EB"}

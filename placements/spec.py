@@ -187,6 +187,8 @@ class Placement:
         if version != SCHEMA_VERSION:
             raise PlacementError(f"schema_version: {version!r} is not known; write {SCHEMA_VERSION}")
         num_devices = _integer(top["num_devices"], "num_devices")
+        if num_devices < 1:
+            raise PlacementError(f"num_devices: {num_devices} is not at least 1")
         tick_ms = _number(top["tick_ms"], "tick_ms")
         blocks = _list(top["blocks"], "blocks")
         return cls(
@@ -213,7 +215,9 @@ class Placement:
         try:
             data = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise PlacementError(f"{path}: is not YAML ({_one_line(error)}); see README, 'File forms'") from None
+            raise PlacementError(
+                f"{path}: is not YAML ({_one_line(error)}); see README, 'File forms'"
+            ) from None
         try:
             return cls.from_dict(data)
         except PlacementError as error:
@@ -234,7 +238,9 @@ def read_capacity(value: object, where: str, num_devices: int) -> tuple[int, ...
         return None
     if isinstance(value, (list, tuple)):
         if len(value) != num_devices:
-            raise PlacementError(f"{where}: has {len(value)} entries for {num_devices} devices; give one for each")
+            raise PlacementError(
+                f"{where}: has {len(value)} entries for {num_devices} devices; give one for each"
+            )
         return tuple(math.floor(_number(item, f"{where}[{i}]")) for i, item in enumerate(value))
     return (math.floor(_number(value, where)),) * num_devices
 
@@ -256,7 +262,9 @@ def _read_block(data: object, where: str, tick_ms: float) -> Block:
         devices=tuple(sorted(_integer(device, f"{where}.devices") for device in devices)),
         time=_read_time(entry, where, tick_ms),
         memory=_integer(entry.get("memory", 0), f"{where}.memory"),
-        after=tuple(_text(item, f"{where}.after") for item in _list(entry.get("after") or [], f"{where}.after")),
+        after=tuple(
+            _text(item, f"{where}.after") for item in _list(entry.get("after") or [], f"{where}.after")
+        ),
     )
 
 
@@ -270,7 +278,9 @@ def _read_time(entry: Mapping[str, Any], where: str, tick_ms: float) -> int:
         raise PlacementError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
     ticks = round(time_ms / tick_ms)
     if time_ms > 0 and ticks == 0:
-        raise PlacementError(f"{where}.time_ms: {time_ms} rounds to 0 ticks of {tick_ms} ms; use a smaller tick_ms")
+        raise PlacementError(
+            f"{where}.time_ms: {time_ms} rounds to 0 ticks of {tick_ms} ms; use a smaller tick_ms"
+        )
     return ticks
 
 
@@ -299,11 +309,14 @@ def _check_numbers(placement: Placement) -> None:
     if placement.memory is not None:
         if len(placement.memory) != placement.num_devices:
             raise PlacementError(
-                f"memory: has {len(placement.memory)} entries for {placement.num_devices} devices; give one for each"
+                f"memory: has {len(placement.memory)} entries for {placement.num_devices} devices; "
+                "give one for each"
             )
         for device, capacity in enumerate(placement.memory):
             if capacity < 0:
-                raise PlacementError(f"memory[{device}]: {capacity} is negative; give a capacity of 0 or more")
+                raise PlacementError(
+                    f"memory[{device}]: {capacity} is negative; give a capacity of 0 or more"
+                )
 
 
 def _check_blocks(placement: Placement) -> None:
@@ -323,11 +336,14 @@ def _check_blocks(placement: Placement) -> None:
         for device in block.devices:
             if not 0 <= device < placement.num_devices:
                 raise PlacementError(
-                    f"{where}.devices: {device} is out of range; use 0 to {placement.num_devices - 1} or raise num_devices"
+                    f"{where}.devices: {device} is out of range; "
+                    f"use 0 to {placement.num_devices - 1} or raise num_devices"
                 )
         for name in block.after:
             if name not in known:
-                raise PlacementError(f"{where}.after: there is no block {name!r}; the blocks are {_some(known)}")
+                raise PlacementError(
+                    f"{where}.after: there is no block {name!r}; the blocks are {_some(known)}"
+                )
         if len(set(block.after)) < len(block.after):
             raise PlacementError(f"{where}.after: {list(block.after)} names a block twice")
 
@@ -357,13 +373,17 @@ def _check_memory_returns(placement: Placement) -> None:
 
 def _fields(data: object, where: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise PlacementError(f"{where}: is not a mapping but {type(data).__name__}; give {', '.join(required)}")
+        raise PlacementError(
+            f"{where}: is not a mapping but {type(data).__name__}; give {', '.join(required)}"
+        )
     for key in required:
         if key not in data:
             raise PlacementError(f"{where}: lacks the field {key!r}; add it")
     for key in data:
         if key not in required and key not in optional:
-            raise PlacementError(f"{where}: has an unknown field {key!r}; the fields are {', '.join(required + optional)}")
+            raise PlacementError(
+                f"{where}: has an unknown field {key!r}; the fields are {', '.join(required + optional)}"
+            )
     return data
 
 
@@ -375,7 +395,9 @@ def _list(value: object, where: str) -> list[Any]:
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise PlacementError(f"{where}: {value!r} is not a name; put text there, in quotes if it looks like a number")
+        raise PlacementError(
+            f"{where}: {value!r} is not a name; put text there, in quotes if it looks like a number"
+        )
     return value
 
 

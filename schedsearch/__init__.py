@@ -1,1 +1,1 @@
-"""When each block runs, and how fast: search, bounds, validation and energy of pipeline schedules. Knows no torch."""
+"""When each block runs, and how fast: search, bounds, validation and energy of schedules. Knows no torch."""

@@ -50,11 +50,11 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def latency(schedule: Schedule) -> NDArray[np.int64]:
-    """Return the ticks from the first start to the last end of each micro-batch; shape ``(num_micro_batches,)``."""
+    """Return the ticks from first start to last end of each micro-batch; shape ``(num_micro_batches,)``."""
     by_name = schedule.placement.by_name
-    first = np.full(schedule.num_micro_batches, np.iinfo(np.int64).max)
+    first = np.full(schedule.num_micro_batches, np.iinfo(np.int64).max, dtype=np.int64)
     last = np.zeros(schedule.num_micro_batches, dtype=np.int64)
     for start, micro_batch, name in schedule.blocks:
         first[micro_batch] = min(first[micro_batch], start)
         last[micro_batch] = max(last[micro_batch], start + by_name[name].time)
-    return last - first
+    return np.subtract(last, first)

@@ -46,6 +46,7 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
     width = max((len(cell) for row in rows for cell in row), default=1)
     pad = len(str(placement.num_devices - 1))
     lines = (
-        f"{device:>{pad}} | " + " ".join(cell.ljust(width) for cell in row).rstrip() for device, row in enumerate(rows)
+        f"{device:>{pad}} | " + " ".join(cell.ljust(width) for cell in row).rstrip()
+        for device, row in enumerate(rows)
     )
     return "\n".join(lines)

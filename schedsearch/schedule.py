@@ -115,6 +115,8 @@ def as_soon_as_possible(
                 ready.append(follower)
     if done < len(start):
         stuck = [f"{name} of micro-batch {n}" for (name, n), count in waiting_for.items() if count > 0]
-        raise DeadlockError(f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle")
+        raise DeadlockError(
+            f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
+        )
     blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in start.items())
     return Schedule(placement, num_micro_batches, tuple(blocks))

@@ -44,7 +44,9 @@ def _check_complete(schedule: Schedule) -> None:
     seen: set[tuple[str, int]] = set()
     for start, micro_batch, name in schedule.blocks:
         if (name, micro_batch) not in expected:
-            raise InvalidScheduleError(f"{name} of micro-batch {micro_batch} is not of this placement and number")
+            raise InvalidScheduleError(
+                f"{name} of micro-batch {micro_batch} is not of this placement and number"
+            )
         if (name, micro_batch) in seen:
             raise _fail(schedule, f"{name} of micro-batch {micro_batch} runs twice", (name, micro_batch))
         if start < 0:
@@ -83,7 +85,9 @@ def _check_exclusive(schedule: Schedule) -> None:
             for start, micro_batch, name in schedule.blocks
             if device in blocks[name].devices
         )
-        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in zip(spans, spans[1:], strict=False):
+        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in zip(
+            spans, spans[1:], strict=False
+        ):
             if start < end:
                 raise _fail(
                     schedule,

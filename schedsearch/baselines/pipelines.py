@@ -51,10 +51,11 @@ def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
 
 def _v_shape_stages(placement: Placement) -> list[tuple[int, str, str]]:
     """Return (device, forward block, backward block) of each stage, first stage first."""
-    chain = [block for block in placement.topological_order]
+    chain = list(placement.topological_order)
     half = len(chain) // 2
     is_chain = all(
-        set(block.after) <= {before.name for before in chain[:i]} and (i == 0 or chain[i - 1].name in block.after)
+        set(block.after) <= {before.name for before in chain[:i]}
+        and (i == 0 or chain[i - 1].name in block.after)
         for i, block in enumerate(chain)
     )
     forward, backward = chain[:half], chain[half:][::-1]
@@ -65,7 +66,7 @@ def _v_shape_stages(placement: Placement) -> list[tuple[int, str, str]]:
     devices = [f.devices[0] for f in forward] if mirrored else []
     if not (is_chain and mirrored and len(chain) == 2 * half and len(set(devices)) == half):
         raise UnsuitablePlacementError(
-            f"schedule: 1F1B needs a V-shape (a chain of forward and mirrored backward blocks, one of each on a device), "
-            f"which {placement.name} is not; use schedule=searched or schedule=gpipe"
+            "schedule: 1F1B needs a V-shape (a chain of forward and mirrored backward blocks, one of each on a "
+            f"device), which {placement.name} is not; use schedule=searched or schedule=gpipe"
         )
     return [(f.devices[0], f.name, b.name) for f, b in zip(forward, backward, strict=True)]

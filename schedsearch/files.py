@@ -1,0 +1,54 @@
+"""Files that are whole or absent: written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_bytes(path: str | Path, data: bytes) -> Path:
+    """Write a file so that an interrupted run never leaves half of it; return its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink()
+        raise
+    return path
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write text as UTF-8 in the same way; return its path."""
+    return write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, data: object) -> Path:
+    """Write plain data as JSON; return its path."""
+    return write_text(path, to_json(data) + "\n")
+
+
+def to_json(data: object, indent: int = 0, width: int = 110) -> str:
+    """Return JSON in which what fits on a line stays on one, so that people can read and diff it."""
+    flat = json.dumps(data, allow_nan=False)
+    if not isinstance(data, (dict, list, tuple)) or len(flat) + indent <= width:
+        return flat
+    inner = " " * (indent + 2)
+    if isinstance(data, dict):
+        rows = [f"{inner}{json.dumps(str(key))}: {to_json(value, indent + 2)}" for key, value in data.items()]
+        return "{\n" + ",\n".join(rows) + "\n" + " " * indent + "}"
+    if not any(isinstance(item, (dict, list, tuple)) for item in data):
+        return flat
+    return "[\n" + ",\n".join(inner + to_json(item, indent + 2) for item in data) + "\n" + " " * indent + "]"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,87 @@
+"""The file form of a schedule and of what a search proved: ``schedule.json``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from placements import Placement, PlacementError
+from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.schedule import Schedule
+from schedsearch.search import SearchResult, Status
+from schedsearch.validate import InvalidScheduleError, validate
+
+SCHEMA_VERSION = 1
+"""Version of the schedule file form."""
+
+
+class ScheduleFileError(ValueError):
+    """A schedule file is wrong; the message names the file, the field and the remedy in one line."""
+
+
+def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> dict[str, Any]:
+    """Return the file form as plain data.
+
+    Args:
+        schedule: A valid schedule.
+        result: The search that found it; None for a hand-made schedule, whose status is FEASIBLE and whose
+            fields on the period are null.
+    """
+    placement = schedule.placement.to_dict()
+    placement["transfer"] = [list(triple) for triple in schedule.placement.transfer]
+    repetend = result.repetend if result else None
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "placement": placement,
+        "num_micro_batches": schedule.num_micro_batches,
+        "status": (result.status if result else Status.FEASIBLE).value,
+        "period": repetend.period if repetend else None,
+        "micro_batches_per_repetend": repetend.micro_batches if repetend else None,
+        "period_bound": result.period_bound if result else None,
+        "repetend": _repetend_to_dict(result) if result else None,
+        "makespan": schedule.makespan,
+        "makespan_bound": result.makespan_bound if result else None,
+        "bubble_rate": bubble_rate(schedule),
+        "steady_bubble_rate": repetend.bubble_rate if repetend else None,
+        "peak_memory": peak_memory(schedule).tolist(),
+        "search_seconds": result.seconds if result else 0.0,
+        "blocks": [[name, micro_batch, start] for start, micro_batch, name in schedule.blocks],
+    }
+
+
+def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
+    repetend = result.repetend
+    if repetend is None:
+        return None
+    return {
+        "start": {name: list(ticks) for name, ticks in repetend.start.items()},
+        "ahead": {name: list(rounds) for name, rounds in repetend.ahead.items()},
+        "span": repetend.span,
+        "span_bound": result.span_bound,
+    }
+
+
+def read_schedule(path: str | Path) -> Schedule:
+    """Read the placement and the blocks of a ``schedule.json``, and validate them.
+
+    Raises:
+        ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ScheduleFileError(f"{path}: cannot be read ({error.strerror}); give a schedule.json") from None
+    except ValueError as error:
+        raise ScheduleFileError(f"{path}: is not JSON ({error}); give a schedule.json") from None
+    try:
+        placement = Placement.from_dict(data["placement"])
+        number = data["num_micro_batches"]
+        blocks = tuple(
+            (int(start), int(micro_batch), str(name)) for name, micro_batch, start in data["blocks"]
+        )
+        return validate(Schedule(placement, number, blocks))  # type: ignore[arg-type]
+    except KeyError as error:
+        raise ScheduleFileError(f"{path}: lacks the field {error}; see README, 'File forms'") from None
+    except (PlacementError, InvalidScheduleError, TypeError, ValueError) as error:
+        raise ScheduleFileError(f"{path}: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,72 @@
+"""Slow, obvious answers."""
+
+from __future__ import annotations
+
+import itertools
+
+from placements import Placement
+
+
+def least_period(placement: Placement, longest: int, rounds: int = 3) -> int | None:
+    """The least period of a repetend of one micro-batch, by trying every start of every block.
+
+    Args:
+        placement: At most four or five blocks, of a few ticks.
+        longest: Greatest period to try.
+        rounds: Starts up to ``rounds * period`` are tried.
+    """
+    for period in range(1, longest + 1):
+        if _some_starts(placement, period, rounds):
+            return period
+    return None
+
+
+def _some_starts(placement: Placement, period: int, rounds: int) -> bool:
+    order = placement.topological_order
+    starts: dict[str, int] = {}
+
+    def extend(i: int) -> bool:
+        if i == len(order):
+            return _memory_fits(placement, period, starts)
+        block = order[i]
+        ready = max(
+            (
+                starts[a] + placement.by_name[a].time + placement.transfer_time(a, block.name)
+                for a in block.after
+            ),
+            default=0,
+        )
+        for start in range(ready, rounds * period):
+            if all(
+                not set(block.devices) & set(placement.by_name[other].devices)
+                or _apart(start, block.time, starts[other], placement.by_name[other].time, period)
+                for other in starts
+            ):
+                starts[block.name] = start
+                if extend(i + 1):
+                    return True
+                del starts[block.name]
+        return False
+
+    return all(block.time <= period for block in order) and extend(0)
+
+
+def _apart(a: int, a_time: int, b: int, b_time: int, period: int) -> bool:
+    """Whether two blocks that repeat every period never run at once: no tick of the round is in both."""
+    ticks = {(a + k) % period for k in range(a_time)}
+    return not ticks & {(b + k) % period for k in range(b_time)}
+
+
+def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> bool:
+    if placement.memory is None:
+        return True
+    many = 2 + max(starts.values()) // period
+    for device, capacity in enumerate(placement.memory):
+        events = sorted(
+            (starts[block.name] + n * period, block.memory)
+            for block in placement.on(device)
+            for n in range(2 * many)
+        )
+        if any(held > capacity for held in itertools.accumulate(memory for _, memory in events)):
+            return False
+    return True

@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from placements import Placement, PlacementError
+
+GOOD = {
+    "name": "two",
+    "num_devices": 2,
+    "tick_ms": 0.5,
+    "memory": [3, 2],
+    "blocks": [
+        {"name": "F0", "kind": "F", "devices": [0], "time": 2, "memory": 1, "after": []},
+        {"name": "F1", "kind": "F", "devices": [1], "time_ms": 1.2, "memory": 1, "after": ["F0"]},
+        {"name": "B1", "kind": "B", "devices": [1], "time": 3, "memory": -1, "after": ["F1"]},
+        {"name": "B0", "kind": "B", "devices": [0], "time": 3, "memory": -1, "after": ["B1"]},
+    ],
+    "transfer": [{"from": "F0", "to": "F1", "time": 1}],
+}
+
+
+def changed(path: str, value: object) -> dict:
+    """GOOD with one field changed; the path is dotted, with list indices."""
+    data = yaml.safe_load(yaml.safe_dump(GOOD))
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    node = data
+    for part in parents:
+        node = node[part]
+    node[last] = value
+    return data
+
+
+def test_reads_every_field() -> None:
+    placement = Placement.from_dict(GOOD)
+    assert placement.by_name["F1"].time == 2  # 1.2 ms in ticks of 0.5 ms
+    assert placement.memory == (3, 2)
+    assert placement.transfer_time("F0", "F1") == 1
+    assert placement.transfer_time("F1", "B1") == 0
+    assert [block.name for block in placement.on(0)] == ["F0", "B0"]
+    assert placement.load(1) == 5
+
+
+def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
+    data = changed("memory", 3.7) | {"transfer": [["F0", "F1", 1]]}
+    placement = Placement.from_dict(data)
+    assert placement.memory == (3, 3)
+    assert placement.transfer == (("F0", "F1", 1),)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (
+            "blocks.1.after",
+            ["F9"],
+            r"blocks\[1\] \(F1\).after: there is no block 'F9'; the blocks are B0, B1, F0, F1",
+        ),
+        ("blocks.0.after", ["B0"], "wait for each other in a cycle"),
+        ("blocks.1.devices", [2], r"blocks\[1\] \(F1\).devices: 2 is out of range; use 0 to 1"),
+        ("blocks.1.devices", [1, 1], "names a device twice"),
+        ("blocks.1.devices", [], "name at least one device"),
+        ("blocks.3.memory", 0, "never gives back 1 of memory on device 0"),
+        ("blocks.3.memory", -2, "gives back more than it holds"),
+        ("blocks.3.memory", -1.5, "is not a whole number"),
+        ("blocks.0.time", 0, "is not at least 1 tick"),
+        ("blocks.0.time", "long", "'long' is not a number"),
+        ("blocks.0.time_ms", 3, "either 'time' .* or 'time_ms'"),
+        ("blocks.1.time_ms", 0.01, "rounds to 0 ticks of 0.5 ms; use a smaller tick_ms"),
+        ("blocks.0.kind", "X", "'X' is not a kind; use F, B, I or W"),
+        ("blocks.0.name", "F1", "is used twice"),
+        ("blocks.0.name", 7, "is not a name"),
+        ("blocks.0.tme", 7, "unknown field 'tme'"),
+        ("blocks", [], "is empty"),
+        ("blocks", "F0", "is not a list"),
+        ("memory", [1], "has 1 entries for 2 devices"),
+        ("memory", -1, "is negative"),
+        ("memory", True, "is not a number"),
+        ("num_devices", 0, "is not at least 1"),
+        ("tick_ms", 0, "is not a positive number"),
+        ("tick_ms", float("nan"), "is not a number"),
+        ("schema_version", 2, "schema_version: 2 is not known"),
+        ("transfer.0.to", "B0", "'B0' is not after 'F0'"),
+        ("transfer.0.time", -1, "is negative"),
+        ("colour", "blue", "unknown field 'colour'"),
+    ],
+)
+def test_wrong_input_is_one_line_with_file_field_and_remedy(
+    path: str, value: object, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(changed(path, value)))
+    with pytest.raises(PlacementError, match=message) as error:
+        Placement.from_yaml(file)
+    assert str(error.value).startswith(f"{file}: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1, 2", "is not YAML"),
+        ("just words", "is not a mapping"),
+        ("", "is not a mapping"),
+        ("name: x", "lacks the field 'num_devices'"),
+        ("\x00", "is not YAML"),
+    ],
+)
+def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    with pytest.raises(PlacementError, match=message) as error:
+        Placement.from_yaml(file)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PlacementError, match="cannot be read .*No such file"):
+        Placement.from_yaml(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(PlacementError, match="not UTF-8"):
+        Placement.from_yaml(tmp_path / "binary.yaml")

@@ -1,0 +1,223 @@
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import least_period
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, v_shape, x_shape
+from schedsearch import search as search_module
+from schedsearch.bounds import CapacityError, makespan_bound, minimum_memory, period_bound
+from schedsearch.metrics import peak_memory
+from schedsearch.search import Progress, SearchError, Status, search
+from schedsearch.smt import Answer, decide
+from schedsearch.validate import InvalidScheduleError, validate
+
+TESSEL_MEMORY = {"v_shape": 4, "x_shape": 4, "m_shape": 6, "nn_shape": 6, "k_shape": 6}
+
+
+@pytest.mark.parametrize(
+    ("shape", "period", "makespan"),
+    [("v_shape", 4, 36), ("x_shape", 8, 57), ("m_shape", 6, 48), ("nn_shape", 8, 60), ("k_shape", 6, 40)],
+)
+def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makespan: int) -> None:
+    """Tessel, Table II, and the makespans of the proven optimum or the best known for six micro-batches."""
+    result = search(SHAPES[shape]().with_memory(TESSEL_MEMORY[shape]), 6)
+    assert result.status is Status.OPTIMAL
+    assert result.repetend.period == period == result.period_bound
+    assert result.repetend.bubble_rate == 0
+    assert result.schedule.makespan <= makespan
+
+
+@pytest.mark.parametrize(
+    ("shape", "memory", "period"),
+    [
+        ("v_shape", 3, 8),
+        ("x_shape", 2, 13),
+        ("x_shape", 3, 9),
+        ("m_shape", 3, 10),
+        ("m_shape", 4, 7),
+        ("m_shape", 5, 6),
+        ("nn_shape", 3, 12),
+        ("nn_shape", 4, 9),
+        ("nn_shape", 5, 9),
+        ("k_shape", 2, 8),
+        ("k_shape", 3, 6),
+    ],
+)
+def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:
+    """Values proved by another solver; Tessel's own search stops at 7 for M with memory 5."""
+    result = search(SHAPES[shape]().with_memory(memory), 4, polish_time_limit_s=0.01)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
+
+
+@pytest.mark.parametrize(("micro_batches", "period"), [(1, 8), (2, 12), (3, 16)])
+def test_several_micro_batches_per_repetend_use_tight_memory_better(micro_batches: int, period: int) -> None:
+    placement = v_shape().with_memory(3)
+    result = search(placement, 7, micro_batches_per_repetend=micro_batches, polish_time_limit_s=0.5)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
+    assert max(peak_memory(result.schedule)) <= 3
+    assert period / micro_batches >= period_bound(placement) == pytest.approx(16 / 3)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_shapes_have_no_steady_bubble(shape: str) -> None:
+    result = search(SHAPES[shape](inference=True), 6, polish_time_limit_s=0.2)
+    assert result.status is Status.OPTIMAL
+    assert result.repetend.bubble_rate == 0
+
+
+def test_fine_ticks_cost_no_more_than_unit_times() -> None:
+    """The number of queries grows with the digits of the times at most, never with the times."""
+    unit = search(m_shape().with_memory(4), 6, polish_time_limit_s=0.01)
+    fine = m_shape(4, 48_327, 3 * 48_327, 48_327, 48_327).with_memory(4)
+    result = search(fine, 6, polish_time_limit_s=0.01)
+    assert result.status is Status.OPTIMAL
+    assert result.repetend.period == 48_327 * unit.repetend.period
+    assert result.queries <= unit.queries + 20
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1), st.integers(0, 2))
+def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    result = search(placement, 3, polish_time_limit_s=0.01)
+    assert result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    assert (result.repetend.period if result.repetend else None) == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_placements(), st.integers(1, 3), st.integers(1, 7), st.integers(0, 3))
+def test_every_answer_is_valid_and_above_the_bounds(
+    placement: Placement, micro_batches: int, number: int, spare: int
+) -> None:
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    result = search(
+        placement, number, micro_batches_per_repetend=micro_batches, time_limit_s=5, polish_time_limit_s=0.1
+    )
+    if result.status is Status.INFEASIBLE:
+        return
+    repetend = result.repetend
+    assert repetend.period_per_micro_batch >= period_bound(placement) * (1 - 1e-9)
+    for n in (1, number, 2 * micro_batches + 3):
+        unrolled = validate(repetend.unroll(n))
+        assert makespan_bound(placement, n) <= unrolled.makespan <= validate(repetend.at_rhythm(n)).makespan
+
+
+@settings(max_examples=15, deadline=None)
+@given(random_placements(max_forward=3), st.integers(2, 5), st.randoms(use_true_random=False))
+def test_metamorphic(placement: Placement, factor: int, random) -> None:
+    """Times k times as long make a period k times as long; more memory or other device names never a longer one."""
+    tight = placement.with_memory([minimum_memory(placement, d) + 1 for d in range(placement.num_devices)])
+
+    def period(placement: Placement) -> int:
+        result = search(placement, 2, time_limit_s=10, polish_time_limit_s=0.01)
+        return result.repetend.period if result.status is Status.OPTIMAL else 10**9
+
+    base = period(tight)
+    slow = replace(
+        tight,
+        blocks=tuple(replace(block, time=factor * block.time) for block in tight.blocks),
+        transfer=tuple((a, b, factor * ticks) for a, b, ticks in tight.transfer),
+    )
+    assert period(slow) == factor * base or base == 10**9
+    assert period(tight.with_memory([c + 1 for c in tight.memory])) <= base
+    names = list(range(tight.num_devices))
+    random.shuffle(names)
+    renamed = tuple(
+        replace(block, devices=tuple(sorted(names[d] for d in block.devices))) for block in tight.blocks
+    )
+    memory = tuple(tight.memory[names.index(d)] for d in range(tight.num_devices))
+    assert period(replace(tight, blocks=renamed, memory=memory)) == base
+
+
+def test_capacity_too_small_for_one_micro_batch_names_device_and_need() -> None:
+    with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small .* needs 1 on device 0; raise"):
+        search(v_shape().with_memory(0), 4)
+
+
+def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
+    """Each device alone could do it, but whichever starts holds what the other waits for."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 1, 1),
+        Block("F1", Kind.F, (1,), 1, 1),
+        Block("G0", Kind.F, (0,), 1, 1, ("F1",)),
+        Block("G1", Kind.F, (1,), 1, 1, ("F0",)),
+        Block("B0", Kind.B, (0,), 1, -1, ("F0", "G1")),
+        Block("B1", Kind.B, (1,), 1, -1, ("F1", "G0")),
+        Block("C0", Kind.B, (0,), 1, -1, ("G0", "G1")),
+        Block("C1", Kind.B, (1,), 1, -1, ("G0", "G1")),
+    )
+    placement = Placement("crossed", 2, blocks, memory=(1, 1))
+    result = search(placement, 2)
+    assert result.status is Status.INFEASIBLE
+    assert "does not fit" in result.reason
+    assert result.schedule is None
+
+
+def test_out_of_time_returns_the_best_so_far_with_its_bound() -> None:
+    def gives_up(placement, micro_batches, period, span=None, timeout_s=0.0, seed=0):
+        return Answer.UNKNOWN, None
+
+    search_module.SOLVERS["gives_up"] = gives_up
+    try:
+        result = search(m_shape().with_memory(6), 4, solver="gives_up", time_limit_s=5)
+    finally:
+        del search_module.SOLVERS["gives_up"]
+    assert result.status is Status.FEASIBLE
+    assert result.period_bound == 6 < result.repetend.period
+    validate(result.schedule)
+
+
+def test_ctrl_c_keeps_the_best_so_far() -> None:
+    seen: list[Progress] = []
+
+    def interrupt(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    placement = m_shape(4, 40, 97, 13, 11).with_memory(4)
+    result = search(placement, 6, on_progress=interrupt)
+    assert result.interrupted
+    assert result.status is Status.FEASIBLE
+    assert result.repetend.period == seen[-1].best
+    validate(result.schedule)
+
+
+def test_z3_gives_up_in_time() -> None:
+    hard = x_shape(8, 977, 2683).with_memory(5)
+    began = time.monotonic()
+    answer, _ = decide(hard, 3, 3 * 4000, timeout_s=0.5)
+    assert answer is not Answer.YES
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"solver": "cplex"}, "search.solver: 'cplex' is not a solver; use z3"),
+        ({"time_limit_s": 0}, "search.time_limit_s: 0 is not"),
+        ({"micro_batches_per_repetend": 0}, "search.micro_batches_per_repetend: 0 is not"),
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(SearchError, match=message):
+        search(v_shape(), 4, **wrong)
+
+
+def test_the_validator_sees_a_dropped_rule() -> None:
+    """Were the exclusivity rule missing from the solver's query, the validator would say so."""
+    result = search(v_shape().with_memory(4), 4)
+    schedule = result.schedule
+    moved = tuple(
+        b._replace(start=b.start - 1) if (b.block, b.micro_batch) == ("B3", 1) else b for b in schedule.blocks
+    )
+    with pytest.raises(InvalidScheduleError):
+        validate(replace(schedule, blocks=moved))

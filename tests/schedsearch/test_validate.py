@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+import pytest
+
+from placements.shapes import v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+def moved(schedule: Schedule, block: str, micro_batch: int, start: int) -> Schedule:
+    blocks = (
+        ScheduledBlock(start, micro_batch, block) if (b.block, b.micro_batch) == (block, micro_batch) else b
+        for b in schedule.blocks
+    )
+    return replace(schedule, blocks=tuple(blocks))
+
+
+def test_accepts_what_is_valid() -> None:
+    validate(one_f_one_b(v_shape().with_memory(4), 6))
+
+
+def test_too_early_shows_the_grid() -> None:
+    schedule = moved(gpipe(v_shape(2, backward_time=2), 1), "F1", 0, 0)
+    with pytest.raises(InvalidScheduleError) as error:
+        validate(schedule)
+    lines = str(error.value).splitlines()
+    assert lines[0] == "F1 of micro-batch 0 starts at 0, before F0 ends at 1"
+    assert lines[2].startswith("1 | [F1]")
+
+
+def test_transfer_counts() -> None:
+    placement = replace(v_shape(2), transfer=(("F0", "F1", 2),))
+    late = gpipe(placement, 1)
+    assert late.start_of["F1", 0] == 3
+    with pytest.raises(InvalidScheduleError, match="ends at 1 and arrives at 3"):
+        validate(moved(late, "F1", 0, 2))
+
+
+def test_two_at_once() -> None:
+    schedule = gpipe(v_shape(2), 2)
+    with pytest.raises(
+        InvalidScheduleError, match="starts at 0 on device 0, where F0 of micro-batch 0 runs until 1"
+    ):
+        validate(moved(schedule, "F0", 1, 0))
+
+
+def test_memory() -> None:
+    with pytest.raises(InvalidScheduleError, match="device 0 holds 2 of memory from 1 on"):
+        validate(gpipe(v_shape(2).with_memory(1), 3))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda blocks: blocks[1:], "F0 of micro-batch 0 never runs"),
+        (lambda blocks: (*blocks, blocks[0]), "F0 of micro-batch 0 runs twice"),
+        (lambda blocks: (*blocks, ScheduledBlock(0, 9, "F0")), "F0 of micro-batch 9 is not of this"),
+        (lambda blocks: (*blocks, ScheduledBlock(0, 0, "F7")), "F7 of micro-batch 0 is not of this"),
+    ],
+)
+def test_every_block_once(change, message: str) -> None:
+    schedule = gpipe(v_shape(2), 1)
+    with pytest.raises(InvalidScheduleError, match=message):
+        validate(replace(schedule, blocks=change(schedule.blocks)))
+
+
+def test_before_zero() -> None:
+    with pytest.raises(InvalidScheduleError, match="starts at -1, before 0"):
+        validate(moved(gpipe(v_shape(2), 1), "F0", 0, -1))
