@@ -133,8 +133,8 @@ def require_capacity(placement: Placement) -> None:
         needed = minimum_memory(placement, device)
         if needed > capacity:
             raise CapacityError(
-                f"memory[{device}]: {capacity} is too small for one micro-batch, which needs {needed} on device "
-                f"{device}; raise search.memory or the placement's memory"
+                f"memory[{device}]: {capacity} is too small for one micro-batch, which needs {needed} "
+                f"on device {device}; raise search.memory or the placement's memory"
             )
 
 

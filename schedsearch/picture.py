@@ -22,8 +22,8 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import one_f_one_b
     >>> print(picture(one_f_one_b(v_shape(2, backward_time=2), 3)))
-    0 | F0 F1 .  B0 B0 F2 B1 B1 .  .  .  B2 B2
-    1 | .  F0 B0 B0 F1 B1 B1 .  F2 B2 B2 .  .
+    0 | F0 F1 .  .  B0 B0 F2 B1 B1 .  B2 B2
+    1 | .  F0 B0 B0 F1 B1 B1 F2 B2 B2 .  .
     """
     placement = schedule.placement
     times = [block.time for block in placement.blocks] + [start for start, _, _ in schedule.blocks]

@@ -5,6 +5,8 @@ Shares no code with anything that makes a schedule; every producer goes through 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
 
@@ -85,9 +87,7 @@ def _check_exclusive(schedule: Schedule) -> None:
             for start, micro_batch, name in schedule.blocks
             if device in blocks[name].devices
         )
-        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in zip(
-            spans, spans[1:], strict=False
-        ):
+        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(spans):
             if start < end:
                 raise _fail(
                     schedule,

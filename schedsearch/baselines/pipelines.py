@@ -66,7 +66,7 @@ def _v_shape_stages(placement: Placement) -> list[tuple[int, str, str]]:
     devices = [f.devices[0] for f in forward] if mirrored else []
     if not (is_chain and mirrored and len(chain) == 2 * half and len(set(devices)) == half):
         raise UnsuitablePlacementError(
-            "schedule: 1F1B needs a V-shape (a chain of forward and mirrored backward blocks, one of each on a "
-            f"device), which {placement.name} is not; use schedule=searched or schedule=gpipe"
+            "schedule: 1F1B needs a V-shape (a chain of forward and mirrored backward blocks, one of each "
+            f"on a device), which {placement.name} is not; use schedule=searched or schedule=gpipe"
         )
     return [(f.devices[0], f.name, b.name) for f, b in zip(forward, backward, strict=True)]

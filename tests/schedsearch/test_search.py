@@ -113,7 +113,7 @@ def test_every_answer_is_valid_and_above_the_bounds(
 @settings(max_examples=15, deadline=None)
 @given(random_placements(max_forward=3), st.integers(2, 5), st.randoms(use_true_random=False))
 def test_metamorphic(placement: Placement, factor: int, random) -> None:
-    """Times k times as long make a period k times as long; more memory or other device names never a longer one."""
+    """k times as long times make a k times as long period; more memory, other names: no longer one."""
     tight = placement.with_memory([minimum_memory(placement, d) + 1 for d in range(placement.num_devices)])
 
     def period(placement: Placement) -> int:
