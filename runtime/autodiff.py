@@ -1,0 +1,188 @@
+"""Which forward block a backward block differentiates, and which tensors flow between blocks.
+
+A placement only says what is after what. This module reads the chain rule out of that structure: the
+backward of f needs the gradient from the backward of everything that f feeds. It knows neither torch nor
+schedules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from placements import Block, Kind, Placement
+
+
+class UnrunnablePlacementError(ValueError):
+    """A placement can be scheduled but not trained; the message names block and remedy in one line."""
+
+
+def pair_backward(placement: Placement) -> Mapping[str, str]:
+    """Return for each backward block the forward block on the same devices whose gradient it computes.
+
+    A B or I block pairs with a forward block that it is directly after, or that feeds the partner of a
+    backward block that it is after. Where several would do, one whose every consumer hands its gradient
+    to the block comes first, then one that it is directly after, then one whose name ends in the same
+    number, then the first in the placement. A W block has the partner of the I block that it is after.
+
+    Returns:
+        Name of each B, I and W block -> name of its forward block, in topological order; empty for
+        inference.
+
+    Raises:
+        UnrunnablePlacementError: A backward block has no such partner or misses a gradient, a forward
+            block has no backward while others do, or an I block has no W.
+
+    >>> from placements.shapes import k_shape
+    >>> dict(pair_backward(k_shape(2)))
+    {'JB': 'J', 'B0': 'F0', 'B1': 'F1'}
+    """
+    pairs: dict[str, str] = {}
+    for block in placement.topological_order:
+        if block.kind is Kind.W:
+            pairs[block.name] = _partner_of_weight_half(placement, block, pairs)
+        elif block.kind is not Kind.F:
+            pairs[block.name] = _partner(placement, block, pairs)
+    _check_every_forward_has_backward(placement, pairs)
+    _check_every_input_half_has_weight_half(placement, pairs)
+    return pairs
+
+
+def forward_inputs(placement: Placement, block: str) -> tuple[str, ...]:
+    """Return the blocks whose outputs a forward block takes, in the order of its `after`."""
+    return tuple(name for name in placement.by_name[block].after if placement.by_name[name].kind is Kind.F)
+
+
+def forward_consumers(placement: Placement, block: str) -> tuple[str, ...]:
+    """Return the forward blocks that take a forward block's output, in the order of the placement."""
+    return tuple(name for name in placement.successors[block] if placement.by_name[name].kind is Kind.F)
+
+
+def computes_loss(placement: Placement, block: str) -> bool:
+    """Tell whether a block is a forward block that feeds no other, so that its output is a loss."""
+    return placement.by_name[block].kind is Kind.F and not forward_consumers(placement, block)
+
+
+def gradient_inputs(placement: Placement, pairs: Mapping[str, str], block: str) -> tuple[str, ...]:
+    """Return the backward blocks whose gradients a B or I block sums up.
+
+    Args:
+        placement: What runs where.
+        pairs: What `pair_backward` returns for it.
+        block: A B or I block.
+
+    Returns:
+        One block for each consumer of its partner's output, in the order of `forward_consumers`, so that
+        sums of floats are the same on every device; empty if the partner computes a loss.
+    """
+    sources = {
+        pairs[name]: name for name in placement.by_name[block].after if _gives_gradient(placement, name)
+    }
+    return tuple(sources[name] for name in forward_consumers(placement, pairs[block]))
+
+
+def tensor_inputs(placement: Placement) -> Mapping[str, tuple[str, ...]]:
+    """Return for every block the blocks whose tensors it takes, in the order in which it takes them.
+
+    A forward block takes outputs and a B or I block gradients. A W block takes none: what it needs was
+    left on its devices by its I block. All other `after` are for order only.
+
+    Raises:
+        UnrunnablePlacementError: See `pair_backward`.
+    """
+    pairs = pair_backward(placement)
+    inputs: dict[str, tuple[str, ...]] = {}
+    for block in placement.blocks:
+        if block.kind is Kind.F:
+            inputs[block.name] = forward_inputs(placement, block.name)
+        elif block.kind is Kind.W:
+            inputs[block.name] = ()
+        else:
+            inputs[block.name] = gradient_inputs(placement, pairs, block.name)
+    return inputs
+
+
+def _gives_gradient(placement: Placement, name: str) -> bool:
+    return placement.by_name[name].kind in (Kind.B, Kind.I)
+
+
+def _partner(placement: Placement, block: Block, pairs: Mapping[str, str]) -> str:
+    arrived = {pairs[name] for name in block.after if _gives_gradient(placement, name)}
+    candidates = _candidates(placement, block, arrived, taken=set(pairs.values()))
+    if not candidates:
+        raise UnrunnablePlacementError(
+            f"{block.name}: no forward block on {_devices(block)} that it could be the backward of; "
+            "make it be after that forward block, or after the backward blocks of all that this one feeds"
+        )
+
+    def rank(candidate: str) -> tuple[bool, bool, bool]:
+        complete = arrived.issuperset(forward_consumers(placement, candidate))
+        return not complete, candidate not in block.after, _number(candidate) != _number(block.name)
+
+    best = min(candidates, key=rank)
+    for consumer in forward_consumers(placement, best):
+        if consumer not in arrived:
+            raise UnrunnablePlacementError(
+                f"{block.name}: is the backward of {best} but gets no gradient from the backward of "
+                f"{consumer}, which {best} feeds; add that block to its 'after'"
+            )
+    return best
+
+
+def _candidates(placement: Placement, block: Block, arrived: set[str], taken: set[str]) -> list[str]:
+    """Return the free forward blocks on the block's devices that it is after or whose gradient arrived."""
+    near = set(block.after).union(*(placement.by_name[name].after for name in arrived))
+    return [
+        forward.name
+        for forward in placement.blocks
+        if forward.name in near
+        and forward.kind is Kind.F
+        and set(forward.devices) == set(block.devices)
+        and forward.name not in taken
+    ]
+
+
+def _partner_of_weight_half(placement: Placement, block: Block, pairs: Mapping[str, str]) -> str:
+    taken = {forward for name, forward in pairs.items() if placement.by_name[name].kind is Kind.W}
+    halves = [
+        name
+        for name in block.after
+        if placement.by_name[name].kind is Kind.I
+        and set(placement.by_name[name].devices) == set(block.devices)
+        and pairs[name] not in taken
+    ]
+    if not halves:
+        raise UnrunnablePlacementError(
+            f"{block.name}: is after no I block on {_devices(block)} that lacks its W; "
+            "add its I block to its 'after'"
+        )
+    return pairs[min(halves, key=lambda name: _number(name) != _number(block.name))]
+
+
+def _check_every_forward_has_backward(placement: Placement, pairs: Mapping[str, str]) -> None:
+    differentiated = set(pairs.values())
+    for block in placement.blocks:
+        if pairs and block.kind is Kind.F and block.name not in differentiated:
+            raise UnrunnablePlacementError(
+                f"{block.name}: has no backward block, so it would not be trained; "
+                f"add one on {_devices(block)}, or leave out all backward blocks for inference"
+            )
+
+
+def _check_every_input_half_has_weight_half(placement: Placement, pairs: Mapping[str, str]) -> None:
+    trained = {forward for name, forward in pairs.items() if placement.by_name[name].kind is Kind.W}
+    for name, forward in pairs.items():
+        if placement.by_name[name].kind is Kind.I and forward not in trained:
+            raise UnrunnablePlacementError(
+                f"{name}: has no W block, so the weights of {forward} would not be trained; "
+                "add a W block after it, or make it of kind B"
+            )
+
+
+def _number(name: str) -> str:
+    """Return the digits that a name ends in."""
+    return name[len(re.sub(r"[0-9]+\Z", "", name)) :]
+
+
+def _devices(block: Block) -> str:
+    return f"device{'s' if len(block.devices) > 1 else ''} {', '.join(map(str, block.devices))}"

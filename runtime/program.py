@@ -1,0 +1,271 @@
+"""Programs: what each device runs, sends and receives, in order; and how a schedule becomes programs.
+
+A program says nothing of clocks and times: it is the same for every frequency plan of a schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from placements import Placement
+from runtime.autodiff import tensor_inputs
+from schedsearch.schedule import Schedule
+
+
+class ProgramTextError(ValueError):
+    """A line is not the text of an instruction; the message shows the line and what would do."""
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Post the receive of a block's tensor, without waiting for it.
+
+    The consumer's `Run` waits for the arrival.
+
+    Attributes:
+        producer: The block whose output or gradient it is.
+        consumer: The block that takes it.
+        micro_batch: Of both blocks.
+        source: The device that sends it.
+    """
+
+    producer: str
+    consumer: str
+    micro_batch: int
+    source: int
+
+    def __str__(self) -> str:
+        """Return the one-line text that `parse_instruction` reads."""
+        return f"receive {_tensor(self)} from {self.source}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Wait for a block's inputs, then run it, together with its other devices.
+
+    Attributes:
+        block: Name of the block.
+        micro_batch: Which micro-batch it computes.
+    """
+
+    block: str
+    micro_batch: int
+
+    def __str__(self) -> str:
+        """Return the one-line text that `parse_instruction` reads."""
+        return f"run {quoted(self.block)} #{self.micro_batch}"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a block's tensor, without waiting for its arrival.
+
+    Attributes:
+        producer: The block whose output or gradient it is.
+        consumer: The block that takes it.
+        micro_batch: Of both blocks.
+        target: The device that receives it.
+    """
+
+    producer: str
+    consumer: str
+    micro_batch: int
+    target: int
+
+    def __str__(self) -> str:
+        """Return the one-line text that `parse_instruction` reads."""
+        return f"send {_tensor(self)} to {self.target}"
+
+
+Instruction = Receive | Run | Send
+
+_NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
+_FORMS: tuple[tuple[re.Pattern[str], int, Callable[..., Instruction]], ...] = (
+    (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), 2, Receive),
+    (re.compile(rf"run {_NAME} #(-?\d+)"), 1, Run),
+    (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), 2, Send),
+)
+"""Each instruction's text, how many names it begins with, and what builds it."""
+
+
+def parse_instruction(line: str) -> Instruction:
+    """Return the instruction whose text is the line.
+
+    Raises:
+        ProgramTextError: No instruction has this text.
+
+    >>> parse_instruction("send F1 -> F2 #0 to 2")
+    Send(producer='F1', consumer='F2', micro_batch=0, target=2)
+    >>> str(parse_instruction('run "my block" #3'))
+    'run "my block" #3'
+    """
+    for form, num_names, build in _FORMS:
+        if found := form.fullmatch(line.strip()):
+            fields = found.groups()
+            return build(*map(_unquoted, fields[:num_names]), *map(int, fields[num_names:]))
+    raise ProgramTextError(
+        f"{line.strip()!r} is not an instruction; write 'run F1 #0', 'send F1 -> F2 #0 to 2' "
+        "or 'receive F0 -> F1 #0 from 0'"
+    )
+
+
+@dataclass(frozen=True)
+class Programs:
+    """One program per device.
+
+    Attributes:
+        placement: What runs where.
+        num_micro_batches: How many micro-batches one iteration runs.
+        instructions: For each device what it does, in order; shape ``(num_devices, any)``.
+    """
+
+    placement: Placement
+    num_micro_batches: int
+    instructions: tuple[tuple[Instruction, ...], ...]
+
+    def __post_init__(self) -> None:
+        """Hold the one rule that every look-up relies on; `runtime.deadlock.check` proves the others."""
+        assert len(self.instructions) == self.placement.num_devices
+
+    @cached_property
+    def channels(self) -> tuple[tuple[int, int], ...]:
+        """The (source, target) pairs of devices between which anything is sent, ascending."""
+        return tuple(
+            sorted(
+                {
+                    (device, instruction.target)
+                    for device, program in enumerate(self.instructions)
+                    for instruction in program
+                    if isinstance(instruction, Send)
+                }
+            )
+        )
+
+    def __str__(self) -> str:
+        """Return the text of all programs, a line for each instruction under a line for its device."""
+        lines = []
+        for device, program in enumerate(self.instructions):
+            lines += [f"device {device}", *(f"    {instruction}" for instruction in program)]
+        return "\n".join(lines)
+
+
+class Message(NamedTuple):
+    """One copy of one tensor of a micro-batch, from a device to another.
+
+    Attributes:
+        producer: The block whose output or gradient it is.
+        consumer: The block that takes it.
+        source: The device that sends it, one of the producer's.
+        target: The device that receives it, one of the consumer's.
+    """
+
+    producer: str
+    consumer: str
+    source: int
+    target: int
+
+
+def messages(placement: Placement) -> tuple[Message, ...]:
+    """Return the messages of one micro-batch.
+
+    A block's output is the same on all its devices. A consumer's device that is among them has it at
+    hand; each other one gets one copy, and the producer's devices take turns in sending.
+
+    An `after` that carries no tensor makes no message, across devices neither: there only the schedule's
+    times keep the order, not the programs. An empty message would enforce it, but make a device wait for
+    something that no result depends on.
+
+    Raises:
+        UnrunnablePlacementError: See `runtime.autodiff.pair_backward`.
+    """
+    found = []
+    for consumer, producers in tensor_inputs(placement).items():
+        for producer in producers:
+            sources = placement.by_name[producer].devices
+            for i, target in enumerate(placement.by_name[consumer].devices):
+                if target not in sources:
+                    found.append(Message(producer, consumer, sources[i % len(sources)], target))
+    return tuple(found)
+
+
+def lower(schedule: Schedule) -> Programs:
+    """Return the programs of a schedule: each device's share of one global order (Tessel, Sec. IV-D).
+
+    The order holds the run of every block at its start, and every message as one operator (its send and
+    its receive at once) at the end of its producer. At one tick, messages come before runs, and lower
+    devices before higher ones. The first unfinished operator of a global order can always proceed, so
+    nothing ever waits in a cycle, even where every operation blocks. Tessel places a message by the slot
+    in which its producer starts; we place it where the producer ends, because then the tensor exists, and
+    a long block cannot hold up the message of a short one that started later.
+
+    Args:
+        schedule: A valid schedule; see `schedsearch.validate.validate`.
+
+    Raises:
+        UnrunnablePlacementError: See `runtime.autodiff.pair_backward`.
+
+    >>> from placements.shapes import v_shape
+    >>> from schedsearch.baselines import gpipe
+    >>> print(lower(gpipe(v_shape(2), 1)))
+    device 0
+        run F0 #0
+        send F0 -> F1 #0 to 1
+        receive B1 -> B0 #0 from 1
+        run B0 #0
+    device 1
+        receive F0 -> F1 #0 from 0
+        run F1 #0
+        run B1 #0
+        send B1 -> B0 #0 to 0
+    """
+    instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
+    for operator in sorted(_operators(schedule)):
+        if operator.message is None:
+            for device in schedule.placement.by_name[operator.block].devices:
+                instructions[device].append(Run(operator.block, operator.micro_batch))
+        else:
+            producer, consumer, source, target = operator.message
+            instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
+            instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
+    return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+
+
+class _Operator(NamedTuple):
+    """A run, or a message as one operator; the fields are the sort key of the global order."""
+
+    tick: int
+    is_run: bool
+    devices: tuple[int, ...]
+    micro_batch: int
+    block: str
+    message: Message | None
+
+
+def _operators(schedule: Schedule) -> Iterator[_Operator]:
+    by_producer: dict[str, list[Message]] = {block.name: [] for block in schedule.placement.blocks}
+    for message in messages(schedule.placement):
+        by_producer[message.producer].append(message)
+    for start, micro_batch, name in schedule.blocks:
+        block = schedule.placement.by_name[name]
+        yield _Operator(start, True, block.devices, micro_batch, name, None)
+        for message in by_producer[name]:
+            ends = (message.source, message.target)
+            yield _Operator(start + block.time, False, ends, micro_batch, message.consumer, message)
+
+
+def _tensor(message: Send | Receive) -> str:
+    return f"{quoted(message.producer)} -> {quoted(message.consumer)} #{message.micro_batch}"
+
+
+def quoted(name: str) -> str:
+    """Return a name as one word on one line: in quotes, as in JSON, if it is not of letters and digits."""
+    return name if re.fullmatch(r"[\w.]+", name) else json.dumps(name)
+
+
+def _unquoted(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text

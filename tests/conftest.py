@@ -1,0 +1,35 @@
+"""Golden files: expected text kept under ``tests/golden``, rewritten with ``pytest --update-golden``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that accepts what the tests produce as the new golden text."""
+    parser.addoption(
+        "--update-golden", action="store_true", help="write what golden tests produce to tests/golden"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return a function (file name, text) that compares the text with a golden file, or rewrites the file.
+
+    A missing file is a failure too, so that a renamed test cannot pass by making its own.
+    """
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"{path} is missing; make it with pytest --update-golden and read it"
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path}; accept with --update-golden"
+
+    return compare
