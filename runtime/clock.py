@@ -1,0 +1,274 @@
+"""The clock of a GPU: requested by scripts, set by a process of its own, given back whatever happens.
+
+A locked clock outlives the process that locked it. So a controller process, in a session of its own,
+reads the wanted clocks from a pipe, and unlocks the GPU when the pipe ends: at a clean exit, at an
+exception, and when the script is killed. Only if the controller itself is killed does a clock stay
+locked; then run ``python -m runtime.clock reset``.
+
+Locking a clock needs root or CAP_SYS_ADMIN. The module does not know which clocks a GPU supports; the
+driver takes the nearest. It is the only one that imports pynvml (the package nvidia-ml-py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+_CLOCK = struct.Struct("<I")
+"""A request on the pipe: MHz."""
+
+READY = "ready"
+"""The controller's first line if it can lock clocks; any other is the reason why not."""
+
+START_TIMEOUT_S = 20.0
+"""How long a controller may take to say whether it can lock clocks."""
+
+REPAIR = "python -m runtime.clock reset"
+"""What a user runs if a controller was killed before it could unlock its GPU."""
+
+
+class ClockError(RuntimeError):
+    """The GPU's clock cannot be controlled; the message says why."""
+
+
+class Clock(Protocol):
+    """What a script asks for clocks."""
+
+    @property
+    def description(self) -> str:
+        """Return one line: what becomes of the requests, and why."""
+
+    @property
+    def requests(self) -> list[int]:
+        """Return every clock asked for so far, in order; MHz."""
+
+    def set(self, clock_mhz: int) -> None:
+        """Ask for a clock, without waiting until the GPU runs at it."""
+
+    def reset(self) -> None:
+        """Give the clock back to the driver; nothing can be set afterwards."""
+
+
+class RecordingClock:
+    """Write requests down and set nothing.
+
+    Args:
+        reason: Why nothing is set.
+    """
+
+    def __init__(self, reason: str = "no GPU is controlled") -> None:
+        """Begin without requests."""
+        self.description = f"clocks are recorded only: {reason}"
+        self.requests: list[int] = []
+
+    def set(self, clock_mhz: int) -> None:
+        """Write a request down."""
+        self.requests.append(clock_mhz)
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+
+class NvmlClock:
+    """Lock a GPU's clock through a controller process.
+
+    Args:
+        gpu: NVML's index or UUID of the GPU.
+
+    Raises:
+        ClockError: There is no driver, no such GPU, or no right to lock its clock.
+    """
+
+    def __init__(self, gpu: str) -> None:
+        """Start the controller and wait until it says that it can lock clocks."""
+        self.requests: list[int] = []
+        self.description = f"clocks of GPU {gpu} are locked through NVML; if one stays locked, run: {REPAIR}"
+        environment = dict(os.environ)
+        root = str(Path(__file__).resolve().parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
+        self._controller = subprocess.Popen(
+            [sys.executable, "-m", "runtime.clock", "control", gpu],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env=environment,
+        )
+        answer = self._first_line()
+        if answer != READY:
+            self.reset()
+            raise ClockError(answer)
+
+    @property
+    def controller_pid(self) -> int:
+        """Return the process id of the controller."""
+        return self._controller.pid
+
+    def set(self, clock_mhz: int) -> None:
+        """Hand a request to the controller.
+
+        Raises:
+            ClockError: The controller has ended; the GPU's clock is given back.
+        """
+        assert self._controller.stdin is not None
+        self.requests.append(clock_mhz)
+        try:
+            os.write(self._controller.stdin.fileno(), _CLOCK.pack(clock_mhz))
+        except BrokenPipeError:
+            self._controller.wait()
+            raise ClockError(f"the clock controller has ended before {clock_mhz} MHz could be set") from None
+
+    def reset(self) -> None:
+        """End the pipe, and wait until the controller has unlocked the GPU."""
+        assert self._controller.stdin is not None and self._controller.stdout is not None
+        self._controller.stdin.close()
+        self._controller.wait()
+        self._controller.stdout.close()
+
+    def _first_line(self) -> str:
+        assert self._controller.stdout is not None
+        readable, _, _ = select.select([self._controller.stdout], [], [], START_TIMEOUT_S)
+        if not readable:
+            return f"the clock controller did not answer within {START_TIMEOUT_S:g} s"
+        return (
+            self._controller.stdout.readline().decode().strip() or "the clock controller ended without a word"
+        )
+
+
+def open_clock(gpu: str | None) -> Clock:
+    """Return a clock that locks the GPU's where there is a GPU and the right to, else one that records.
+
+    Args:
+        gpu: NVML's index or UUID, or None if the script runs on the CPU.
+    """
+    if gpu is None:
+        return RecordingClock("the script runs on the CPU")
+    try:
+        return NvmlClock(gpu)
+    except ClockError as error:
+        return RecordingClock(str(error))
+
+
+def control(gpu: str) -> None:
+    """Set the clocks that arrive on standard input until it ends, then unlock the GPU.
+
+    Of several waiting requests only the latest counts; the clock that is set already is not set again.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit)
+    try:
+        nvml = _nvml()
+        handle = _handle(nvml, gpu)
+        # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.
+        nvml.nvmlDeviceResetGpuLockedClocks(handle)
+    except ClockError as error:
+        _say(str(error))
+        return
+    except nvml.NVMLError as error:
+        _say(_in_words(nvml, error, gpu))
+        return
+    _say(READY)
+    try:
+        _follow_requests(nvml, handle)
+    except nvml.NVMLError as error:
+        sys.stderr.write(_in_words(nvml, error, gpu) + "\n")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        nvml.nvmlDeviceResetGpuLockedClocks(handle)
+
+
+def reset_all() -> list[str]:
+    """Unlock the clocks of all GPUs and return a line for each."""
+    nvml = _nvml()
+    lines = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            nvml.nvmlDeviceResetGpuLockedClocks(nvml.nvmlDeviceGetHandleByIndex(index))
+        except nvml.NVMLError as error:
+            raise ClockError(_in_words(nvml, error, str(index))) from None
+        lines.append(f"GPU {index}: clocks are unlocked")
+    return lines
+
+
+def _follow_requests(nvml: Any, handle: Any) -> None:
+    current = None
+    unread = b""
+    while data := os.read(0, 1 << 16):
+        unread += data
+        whole = len(unread) // _CLOCK.size * _CLOCK.size
+        if not whole:
+            continue
+        (wanted,) = _CLOCK.unpack_from(unread, whole - _CLOCK.size)
+        unread = unread[whole:]
+        if wanted != current:
+            nvml.nvmlDeviceSetGpuLockedClocks(handle, wanted, wanted)
+            current = wanted
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _nvml() -> Any:
+    """Return NVML, initialized."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        raise ClockError("the package nvidia-ml-py is not installed; run: pip install nvidia-ml-py") from None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise ClockError(f"NVML does not start ({error}); is the NVIDIA driver installed?") from None
+    return nvml
+
+
+def _handle(nvml: Any, gpu: str) -> Any:
+    if gpu.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+    return nvml.nvmlDeviceGetHandleByUUID(gpu if gpu.startswith("GPU-") else f"GPU-{gpu}")
+
+
+def _in_words(nvml: Any, error: Exception, gpu: str) -> str:
+    if getattr(error, "value", None) == nvml.NVML_ERROR_NO_PERMISSION:
+        return f"no right to lock the clock of GPU {gpu}; run as root or with CAP_SYS_ADMIN"
+    return f"NVML refuses to control the clock of GPU {gpu} ({error})"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line: ``reset``, or the controller that `NvmlClock` starts."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime.clock", description="Unlock the clocks of all GPUs."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("reset", help="give the clocks of all GPUs back to the driver")
+    commands.add_parser("control", help="used by scripts: set the clocks that arrive on a pipe").add_argument(
+        "gpu"
+    )
+    parsed = parser.parse_args(arguments)
+    if parsed.command == "control":
+        control(parsed.gpu)
+        return 0
+    try:
+        _say("\n".join(reset_all()))
+    except ClockError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,584 @@
+"""What a generated script calls: compute blocks, move tensors without waiting, ask for clocks.
+
+A script is a straight list of calls on a `Device`; `main` runs it for a number of iterations, each with a
+gradient step at its end. The module does not know schedules: it does what the script says, in that order,
+and `runtime.deadlock` has proven beforehand that the scripts fit each other.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from placements import Placement
+from runtime.channels import Channel, Channels, connect, torch_device
+from runtime.clock import Clock, RecordingClock, open_clock
+from runtime.models import Blocks, Model, ModelOptions, ParameterShard
+from runtime.models.blocks import warm_up
+from runtime.results import (
+    Position,
+    Progress,
+    write_progress,
+    write_summary,
+    write_tensors,
+)
+
+LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
+"""How scripts are started by hand."""
+
+
+class ScriptError(ValueError):
+    """A script does not run what its placement says, or was started in the wrong way."""
+
+
+class TransferError(RuntimeError):
+    """A tensor did not arrive or could not be sent; the message says where the device stands."""
+
+
+class Transfer(NamedTuple):
+    """What a message carries: the tensor that a block hands to another.
+
+    Attributes:
+        producer: The block that made it.
+        consumer: The block that takes it.
+        micro_batch: Of both.
+    """
+
+    producer: str
+    consumer: str
+    micro_batch: int
+
+    def __str__(self) -> str:
+        """Return it as errors name it."""
+        return f"{self.producer} -> {self.consumer} of micro-batch {self.micro_batch}"
+
+
+class Run(NamedTuple):
+    """A call of `Device.run`.
+
+    Attributes:
+        block: Name of the block.
+        micro_batch: Which micro-batch.
+        clock_mhz: The clock asked for before it, or None.
+    """
+
+    block: str
+    micro_batch: int
+    clock_mhz: int | None
+
+
+@dataclass
+class Calls:
+    """The calls of a script's iteration, written down without being carried out.
+
+    A script may call it like a `Device`; so counts and mistakes are known before any process waits.
+
+    Attributes:
+        runs: Blocks, in order.
+        sends: What is sent, in order; once for each target.
+        receives: What is received, in order.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    sends: list[tuple[Transfer, int]] = field(default_factory=list)
+    receives: list[tuple[Transfer, int]] = field(default_factory=list)
+
+    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
+        """Write down a run."""
+        self.runs.append(Run(block, micro_batch, clock_mhz))
+
+    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
+        """Write down a send."""
+        self.sends.append((Transfer(producer, consumer, micro_batch), target))
+
+    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+        """Write down a receive."""
+        self.receives.append((Transfer(producer, consumer, micro_batch), source))
+
+    @property
+    def count(self) -> int:
+        """Number of calls."""
+        return len(self.runs) + len(self.sends) + len(self.receives)
+
+    @property
+    def asks_for_clocks(self) -> bool:
+        """Whether any block is given a clock."""
+        return any(run.clock_mhz is not None for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, read.
+
+    Attributes:
+        iteration: Its calls.
+        model: What its blocks compute.
+        placement: What runs where.
+        num_micro_batches: Of one iteration.
+        channels: All (source, target) pairs that messages take, the same in every script.
+    """
+
+    iteration: Callable[[Any], None]
+    model: ModelOptions
+    placement: Placement
+    num_micro_batches: int
+    channels: tuple[Channel, ...]
+
+    @cached_property
+    def calls(self) -> Calls:
+        """The calls of one iteration, not carried out."""
+        calls = Calls()
+        self.iteration(calls)
+        return calls
+
+
+class Device:
+    """One device of the placement, as its script sees it.
+
+    Transfers never wait. `run` waits for the tensors that its block takes and for no others. What is sent
+    is kept until it has left; what was received, until its block has taken it.
+
+    Attributes:
+        order: The (block, micro-batch) pairs that ran in this iteration, in order.
+
+    Args:
+        index: Position in the placement.
+        blocks: Computes the device's blocks.
+        channels: The process groups.
+        clock: Takes the requests for clocks.
+        calls: The script's calls, for counting.
+        position: Is told where the device stands.
+        blocking: Wait at every transfer for its end; only good for testing that a program is safe even so.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        blocks: Blocks,
+        channels: Channels,
+        clock: Clock,
+        calls: Calls,
+        position: Position,
+        *,
+        blocking: bool = False,
+    ) -> None:
+        """Begin with nothing computed and nothing on its way."""
+        self.order: list[tuple[str, int]] = []
+        self._index = index
+        self._blocks = blocks
+        self._channels = channels
+        self._clock = clock
+        self._calls = calls
+        self._position = position
+        self._blocking = blocking
+        self._torch_device = torch_device()
+        self._received: dict[Transfer, tuple[Tensor, dist.Work, int]] = {}
+        self._sent: list[tuple[Transfer, int, Tensor, dist.Work]] = []
+        self._made: dict[Transfer, Tensor] = {}
+        self._uses_left: Counter[Transfer] = Counter()
+        self._clock_mhz: int | None = None
+        self._iteration = 0
+        self._num_calls = 0
+
+    def begin(self, iteration: int) -> None:
+        """Begin an iteration."""
+        self._blocks.begin(iteration)
+        self._iteration = iteration
+        self._num_calls = 0
+        self.order = []
+        arriving = {transfer for transfer, _ in self._calls.receives}
+        self._uses_left = Counter(transfer for transfer, _ in self._calls.sends)
+        for run in self._calls.runs:
+            taken = (
+                Transfer(producer, run.block, run.micro_batch) for producer in self._blocks.inputs[run.block]
+            )
+            self._uses_left.update(transfer for transfer in taken if transfer not in arriving)
+
+    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+        """Post the receive of what a block hands to a block of this device.
+
+        Args:
+            producer: The block that made it.
+            consumer: The block that takes it.
+            micro_batch: Of both.
+            source: The device that sends it.
+        """
+        transfer = Transfer(producer, consumer, micro_batch)
+        self._move("receives", transfer)
+        buffer = torch.empty(self._shape(transfer), dtype=self._blocks.dtype, device=self._torch_device)
+        work = dist.irecv(buffer, source, group=self._link(source, self._index))
+        assert work is not None
+        self._received[transfer] = buffer, work, source
+        if self._blocking:
+            self._wait(work, transfer, f"from device {source}")
+
+    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
+        """Wait for a block's tensors and run it, together with its other devices.
+
+        Args:
+            block: Any block of this device.
+            micro_batch: Which micro-batch.
+            clock_mhz: Ask for this clock first, or None to leave it.
+
+        Raises:
+            TransferError: A tensor did not arrive.
+        """
+        self._move("runs", f"{block} of micro-batch {micro_batch}")
+        arrived = [
+            self._take(Transfer(producer, block, micro_batch)) for producer in self._blocks.inputs[block]
+        ]
+        if clock_mhz is not None:
+            self._request(clock_mhz)
+        made = self._blocks.run(block, micro_batch, arrived)
+        self.order.append((block, micro_batch))
+        for consumer, tensor in made.items():
+            transfer = Transfer(block, consumer, micro_batch)
+            if self._uses_left[transfer]:
+                self._made[transfer] = tensor
+
+    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
+        """Send what a block of this device hands to another block.
+
+        Args:
+            producer: The block that made it.
+            consumer: The block that takes it.
+            micro_batch: Of both.
+            target: The device that receives it.
+        """
+        transfer = Transfer(producer, consumer, micro_batch)
+        self._move("sends", transfer)
+        tensor = self._use(transfer)
+        work = dist.isend(tensor, target, group=self._link(self._index, target))
+        assert work is not None
+        # Gloo says only in wait() that a send is complete, so there the tensors stay until the end.
+        self._sent = [sent for sent in self._sent if not sent[3].is_completed()]
+        if self._blocking:
+            self._wait(work, transfer, f"to device {target}")
+        else:
+            self._sent.append((transfer, target, tensor, work))
+
+    def finish(self) -> None:
+        """Wait until all that was sent has left and all that was computed is done.
+
+        Raises:
+            TransferError: A send did not end.
+            ScriptError: Something was received or computed in vain.
+        """
+        for transfer, target, _, work in self._sent:
+            self._wait(work, transfer, f"to device {target}")
+        self._sent = []
+        if self._torch_device.type == "cuda":
+            torch.cuda.synchronize()
+        left = [str(transfer) for transfer in (*self._received, *self._made)]
+        if left:
+            raise ScriptError(f"device {self._index}: nobody took {', '.join(left[:4])}")
+
+    def _move(self, verb: str, what: object) -> None:
+        self._num_calls += 1
+        place = f"iteration {self._iteration}, call {self._num_calls} of {self._calls.count}"
+        self._position.move(f"{place}, {verb} {what}")
+
+    def _take(self, transfer: Transfer) -> Tensor:
+        """Return a tensor that arrived, or that a block of this device made."""
+        if transfer not in self._received:
+            return self._use(transfer)
+        buffer, work, source = self._received.pop(transfer)
+        if not self._blocking:
+            self._wait(work, transfer, f"from device {source}")
+        return buffer
+
+    def _use(self, transfer: Transfer) -> Tensor:
+        """Return a tensor that a block of this device made, and forget it at its last use."""
+        if transfer not in self._made:
+            raise ScriptError(
+                f"device {self._index}: {self._position.text}, before {transfer} was received or computed"
+            )
+        self._uses_left[transfer] -= 1
+        return self._made[transfer] if self._uses_left[transfer] else self._made.pop(transfer)
+
+    def _wait(self, work: dist.Work, transfer: Transfer, where: str) -> None:
+        before = self._position.text
+        self._position.move(f"{before}, waits for {transfer} {where}")
+        try:
+            work.wait()
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise TransferError(f"device {self._index}: {self._position.text}: {reason}") from error
+        self._position.move(before)
+
+    def _shape(self, transfer: Transfer) -> tuple[int, ...]:
+        if transfer.producer not in self._blocks.inputs.get(transfer.consumer, ()):
+            raise ScriptError(
+                f"device {self._index}: {transfer.consumer} takes nothing from {transfer.producer}"
+            )
+        return self._blocks.shape_between(transfer.producer, transfer.consumer)
+
+    def _link(self, source: int, target: int) -> dist.ProcessGroup:
+        channel: Channel = source, target
+        if channel not in self._channels.links:
+            raise ScriptError(
+                f"device {self._index}: no channel from {source} to {target}; add it to CHANNELS"
+            )
+        return self._channels.links[channel]
+
+    def _request(self, clock_mhz: int) -> None:
+        """Ask for a clock once the blocks before have ended on the GPU, which runs behind the script."""
+        if clock_mhz != self._clock_mhz and self._torch_device.type == "cuda":
+            # Only the compute stream: a device-wide wait would wait for receives that are not due yet.
+            torch.cuda.current_stream().synchronize()
+        self._clock.set(clock_mhz)
+        self._clock_mhz = clock_mhz
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a script's process takes part in a run.
+
+    Attributes:
+        device: The process's device in the placement.
+        num_devices: Processes of the run.
+        iterations: How often the script's iteration runs.
+        backend: ``gloo`` (CPU) or ``nccl`` (one GPU for each device).
+        timeout_s: How long a transfer may wait for its other end.
+        results: Folder for `runtime.results`, or None to only report progress.
+        keeps_tensors: Whether gradients and parameters are written too, for comparison.
+        blocking: See `Device`.
+        meeting: URL where the processes find each other.
+    """
+
+    device: int
+    num_devices: int
+    iterations: int = 1
+    backend: str = "gloo"
+    timeout_s: float = 300.0
+    results: Path | None = None
+    keeps_tensors: bool = True
+    blocking: bool = False
+    meeting: str = "env://"
+
+    @classmethod
+    def from_environment(cls) -> RunOptions:
+        """Read what torchrun and `runtime.launch` have set.
+
+        Raises:
+            ScriptError: The process was not started by torchrun.
+        """
+        environment = os.environ
+        if "RANK" not in environment:
+            raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
+        num_local = int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
+        results = environment.get("SCHEDSEARCH_RESULTS")
+        return cls(
+            device=int(environment["RANK"]),
+            num_devices=int(environment["WORLD_SIZE"]),
+            iterations=int(environment.get("SCHEDSEARCH_ITERATIONS", "1")),
+            backend=environment.get("SCHEDSEARCH_BACKEND") or default_backend(num_local),
+            timeout_s=float(environment.get("SCHEDSEARCH_TIMEOUT_S", "300")),
+            results=Path(results) if results else None,
+            keeps_tensors=environment.get("SCHEDSEARCH_KEEPS_TENSORS", "1") == "1",
+            blocking=environment.get("SCHEDSEARCH_BLOCKING", "0") == "1",
+            meeting=environment.get("SCHEDSEARCH_MEETING", "env://"),
+        )
+
+    def to_environment(self) -> dict[str, str]:
+        """Return what `from_environment` reads, without what torchrun sets."""
+        found = {
+            "SCHEDSEARCH_ITERATIONS": str(self.iterations),
+            "SCHEDSEARCH_BACKEND": self.backend,
+            "SCHEDSEARCH_TIMEOUT_S": str(self.timeout_s),
+            "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
+            "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
+        }
+        return found | ({"SCHEDSEARCH_RESULTS": str(self.results)} if self.results else {})
+
+
+def default_backend(num_local_devices: int) -> str:
+    """Return ``nccl`` where this machine has a GPU for each of its devices, else ``gloo``."""
+    return "nccl" if torch.cuda.device_count() >= num_local_devices else "gloo"
+
+
+def main(
+    iteration: Callable[[Any], None],
+    *,
+    model: Mapping[str, Any],
+    placement: Mapping[str, Any],
+    num_micro_batches: int,
+    channels: Sequence[Channel],
+    options: RunOptions | None = None,
+) -> None:
+    """Run a script's iteration, as one process of a run.
+
+    Args:
+        iteration: The script's calls, on a `Device`.
+        model: See `ModelOptions`.
+        placement: The placement's plain data.
+        num_micro_batches: Of one iteration.
+        channels: All (source, target) pairs that messages take, the same in every script.
+        options: How to take part; by default from the environment.
+
+    Raises:
+        ScriptError: The script was started in the wrong way, or does not run each of its blocks once.
+        TransferError: A tensor did not arrive or could not be sent.
+    """
+    options = options or RunOptions.from_environment()
+    torch.set_num_threads(1)  # Results depend on the number of threads.
+    script = Script(
+        iteration,
+        ModelOptions.from_dict(model),
+        Placement.from_dict(placement),
+        num_micro_batches,
+        tuple((source, target) for source, target in channels),
+    )
+    _check(script, options)
+    position = Position(options.results, options.device)
+    position.move("connecting")
+    with _connected(script, options) as groups:
+        clock = _clock(script.calls)
+        try:
+            _train(script, options, groups, clock, position)
+        finally:
+            clock.reset()
+    position.close()
+
+
+def _check(script: Script, options: RunOptions) -> None:
+    """Ensure that there is a process for each device, and that the script runs each of its blocks once."""
+    placement = script.placement
+    if options.num_devices != placement.num_devices:
+        raise ScriptError(
+            f"{options.num_devices} processes were started for the {placement.num_devices} devices of "
+            f"{placement.name}; start {placement.num_devices}"
+        )
+    times = Counter((run.block, run.micro_batch) for run in script.calls.runs)
+    blocks = placement.on(options.device)
+    expected = {(block.name, n) for block in blocks for n in range(script.num_micro_batches)}
+    for block, micro_batch in sorted(expected | times.keys()):
+        wanted = int((block, micro_batch) in expected)
+        if times[block, micro_batch] != wanted:
+            raise ScriptError(
+                f"device {options.device}: the script runs {block} of micro-batch {micro_batch} "
+                f"{times[block, micro_batch]} times instead of {wanted}"
+            )
+
+
+@contextmanager
+def _connected(script: Script, options: RunOptions) -> Iterator[Channels]:
+    """Create the process groups, and take them down if all went well: after an error others may hang."""
+    if options.backend == "nccl":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", options.device)))
+    dist.init_process_group(
+        options.backend,
+        init_method=options.meeting,
+        rank=options.device,
+        world_size=options.num_devices,
+        timeout=timedelta(seconds=options.timeout_s),
+    )
+    yield connect(script.placement, script.channels, options.device, options.timeout_s)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _clock(calls: Calls) -> Clock:
+    if not calls.asks_for_clocks:
+        return RecordingClock("the script asks for none")
+    here = torch_device()
+    return open_clock(str(torch.cuda.get_device_properties(here).uuid) if here.type == "cuda" else None)
+
+
+def _train(script: Script, options: RunOptions, channels: Channels, clock: Clock, position: Position) -> None:
+    """Run all iterations, and leave behind what they gave."""
+    model = Model(script.model, script.placement, channels.shards, torch_device())
+    blocks = Blocks(script.placement, model, script.num_micro_batches)
+    device = Device(
+        options.device, blocks, channels, clock, script.calls, position, blocking=options.blocking
+    )
+    warm_up(torch_device())
+    if options.device == 0:
+        _report(clock.description)
+    times_ms: list[float] = []
+    losses: list[list[tuple[str, int, float]]] = []
+    for index in range(options.iterations):
+        times_ms.append(_timed_iteration(script.iteration, device, index, channels.control))
+        losses.append([(*instance, float(loss)) for instance, loss in blocks.losses.items()])
+        _keep(options, f"gradients_{index}", model.gradients())
+        model.step()
+        _share_progress(index, times_ms[-1], losses[-1], script, options, channels.control)
+    _keep(options, "parameters", model.parameters)
+    if options.results:
+        measured = {"time_ms": times_ms, "losses": losses, "order": device.order}
+        write_summary(options.results, options.device, _facts(script, options, clock) | measured)
+    position.move("done")
+
+
+def _facts(script: Script, options: RunOptions, clock: Clock) -> dict[str, Any]:
+    """Return what was run, and on what."""
+    return {
+        "model": asdict(script.model),
+        "placement": script.placement.to_dict(),
+        "num_micro_batches": script.num_micro_batches,
+        "clock_requests": clock.requests,
+        "clock_backend": clock.description,
+        "backend": options.backend,
+        "device_name": _name(torch_device()),
+    }
+
+
+def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
+    if options.results and options.keeps_tensors:
+        write_tensors(options.results, options.device, name, tensors)
+
+
+def _timed_iteration(
+    iteration: Callable[[Any], None], device: Device, index: int, control: dist.ProcessGroup
+) -> float:
+    """Run one iteration and return the milliseconds from the common start to this device's end."""
+    dist.barrier(group=control)
+    start_s = time.perf_counter()
+    device.begin(index)
+    iteration(device)
+    device.finish()
+    return (time.perf_counter() - start_s) * 1000
+
+
+def _share_progress(
+    index: int,
+    time_ms: float,
+    losses: Sequence[tuple[str, int, float]],
+    script: Script,
+    options: RunOptions,
+    control: dist.ProcessGroup,
+) -> None:
+    """Collect what the devices know of an iteration; device 0 reports it."""
+    collected: list[Any] = [None] * options.num_devices
+    dist.all_gather_object(collected, (time_ms, losses), group=control)
+    if options.device != 0:
+        return
+    by_instance = {(block, n): loss for _, rows in collected for block, n, loss in rows}
+    slowest_ms = max(device_ms for device_ms, _ in collected)
+    progress = Progress(index, sum(by_instance.values()) / script.num_micro_batches, slowest_ms)
+    if options.results:
+        write_progress(options.results, progress)
+    _report(str(progress))
+
+
+def _report(line: str) -> None:
+    """Tell the user who started the scripts by hand."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

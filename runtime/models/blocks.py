@@ -1,0 +1,139 @@
+"""Blocks of every kind under autograd: forward, backward, and the two halves of a split backward.
+
+Each block is differentiated by itself: its inputs are cut off from the graph that made them, and what
+arrives and leaves are plain tensors. So blocks can run in any order that their inputs allow, and the same
+code runs them on devices and in the reference's replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from placements import Kind, Placement
+from runtime.autodiff import computes_loss, forward_inputs, pair_backward, tensor_inputs
+from runtime.models.model import Model
+from runtime.models.tokens import Text
+
+Instance = tuple[str, int]
+"""A block of one micro-batch: (block name, micro-batch)."""
+
+
+class Blocks:
+    """The blocks of a process, and what they hold between forward and backward.
+
+    Attributes:
+        inputs: For every block of the placement those whose tensors it takes, in order.
+        consumers: For every block those that take its tensors.
+        dtype: Of every tensor that is handed over.
+        losses: Loss of each (loss-computing block, micro-batch) that ran in this iteration; scalars.
+
+    Args:
+        placement: What runs where.
+        model: The forward blocks of this process.
+        num_micro_batches: Of one iteration; gradients are means over them.
+    """
+
+    def __init__(self, placement: Placement, model: Model, num_micro_batches: int) -> None:
+        """Pair the backward blocks with their forward blocks."""
+        self.inputs = tensor_inputs(placement)
+        self.consumers: dict[str, list[str]] = {block.name: [] for block in placement.blocks}
+        for consumer, producers in self.inputs.items():
+            for producer in producers:
+                self.consumers[producer].append(consumer)
+        self.dtype = model.dtype
+        self.losses: dict[Instance, Tensor] = {}
+        self._placement = placement
+        self._pairs = pair_backward(placement)
+        self._model = model
+        self._num_micro_batches = num_micro_batches
+        self._text = Text(model.options, num_micro_batches, model.device)
+        self._iteration = 0
+        self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
+        self._halfway: dict[Instance, tuple[Tensor, Tensor]] = {}
+
+    def begin(self, iteration: int) -> None:
+        """Read the micro-batches of an iteration from now on."""
+        assert not self._saved and not self._halfway, "a forward block of the last iteration had no backward"
+        self._iteration = iteration
+        self.losses = {}
+
+    def shape_between(self, producer: str, consumer: str) -> tuple[int, ...]:
+        """Return the shape of what a block hands to another: an output, or the gradient of one."""
+        is_forward = self._placement.by_name[producer].kind is Kind.F
+        return self._model.output_shape(producer if is_forward else self._pairs[consumer])
+
+    def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
+        """Run one block.
+
+        Args:
+            block: Any kind.
+            micro_batch: Of the iteration begun last.
+            arrived: What its `inputs` handed over, in that order.
+
+        Returns:
+            For each of its `consumers` the contiguous tensor to hand over.
+        """
+        kind = self._placement.by_name[block].kind
+        if kind is Kind.F:
+            return self._forward(block, micro_batch, arrived)
+        forward = self._pairs[block]
+        if kind is Kind.W:
+            self._weight_half(forward, micro_batch)
+            return {}
+        inputs, output = self._saved.pop((forward, micro_batch))
+        gradient = self._gradient(output, arrived)
+        if kind is Kind.B:
+            torch.autograd.backward(output, gradient)
+            by_input: Sequence[Tensor | None] = [value.grad for value in inputs]
+        else:
+            by_input = torch.autograd.grad(output, inputs, gradient, retain_graph=True) if inputs else ()
+            self._halfway[forward, micro_batch] = output, gradient
+        return self._to_consumers(block, forward, by_input)
+
+    def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
+        trains = bool(self._pairs)
+        tokens = self._text.micro_batch(self._iteration, micro_batch)
+        inputs = [value.detach().requires_grad_(trains) for value in arrived]
+        with torch.set_grad_enabled(trains):
+            output = self._model.forward(block, inputs, tokens)
+        if trains:
+            self._saved[block, micro_batch] = inputs, output
+        if computes_loss(self._placement, block):
+            self.losses[block, micro_batch] = output.detach()
+        return dict.fromkeys(self.consumers[block], output.detach().contiguous())
+
+    def _gradient(self, output: Tensor, arrived: Sequence[Tensor]) -> Tensor:
+        """Return the sum of what arrived, or a loss's share in the mean over micro-batches."""
+        if not arrived:
+            return torch.full_like(output, 1 / self._num_micro_batches)
+        total = arrived[0]
+        for other in arrived[1:]:
+            total = total + other
+        return total
+
+    def _weight_half(self, forward: str, micro_batch: int) -> None:
+        output, gradient = self._halfway.pop((forward, micro_batch))
+        weights = self._model.parameters_of(forward)
+        for weight, addend in zip(weights, torch.autograd.grad(output, weights, gradient), strict=True):
+            weight.grad = addend.clone() if weight.grad is None else weight.grad.add_(addend)
+
+    def _to_consumers(
+        self, block: str, forward: str, by_input: Sequence[Tensor | None]
+    ) -> Mapping[str, Tensor]:
+        """Return for each backward block that takes a gradient that of its own forward block's output."""
+        of_input = dict(zip(forward_inputs(self._placement, forward), by_input, strict=True))
+        found = {}
+        for consumer in self.consumers[block]:
+            gradient = of_input[self._pairs[consumer]]
+            assert gradient is not None, f"{forward} does not use {self._pairs[consumer]}"
+            found[consumer] = gradient.contiguous()
+        return found
+
+
+def warm_up(device: torch.device) -> None:
+    """Differentiate once, before any iteration does: at the first time torch imports many modules."""
+    value = torch.ones(1, device=device, requires_grad=True)
+    torch.autograd.backward(value * 2, torch.ones_like(value))

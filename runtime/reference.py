@@ -1,0 +1,249 @@
+"""The unpipelined model in one process, and how far a run of scripts is from it.
+
+Two references. The plain one has whole parameters and one backward per micro-batch through the whole
+model: it shares no cutting, no collectives, no messages and no order with the run, and agrees up to the
+order of sums. The replay runs the devices' own orders in one process, shard by shard in order: it must
+agree bit for bit, so communication changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from placements import Kind, Placement
+from runtime.autodiff import computes_loss, forward_inputs, pair_backward
+from runtime.measure import Comparison
+from runtime.models import WHOLE, Blocks, EmulatedShards, Model, ModelOptions, ParameterShard, Text
+from runtime.models.blocks import Instance
+from runtime.results import read_summary, read_tensors
+
+
+class ReplayError(ValueError):
+    """The devices' orders wait for each other in a cycle, so no single process can replay them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was run.
+
+    Attributes:
+        options: The model.
+        placement: What runs where.
+        num_micro_batches: Of one iteration.
+        iterations: How many.
+        torch_device: Where the references compute: the same kind of device as the run.
+    """
+
+    options: ModelOptions
+    placement: Placement
+    num_micro_batches: int
+    iterations: int
+    torch_device: str = "cpu"
+
+    @property
+    def forward_blocks(self) -> list[str]:
+        """The forward blocks in topological order."""
+        return [block.name for block in self.placement.topological_order if block.kind is Kind.F]
+
+
+class Step(NamedTuple):
+    """One iteration of a model.
+
+    Attributes:
+        losses: Of each micro-batch, summed over its loss-computing blocks.
+        gradients: Before the step.
+        parameters: After the step.
+    """
+
+    losses: tuple[float, ...]
+    gradients: Mapping[ParameterShard, Tensor]
+    parameters: Mapping[ParameterShard, Tensor]
+
+
+def plain(case: Case) -> Iterator[Step]:
+    """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
+
+    Yields:
+        Each iteration in turn, valid until the next is asked for.
+    """
+    model = Model(case.options, case.placement, dict.fromkeys(case.forward_blocks, WHOLE), case.torch_device)
+    text = Text(case.options, case.num_micro_batches, case.torch_device)
+    trains = bool(pair_backward(case.placement))
+    for iteration in range(case.iterations):
+        losses: dict[Instance, float] = {}
+        for micro_batch in range(case.num_micro_batches):
+            tokens = text.micro_batch(iteration, micro_batch)
+            outputs: dict[str, Tensor] = {}
+            with torch.set_grad_enabled(trains):
+                for block in case.forward_blocks:
+                    inputs = [outputs[name] for name in forward_inputs(case.placement, block)]
+                    outputs[block] = model.forward(block, inputs, tokens)
+            sinks = [block for block in case.forward_blocks if computes_loss(case.placement, block)]
+            if trains:
+                total = torch.stack([outputs[block] for block in sinks]).sum()
+                torch.autograd.backward(total / case.num_micro_batches)
+            losses |= {(block, micro_batch): float(outputs[block].detach()) for block in sinks}
+        yield from _step(case, model, losses)
+
+
+def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
+    """Run the devices' orders in one process, blocks on several devices shard by shard.
+
+    Args:
+        case: What was run.
+        orders: For each device the (block, micro-batch) pairs that it ran, in order.
+
+    Yields:
+        Each iteration in turn, valid until the next is asked for.
+
+    Raises:
+        ReplayError: The orders wait for each other.
+    """
+    shards = {
+        name: WHOLE if len(devices) == 1 else EmulatedShards(len(devices))
+        for name in case.forward_blocks
+        for devices in [case.placement.by_name[name].devices]
+    }
+    model = Model(case.options, case.placement, shards, case.torch_device)
+    blocks = Blocks(case.placement, model, case.num_micro_batches)
+    order = merge(case.placement, orders)
+    for iteration in range(case.iterations):
+        blocks.begin(iteration)
+        made: dict[tuple[str, str, int], Tensor] = {}
+        for block, micro_batch in order:
+            arrived = [made.pop((producer, block, micro_batch)) for producer in blocks.inputs[block]]
+            for consumer, tensor in blocks.run(block, micro_batch, arrived).items():
+                made[block, consumer, micro_batch] = tensor
+        yield from _step(case, model, {instance: float(loss) for instance, loss in blocks.losses.items()})
+
+
+def merge(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[Instance]:
+    """Return one order that keeps every device's order and every dependency.
+
+    Raises:
+        ReplayError: There is none.
+    """
+    next_at = [0] * len(orders)
+    done: set[Instance] = set()
+    merged: list[Instance] = []
+    total = len({instance for order in orders for instance in order})
+    while len(merged) < total:
+        heads = (_ready(placement, orders, next_at, done, device) for device in range(len(orders)))
+        ready = next(filter(None, heads), None)
+        if ready is None:
+            stuck = [order[i] for order, i in zip(orders, next_at, strict=True) if i < len(order)]
+            raise ReplayError(f"the devices wait for each other at {stuck}")
+        merged.append(ready)
+        done.add(ready)
+        for device in placement.by_name[ready[0]].devices:
+            next_at[device] += 1
+    return merged
+
+
+def _ready(
+    placement: Placement,
+    orders: Sequence[Sequence[Instance]],
+    next_at: Sequence[int],
+    done: set[Instance],
+    device: int,
+) -> Instance | None:
+    """Return the next block of a device if it is the next of all its devices and its `after` are done."""
+    if next_at[device] == len(orders[device]):
+        return None
+    name, micro_batch = instance = orders[device][next_at[device]]
+    block = placement.by_name[name]
+    is_next = all(list(orders[d][next_at[d] : next_at[d] + 1]) == [instance] for d in block.devices)
+    return instance if is_next and all((other, micro_batch) in done for other in block.after) else None
+
+
+def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration: int) -> tuple[float, ...]:
+    """Return the losses of the micro-batches in one iteration of a run.
+
+    Args:
+        case: What was run.
+        summaries: What each device left behind; a block on several devices has the same loss on each.
+        iteration: From 0.
+    """
+    rows = [row for summary in summaries for row in summary["losses"][iteration]]
+    return _sum_over_sinks(case, {(block, n): loss for block, n, loss in rows})
+
+
+def compare(results: Path, case: Case) -> Comparison:
+    """Compare what the devices of a run left behind with both references.
+
+    Args:
+        results: The folder of the run.
+        case: What was run.
+
+    Raises:
+        ReplayError: The orders wait for each other.
+    """
+    devices = range(case.placement.num_devices)
+    summaries = [read_summary(results, device) for device in devices]
+    orders = [[(block, n) for block, n in summary["order"]] for summary in summaries]
+    losses = tuple(losses_of_run(case, summaries, iteration) for iteration in range(case.iterations))
+    reference_losses = []
+    gradient_error = parameter_error = 0.0
+    equal = True
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # As on the devices: results depend on the number of threads.
+    try:
+        for iteration, (whole, again) in enumerate(zip(plain(case), replay(case, orders), strict=True)):
+            reference_losses.append(whole.losses)
+            equal = equal and again.losses == losses[iteration]
+            for device in devices:
+                found = read_tensors(results, device, f"gradients_{iteration}")
+                gradient_error = max(gradient_error, _largest_error(found, whole.gradients))
+                equal = equal and _same_bits(found, again.gradients)
+        for device in devices:
+            found = read_tensors(results, device, "parameters")
+            parameter_error = max(parameter_error, _largest_error(found, whole.parameters))
+            equal = equal and _same_bits(found, again.parameters)
+    finally:
+        torch.set_num_threads(threads)
+    loss_error = max(
+        _relative(abs(ours - theirs), abs(theirs))
+        for row, reference_row in zip(losses, reference_losses, strict=True)
+        for ours, theirs in zip(row, reference_row, strict=True)
+    )
+    return Comparison(tuple(reference_losses), loss_error, gradient_error, parameter_error, equal)
+
+
+def _step(case: Case, model: Model, losses: Mapping[Instance, float]) -> Iterator[Step]:
+    """Yield an iteration's outcome, with the gradients of before and the parameters of after the step."""
+    gradients = model.gradients()
+    model.step()
+    yield Step(_sum_over_sinks(case, losses), gradients, model.parameters)
+
+
+def _sum_over_sinks(case: Case, losses: Mapping[Instance, float]) -> tuple[float, ...]:
+    sinks = [block for block in case.forward_blocks if computes_loss(case.placement, block)]
+    return tuple(sum(losses[block, n] for block in sinks) for n in range(case.num_micro_batches))
+
+
+def _largest_error(found: Mapping[ParameterShard, Tensor], whole: Mapping[ParameterShard, Tensor]) -> float:
+    """Return the largest error of any tensor, relative to the largest value of its reference."""
+    full = {shard.name: tensor for shard, tensor in whole.items()}
+    errors = [0.0]
+    for shard, tensor in found.items():
+        expected = shard.of(full[shard.name]).detach().cpu()
+        difference = float((tensor - expected).abs().max())
+        errors.append(_relative(difference, float(full[shard.name].detach().abs().max())))
+    return max(errors)
+
+
+def _relative(difference: float, scale: float) -> float:
+    """Return a difference over a scale; a difference that is not a number counts as infinite."""
+    if difference == 0:
+        return 0.0
+    return difference / scale if difference == difference and scale > 0 else float("inf")
+
+
+def _same_bits(found: Mapping[ParameterShard, Tensor], expected: Mapping[ParameterShard, Tensor]) -> bool:
+    return all(torch.equal(tensor, expected[shard].detach().cpu()) for shard, tensor in found.items())

@@ -1,0 +1,201 @@
+"""Clock control against a fake driver: a small libnvidia-ml.so.1 that writes every call into a file."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runtime.clock import ClockError, NvmlClock, RecordingClock, main, open_clock
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FAKE_DRIVER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+typedef void *device_t;
+static int note(const char *text) {
+    FILE *file = fopen(getenv("FAKE_NVML_LOG"), "a");
+    if (file) { fprintf(file, "%s\n", text); fclose(file); }
+    return 0;
+}
+static int denied(void) { return getenv("FAKE_NVML_DENY") != NULL; }
+int nvmlInitWithFlags(unsigned flags) { return 0; }
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 4 ? "Insufficient Permissions" : "Not Found"; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device) {
+    if (index > 1) return 6;
+    *device = (device_t)(size_t)(index + 1);
+    return 0;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, device_t *device) {
+    if (strcmp(uuid, "GPU-abc")) return 6;
+    *device = (device_t)(size_t)1;
+    return 0;
+}
+int nvmlDeviceSetGpuLockedClocks(device_t device, unsigned low, unsigned high) {
+    char text[64];
+    if (denied()) return 4;
+    snprintf(text, sizeof text, "%zu lock %u %u", (size_t)device - 1, low, high);
+    return note(text);
+}
+int nvmlDeviceResetGpuLockedClocks(device_t device) {
+    char text[64];
+    if (denied()) return 4;
+    snprintf(text, sizeof text, "%zu reset", (size_t)device - 1);
+    return note(text);
+}
+"""
+
+SCRIPT = """
+import sys, time
+from runtime.clock import NvmlClock
+clock = NvmlClock("0")
+clock.set(1335)
+print(clock.controller_pid, flush=True)
+{end}
+"""
+
+
+@pytest.fixture(scope="module")
+def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    pytest.importorskip("pynvml")
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "fake.c").write_text(FAKE_DRIVER)
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(folder / "fake.c")], check=True)
+    return folder
+
+
+@pytest.fixture
+def log(driver_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "log"
+    monkeypatch.setenv("FAKE_NVML_LOG", str(path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_folder))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return path
+
+
+def lines(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def wait_for(log: Path, line: str, count: int = 1) -> None:
+    deadline = time.monotonic() + 20
+    while lines(log).count(line) < count:
+        assert time.monotonic() < deadline, f"{line!r} never came: {lines(log)}"
+        time.sleep(0.01)
+
+
+def test_recording_clock_keeps_every_request() -> None:
+    clock = RecordingClock("there is no GPU")
+    for clock_mhz in (1410, 1410, 900):
+        clock.set(clock_mhz)
+    clock.reset()
+    assert clock.requests == [1410, 1410, 900]
+    assert clock.description == "clocks are recorded only: there is no GPU"
+
+
+def test_controller_locks_skips_repeats_and_unlocks(log: Path) -> None:
+    clock = NvmlClock("abc")
+    for clock_mhz in (1410, 1410, 900):
+        clock.set(clock_mhz)
+        wait_for(log, f"0 lock {clock_mhz} {clock_mhz}")
+    clock.reset()
+    assert lines(log) == ["0 reset", "0 lock 1410 1410", "0 lock 900 900", "0 reset"]
+    assert clock.requests == [1410, 1410, 900]
+
+
+def test_latest_of_many_requests_wins(log: Path) -> None:
+    clock = NvmlClock("1")
+    os.kill(clock.controller_pid, signal.SIGSTOP)
+    for clock_mhz in range(600, 1200):
+        clock.set(clock_mhz)
+    os.kill(clock.controller_pid, signal.SIGCONT)
+    clock.reset()
+    assert lines(log)[-2:] == ["1 lock 1199 1199", "1 reset"]
+    assert len(lines(log)) < 20
+
+
+@pytest.mark.parametrize("end", ["clock.reset()", "1 / 0", "pass", "time.sleep(60)"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_gpu_is_unlocked_however_the_script_ends(log: Path, end: str, number: signal.Signals) -> None:
+    script = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(end=end)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert script.stdout is not None
+    controller = int(script.stdout.readline())
+    wait_for(log, "0 lock 1335 1335")
+    if "sleep" in end:
+        script.send_signal(number)
+    script.wait()
+    wait_for(log, "0 reset", 2)
+    assert lines(log)[-1] == "0 reset"
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{controller}/cmdline").exists() and Path(f"/proc/{controller}/cmdline").read_bytes():
+        assert time.monotonic() < deadline, "the controller outlives its script"
+        time.sleep(0.01)
+    script.stdout.close()
+
+
+def test_terminated_controller_unlocks_and_the_script_learns_of_it(log: Path) -> None:
+    clock = NvmlClock("0")
+    clock.set(1335)
+    wait_for(log, "0 lock 1335 1335")
+    os.kill(clock.controller_pid, signal.SIGTERM)
+    wait_for(log, "0 reset", 2)
+    with pytest.raises(ClockError, match="controller has ended before"):
+        for _ in range(200):
+            clock.set(900)
+            time.sleep(0.01)
+    clock.reset()
+
+
+def test_without_the_right_clocks_are_recorded(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NVML_DENY", "1")
+    clock = open_clock("0")
+    clock.set(1410)
+    assert clock.requests == [1410]
+    assert clock.description == (
+        "clocks are recorded only: no right to lock the clock of GPU 0; run as root or with CAP_SYS_ADMIN"
+    )
+
+
+def test_unknown_gpu_is_recorded(log: Path) -> None:
+    assert "GPU 7" in open_clock("7").description
+
+
+def test_without_a_driver_clocks_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        "class NVMLError(Exception): ...\ndef nvmlInit(): raise NVMLError('Shared Library Not Found')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    description = open_clock("0").description
+    assert "NVML does not start (Shared Library Not Found)" in description
+
+
+def test_script_on_the_cpu_records() -> None:
+    assert open_clock(None).description == "clocks are recorded only: the script runs on the CPU"
+
+
+def test_reset_command_unlocks_all_gpus(log: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "runtime.clock", "reset"], capture_output=True, text=True)
+    assert done.stdout == "GPU 0: clocks are unlocked\nGPU 1: clocks are unlocked\n"
+    assert lines(log) == ["0 reset", "1 reset"]
+
+
+def test_reset_command_says_why_it_cannot(capsys: pytest.CaptureFixture[str]) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a GPU, whose clocks are not a test's business")
+    assert main(["reset"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,210 @@
+"""Scripts on real processes give the losses and gradients of the unpipelined model, and no others do."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, k_shape, v_shape
+from runtime.codegen import generate
+from runtime.device import Calls
+from runtime.launch import LaunchError, launch
+from runtime.measure import Comparison, Measurement
+from runtime.models import Text, Tokens, suitable_model
+from runtime.program import Instruction, Programs, Receive, Run, Send, lower
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
+
+MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 4, "num_heads": 2}
+
+
+def run(
+    programs: Programs,
+    directory: Path,
+    clocks: Mapping[str, Sequence[int]] | None = None,
+    iterations: int = 2,
+    blocking: bool = False,
+    **model: object,
+) -> Measurement:
+    """Generate the scripts of programs and run them in processes forked from the test's."""
+    name = {"name": suitable_model(programs.placement)}
+    generate(programs, clocks or {}, name | MODEL | model, directory)
+    num_devices = programs.placement.num_devices
+    return launch(directory, num_devices, iterations, 30, launcher="fork", blocking=blocking)
+
+
+def comparison_of(measurement: Measurement) -> Comparison:
+    assert measurement.comparison is not None
+    return measurement.comparison
+
+
+def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], None]) -> Programs:
+    """Return programs in which one device does something else."""
+    instructions = [list(program) for program in programs.instructions]
+    edit(instructions[device])
+    return replace(programs, instructions=tuple(map(tuple, instructions)))
+
+
+def split_backward(num_devices: int) -> Placement:
+    """Return a V-shape with the input and weight halves of each backward."""
+    blocks = []
+    for device in range(num_devices):
+        after = (f"F{device - 1}",) if device else ()
+        blocks.append(Block(f"F{device}", Kind.F, (device,), 1, 0, after))
+    for device in reversed(range(num_devices)):
+        after = (f"F{device}",) if device == num_devices - 1 else (f"I{device + 1}",)
+        blocks.append(Block(f"I{device}", Kind.I, (device,), 1, 0, after))
+        blocks.append(Block(f"W{device}", Kind.W, (device,), 1, 0, (f"I{device}",)))
+    return Placement("split_backward", num_devices, tuple(blocks))
+
+
+def backwards_from_the_end(num_devices: int, num_micro_batches: int) -> Schedule:
+    """Return GPipe on a V-shape, but with the backward blocks of the last micro-batch first."""
+    schedule = gpipe(v_shape(num_devices), num_micro_batches)
+    last = num_micro_batches - 1
+    blocks = tuple(
+        block._replace(micro_batch=last - block.micro_batch) if block.block.startswith("B") else block
+        for block in schedule.blocks
+    )
+    half = min(block.start for block in blocks if block.block.startswith("B"))
+    blocks = tuple(
+        block._replace(start=block.start + half) if block.block.startswith("B") else block for block in blocks
+    )
+    return replace(schedule, blocks=blocks)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("blocking", [False, True], ids=["free", "blocking"])
+def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool, tmp_path: Path) -> None:
+    found = comparison_of(run(lower(gpipe(SHAPES[shape](), 3)), tmp_path, blocking=blocking))
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_gives_the_losses_of_the_model(shape: str, tmp_path: Path) -> None:
+    measurement = run(lower(gpipe(SHAPES[shape](inference=True), 3)), tmp_path)
+    found = comparison_of(measurement)
+    assert found.bitwise_equal
+    assert found.max_loss_error <= 1e-12
+    assert len(measurement.losses[1]) == 3
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        one_f_one_b(v_shape(), 6),
+        gpipe(split_backward(3), 3),
+        backwards_from_the_end(3, 4),
+        gpipe(v_shape(1), 2),
+    ],
+    ids=["1f1b", "split_backward", "last_first", "one_device"],
+)
+def test_any_order_is_replayed_bit_for_bit(schedule: Schedule, tmp_path: Path) -> None:
+    found = comparison_of(run(lower(schedule), tmp_path))
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+def test_another_accumulation_order_gives_other_bits(tmp_path: Path) -> None:
+    """Else the replay of the devices' own orders would prove nothing."""
+    first = run(lower(gpipe(v_shape(3), 4)), tmp_path / "first", iterations=3)
+    last = run(lower(backwards_from_the_end(3, 4)), tmp_path / "last", iterations=3)
+    assert comparison_of(last).max_gradient_error > 0 or first.losses != last.losses
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_other_types_are_bitwise_equal_too(dtype: str, tmp_path: Path) -> None:
+    found = comparison_of(run(lower(gpipe(SHAPES["m_shape"](2), 3)), tmp_path, dtype=dtype))
+    assert found.bitwise_equal
+    assert found.max_gradient_error < (1e-5 if dtype == "float32" else 0.1)
+
+
+def test_clocks_are_requested_in_order_and_change_nothing(tmp_path: Path) -> None:
+    placement = v_shape(2)
+    clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
+    programs = lower(gpipe(placement, 2))
+    with_clocks = run(programs, tmp_path / "with", clocks)
+    without = run(programs, tmp_path / "without")
+    assert with_clocks.clock_requests[0] == (1000, 1001, 1030, 1031) * 2
+    assert without.clock_requests[0] == ()
+    assert with_clocks.losses == without.losses
+
+
+def test_swapped_receives_are_noticed(tmp_path: Path) -> None:
+    """On a channel messages match by order alone, so this trains on the wrong micro-batches."""
+
+    def swap(program: list[Instruction]) -> None:
+        at = [i for i, instruction in enumerate(program) if isinstance(instruction, Receive)][:2]
+        program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
+        program.sort(key=lambda instruction: not isinstance(instruction, Receive))
+
+    found = comparison_of(run(edited(lower(gpipe(v_shape(2), 3)), 1, swap), tmp_path))
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_swapped_inputs_are_noticed(tmp_path: Path) -> None:
+    """The join's two branches come over different channels; here each is taken for the other."""
+    other = {"F1": "F3", "F3": "F1"}
+
+    def swap(program: list[Instruction]) -> None:
+        for i, instruction in enumerate(program):
+            if isinstance(instruction, Receive) and instruction.consumer == "J":
+                program[i] = replace(instruction, producer=other[instruction.producer])
+
+    found = comparison_of(run(edited(lower(gpipe(k_shape(4), 2)), 0, swap), tmp_path))
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_an_off_by_one_micro_batch_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Text.micro_batch
+
+    def off_by_one(self: Text, iteration: int, micro_batch: int) -> Tokens:
+        return right(self, iteration, micro_batch + (os.environ.get("RANK") == "1"))
+
+    monkeypatch.setattr(Text, "micro_batch", off_by_one)
+    found = comparison_of(run(lower(gpipe(v_shape(2), 3)), tmp_path))
+    assert not found.bitwise_equal
+    assert found.max_loss_error > 1e-6
+
+
+def test_a_block_that_runs_twice_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    programs = edited(lower(gpipe(v_shape(2), 2)), 1, lambda program: program.append(Run("B1", 0)))
+    with pytest.raises(LaunchError, match="the script runs B1 of micro-batch 0 2 times instead of 1"):
+        run(programs, tmp_path)
+
+
+def test_a_block_that_is_left_out_is_refused(tmp_path: Path) -> None:
+    programs = edited(lower(gpipe(v_shape(2), 2)), 1, lambda program: program.remove(Run("B1", 0)))
+    with pytest.raises(LaunchError, match="the script runs B1 of micro-batch 0 0 times instead of 1"):
+        run(programs, tmp_path)
+
+
+def test_a_tensor_that_never_came_is_named(tmp_path: Path) -> None:
+    def drop(program: list[Instruction]) -> None:
+        program.remove(Receive("F0", "F1", 1, 0))
+
+    with pytest.raises(LaunchError, match="before F0 -> F1 of micro-batch 1 was received or computed"):
+        run(edited(lower(gpipe(v_shape(2), 2)), 1, drop), tmp_path)
+
+
+def test_a_tensor_that_nobody_takes_is_named(tmp_path: Path) -> None:
+    def add(program: list[Instruction]) -> None:
+        program.append(Send("F0", "F9", 1, 1))
+
+    with pytest.raises(LaunchError, match="before F0 -> F9 of micro-batch 1 was received or computed"):
+        run(edited(lower(gpipe(v_shape(2), 2)), 0, add), tmp_path)
+
+
+def test_calls_are_counted_without_being_carried_out() -> None:
+    calls = Calls()
+    calls.receive("F0", "F1", 0, source=0)
+    calls.run("F1", 0, 1410)
+    calls.send("F1", "F2", 0, target=2)
+    assert calls.count == 3
+    assert calls.asks_for_clocks

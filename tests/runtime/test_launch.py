@@ -1,0 +1,232 @@
+"""Starting, following and ending the processes of a run."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from placements.shapes import v_shape
+from runtime.codegen import generate
+from runtime.device import RunOptions, ScriptError
+from runtime.launch import LaunchError, launch, main
+from runtime.program import lower
+from runtime.results import Position, Progress, read_position, read_progress, write_progress
+from schedsearch.baselines import gpipe
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = {
+    "name": "gpt",
+    "hidden_size": 8,
+    "sequence_length": 6,
+    "micro_batch_size": 2,
+    "num_layers": 2,
+    "num_heads": 2,
+}
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """Return the folder of the scripts of a V-shape on two devices, with clocks."""
+    placement = v_shape(2)
+    clocks = {block.name: [1410, 900] for block in placement.blocks}
+    generate(lower(gpipe(placement, 2)), clocks, MODEL, tmp_path / "scripts")
+    return tmp_path / "scripts"
+
+
+def insert(script: Path, line: str) -> None:
+    """Let a script's iteration begin with a line."""
+    text = script.read_text()
+    docstring = '    """Run one iteration of this device\'s blocks."""\n'
+    assert docstring in text
+    script.write_text(text.replace(docstring, f"{docstring}    {line}\n"))
+
+
+def descendants() -> list[str]:
+    """Return the command lines of the processes that run scripts now."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"runtime.launch" in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_measurement_is_plain_data(scripts: Path) -> None:
+    lines: list[str] = []
+    measurement = launch(scripts, 2, 3, 30, launcher="fork", progress=lines.append)
+    data = json.loads(json.dumps(measurement.to_dict()))
+    assert data["schema_version"] == 1
+    assert data["backend"] == "gloo"
+    assert data["iterations"] == len(data["time_ms"]) == 3
+    assert data["losses"] == data["reference_losses"]
+    assert [len(row) for row in data["losses"]] == [2, 2, 2]
+    assert data["max_gradient_error"] <= 1e-12
+    assert data["bitwise_equal"] is True
+    assert data["clock_requests"] == {device: [1410, 900] * 6 for device in ("0", "1")}
+    assert data["clock_backend"] == "clocks are recorded only: the script runs on the CPU"
+    assert data["device_names"] == ["cpu", "cpu"]
+    assert len(lines) == 3
+    assert re.fullmatch(r"iteration 2: loss \d\.\d{6}, \d+\.\d ms", lines[2])
+
+
+def test_a_run_need_not_be_compared(scripts: Path) -> None:
+    measurement = launch(scripts, 2, 1, 30, launcher="fork", compares=False)
+    assert measurement.comparison is None
+    assert measurement.to_dict()["bitwise_equal"] is None
+    assert measurement.to_dict()["reference_losses"] == []
+
+
+def test_torchrun_gives_the_same_as_forked_processes(scripts: Path) -> None:
+    forked = launch(scripts, 2, 2, 30, launcher="fork")
+    measurement = launch(scripts, 2, 2, 120)
+    assert measurement.comparison is not None
+    assert measurement.comparison.bitwise_equal
+    assert measurement.losses == forked.losses
+    assert measurement.clock_requests == forked.clock_requests
+
+
+def test_the_error_of_the_failing_device_comes_first(scripts: Path) -> None:
+    insert(scripts / "device_1.py", 'raise RuntimeError("boom")')
+    with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom") as caught:
+        launch(scripts, 2, 1, 30, launcher="fork")
+    assert "device_1.py" in str(caught.value)
+    assert "device 0: " in str(caught.value)
+
+
+def test_a_killed_device_ends_the_run(scripts: Path) -> None:
+    insert(scripts / "device_0.py", "__import__('os').kill(__import__('os').getpid(), 9)")
+    with pytest.raises(LaunchError, match="ended with status -9"):
+        launch(scripts, 2, 1, 30, launcher="fork")
+
+
+def test_a_run_that_hangs_tells_who_waits_for_what(scripts: Path) -> None:
+    text = (scripts / "device_0.py").read_text()
+    assert 'device.send("F0", "F1"' in text
+    (scripts / "device_0.py").write_text(re.sub(r'device\.send\("F0", "F1".*\)', "pass", text))
+    start = time.monotonic()
+    with pytest.raises(LaunchError, match="no progress for 2 s") as caught:
+        launch(scripts, 2, 1, 2, launcher="fork")
+    assert time.monotonic() - start < 20
+    message = str(caught.value)
+    assert re.search(
+        r"device 1: iteration 0, call \d+ of \d+, runs F1 of micro-batch 0, waits for F0 -> F1", message
+    )
+    assert "from device 0" in message
+
+
+@pytest.mark.slow
+def test_torchrun_leaves_no_process_behind(scripts: Path) -> None:
+    before = set(descendants())
+    insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
+    with pytest.raises(LaunchError, match="no progress for 15 s"):
+        launch(scripts, 2, 1, 15)
+    assert set(descendants()) <= before
+
+
+@pytest.mark.slow
+def test_torchrun_reports_the_failing_device(scripts: Path) -> None:
+    insert(scripts / "device_1.py", "1 / 0")
+    with pytest.raises(LaunchError, match="device 1 failed: ZeroDivisionError: division by zero"):
+        launch(scripts, 2, 1, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "fork"])
+def test_devices_die_with_a_killed_launch(scripts: Path, launcher: str) -> None:
+    before = set(descendants())
+    insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
+    command = f"from runtime.launch import launch; launch({str(scripts)!r}, 2, 1, 90, launcher={launcher!r})"
+    parent = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT)
+    deadline = time.monotonic() + 60
+    least = 4 if launcher == "torchrun" else 3  # the launch, torchrun, and two devices
+    while len(set(descendants()) - before) < least:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while set(descendants()) - before:
+        assert time.monotonic() < deadline, "a device outlives its launch"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_scripts_run_by_hand(scripts: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "-m", "runtime.launch", str(scripts), "--iterations", "2"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("iteration ") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_devices": 3}, "has no device_2.py; generate the scripts of all devices first"),
+        ({"num_devices": 0}, "num_devices: 0 is not at least 1"),
+        ({"iterations": 0}, "iterations: 0 is not at least 1"),
+        ({"launcher": "mpi"}, "launcher: 'mpi' is not known; use torchrun or fork"),
+        ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
+        ({"backend": "mpi"}, "backend: 'mpi' cannot be used"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_named(scripts: Path, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ScriptError, match=message):
+        launch(scripts, **({"num_devices": 2} | arguments))  # type: ignore[arg-type]
+
+
+def test_wrong_number_of_processes_is_named(tmp_path: Path) -> None:
+    generate(lower(gpipe(v_shape(2), 1)), {}, MODEL, tmp_path)
+    with pytest.raises(LaunchError, match="1 processes were started for the 2 devices of v_shape; start 2"):
+        launch(tmp_path, 1, launcher="fork", timeout_s=30)
+
+
+def test_a_script_without_torchrun_says_how_to_start_it(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ScriptError, match="one of several processes; start all with: python -m torch"):
+        RunOptions.from_environment()
+
+
+def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = RunOptions(1, 2, 7, "gloo", 12.5, Path("/somewhere"), False, True)
+    for name, value in options.to_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert RunOptions.from_environment() == options
+
+
+def test_positions_and_progress_can_be_read_while_they_are_written(tmp_path: Path) -> None:
+    assert read_position(tmp_path, 3) == (None, "not started")
+    position = Position(tmp_path, 3)
+    position.move("a long way to go")
+    position.move("there")
+    assert read_position(tmp_path, 3) == (os.getpid(), "there")
+    position.close()
+    assert read_progress(tmp_path) == []
+    write_progress(tmp_path, Progress(0, 5.5, 12.25))
+    with (tmp_path / "progress.jsonl").open("a") as file:
+        file.write("[1, 5.")
+    assert read_progress(tmp_path) == [Progress(0, 5.5, 12.25)]
+
+
+def test_help_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "torchrun --nproc-per-node NUM_DEVICES -m runtime.launch" in capsys.readouterr().out
