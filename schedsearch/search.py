@@ -136,7 +136,7 @@ def search(
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned.
         polish_time_limit_s: Seconds of it for the span and the makespan, once the period is settled.
         seed: Of the solver's random choices.
-        on_progress: Called after each query.
+        on_progress: Called with the first schedule found, and after each query.
 
     Raises:
         SearchError: An argument is out of its range.
@@ -166,6 +166,7 @@ def search(
     try:
         running.begin()
         if running.best is not None:
+            running.report("period", running.best.period, running.period_bound)
             running.minimise_period()
             running.deadline = min(running.deadline, time.monotonic() + polish_time_limit_s)
             running.minimise_span()
@@ -247,7 +248,7 @@ class _Search:
                 low = candidate + 1
                 if answer is Answer.NO:
                     self.period_bound = max(self.period_bound, low)
-            self._report("period", self.best.period, self.period_bound)
+            self.report("period", self.best.period, self.period_bound)
             candidate = (low + self.best.period) // 2
 
     def minimise_span(self) -> None:
@@ -264,7 +265,7 @@ class _Search:
                 low = candidate + 1
                 if answer is Answer.NO:
                     self.span_bound = max(self.span_bound, low)
-            self._report("span", self.least_span.span, self.span_bound)
+            self.report("span", self.least_span.span, self.span_bound)
         self.best = self.least_span
 
     def minimise_makespan(self) -> None:
@@ -283,7 +284,7 @@ class _Search:
                 makespan = candidate.unroll(self.num_micro_batches).makespan
                 if (makespan, candidate.span) < (self.best_makespan, self.best.span):
                     self.best, self.best_makespan = candidate, makespan
-            self._report("makespan", self.best_makespan, self.makespan_bound)
+            self.report("makespan", self.best_makespan, self.makespan_bound)
 
     def result(self, interrupted: bool) -> SearchResult:
         """Return the answer as it stands."""
@@ -323,7 +324,8 @@ class _Search:
     def _time_left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def _report(self, phase: str, best: int, bound: int) -> None:
+    def report(self, phase: str, best: int, bound: int) -> None:
+        """Tell the caller how far the search is."""
         self.on_progress(Progress(phase, best, bound, self.queries, time.monotonic() - self.began))
 
 

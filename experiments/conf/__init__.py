@@ -1,0 +1,1 @@
+"""Hydra configs; a package, so that they are found once installed."""

@@ -1,0 +1,191 @@
+"""The options of a config as typed records; a wrong one is rejected by name, with the remedy, in one line."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, get_args, get_origin
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+
+class OptionError(ValueError):
+    """An option of the config is wrong; the message names it and the remedy in one line."""
+
+
+@dataclass(frozen=True)
+class GptPlacementOptions:
+    """The `placement` group of a GPT; see `placements.models.gpt`."""
+
+    arrangement: str
+    num_devices: int
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    vocab_size: int
+    sequence_length: int
+    micro_batch_size: int
+    recompute: bool
+    flash_attention: bool
+    model_flops_utilisation: float
+    output_layer_utilisation: float
+    memory_efficiency: float
+    link_efficiency: float
+    reserve_gib: float
+    tick_ms: float | None
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The `search` group; see `schedsearch.search.search`."""
+
+    num_micro_batches: int
+    memory: int | float | list[Any] | None
+    micro_batches_per_repetend: int
+    solver: str
+    time_limit_s: float
+    polish_time_limit_s: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """The `profile` group; see `placements.profile.Profile.from_csv`."""
+
+    path: str | None
+    gpu: str
+    time_scale: float
+    energy_scale: float
+    blocking_power_w: float | None
+
+
+@dataclass(frozen=True)
+class EnergyOptions:
+    """The `energy` group; see `schedsearch.energy`."""
+
+    deadline_ms: float | None
+    slowdown: float | None
+    num_plans: int
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """The `runtime` group; see `runtime.models` and `runtime.launch`."""
+
+    model: str
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    sequence_length: int
+    micro_batch_size: int
+    vocab_size: int
+    dtype: str
+    learning_rate: float
+    seed: int
+    text: str | None
+    iterations: int
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Options:
+    """A whole config.
+
+    Attributes:
+        placement: The chosen placement group, read by `experiments.steps.build_placement`.
+        schedule: ``searched``, ``gpipe`` or ``one_f_one_b``.
+        search: How to search.
+        profile: What blocks cost.
+        energy: What the iteration may take.
+        runtime: What to run.
+    """
+
+    placement: dict[str, Any]
+    schedule: str
+    search: SearchOptions
+    profile: ProfileOptions
+    energy: EnergyOptions
+    runtime: RuntimeOptions
+
+
+def read_options(config: DictConfig) -> Options:
+    """Return the options of a composed config.
+
+    Raises:
+        OptionError: An option is missing, unknown or of the wrong type.
+    """
+    try:
+        data = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise OptionError(f"{error.full_key}: has no value; give one, as in {error.full_key}=VALUE") from None
+    except OmegaConfBaseException as error:
+        raise OptionError(f"config: {str(error).splitlines()[0]}") from None
+    assert isinstance(data, dict), "a Hydra config is a mapping"
+    return read_fields(data, Options, "")
+
+
+Record = TypeVar("Record")
+
+
+def read_fields(data: Any, record: type[Record], where: str) -> Record:
+    """Build a dataclass from a mapping, checking the names and the types of its fields.
+
+    Raises:
+        OptionError: A field is missing, unknown or of the wrong type; `where` is its place in the config.
+    """
+    if not isinstance(data, dict):
+        raise OptionError(f"{where}: {data!r} is not a group of options")
+    hints = typing.get_type_hints(record)
+    names = [field.name for field in fields(record)]  # type: ignore[arg-type]
+    for name in data:
+        if name not in names:
+            raise OptionError(f"{_join(where, name)}: is not an option; {did_you_mean(str(name), names)}")
+    for name in names:
+        if name not in data:
+            raise OptionError(
+                f"{_join(where, name)}: has no value; give one, as in {_join(where, name)}=VALUE"
+            )
+    return record(**{name: _read_value(data[name], hints[name], _join(where, name)) for name in names})
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a remedy for a name that is not known: the nearest that is, or all."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+
+
+def _read_value(value: Any, wanted: Any, where: str) -> Any:
+    kinds = get_args(wanted) if get_origin(wanted) in (types.UnionType, typing.Union) else (wanted,)
+    plain = [get_origin(kind) or kind for kind in kinds]
+    if isinstance(wanted, type) and hasattr(wanted, "__dataclass_fields__"):
+        return read_fields(value, wanted, where)
+    if value is None and types.NoneType in plain:
+        return None
+    if isinstance(value, bool) and bool not in plain:
+        raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}")
+    if isinstance(value, int) and float in plain and int not in plain:
+        return float(value)
+    for kind in plain:
+        if kind is not types.NoneType and isinstance(value, kind):
+            return value
+    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}")
+
+
+def _in_words(kinds: list[Any]) -> str:
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        types.NoneType: "null",
+    }
+    return " or ".join(words.get(kind, f"a {kind.__name__}") for kind in kinds)
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else str(name)

@@ -1,0 +1,136 @@
+"""The main job, from a placement to a verified run and a report: ``python -m experiments.run`` (see README)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from experiments.command import run_command
+from experiments.frontier import EnergyOutcome, check_energy_options, frontier_and_save
+from experiments.options import OptionError, Options, RuntimeOptions, did_you_mean, read_options
+from experiments.report import save_report
+from experiments.search import SearchOutcome, output_directory, search_and_save
+from placements import Placement
+from runtime.codegen import generate
+from runtime.deadlock import check
+from runtime.launch import launch
+from runtime.measure import Measurement
+from runtime.models import ModelOptions, layers, suitable_model
+from runtime.program import lower
+from schedsearch.files import write_json
+from schedsearch.picture import picture
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run the command."""
+    run_command("run", task)
+
+
+def task(config: DictConfig) -> None:
+    """Search, tune, generate, run, compare, report."""
+    options = read_options(config)
+    check_energy_options(options.energy)
+    check_runtime_options(options.runtime)
+    directory = output_directory()
+    found = search_and_save(options, directory)
+    model = choose_model(options.runtime, found.placement)
+    tuned = frontier_and_save(options, found, directory)
+    scripts = generate_scripts(found, tuned, model, directory / "scripts")
+    measurement = run_and_save(options.runtime, found.placement, directory)
+    pages = save_report(found, tuned, measurement, directory)
+    for path in (*scripts, *pages):
+        log.info("made %s", path)
+
+
+def check_runtime_options(options: RuntimeOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        ValueError: One is out of its range.
+    """
+    if options.model not in ("auto", "gpt", "synthetic"):
+        raise OptionError(
+            f"runtime.model: {options.model!r} is not known; "
+            f"{did_you_mean(options.model, ['auto', 'gpt', 'synthetic'])}"
+        )
+    if options.iterations < 1:
+        raise OptionError(f"runtime.iterations: {options.iterations} is not at least 1")
+    if not options.timeout_s > 0:
+        raise OptionError(f"runtime.timeout_s: {options.timeout_s:g} is not a positive number of seconds")
+    _model_options(options, "synthetic" if options.model == "auto" else options.model)
+
+
+def choose_model(options: RuntimeOptions, placement: Placement) -> ModelOptions:
+    """Return the model to run on the placement.
+
+    Raises:
+        ModelError: It does not fit the placement.
+    """
+    name = suitable_model(placement) if options.model == "auto" else options.model
+    model = _model_options(options, name)
+    layers(placement, model)
+    return model
+
+
+def generate_scripts(
+    found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
+) -> list[Path]:
+    """Lower the schedule, prove the programs free of deadlock, and write one script per device."""
+    programs = check(lower(found.schedule))
+    repetend = found.result.repetend if found.result else None
+    return generate(
+        programs,
+        tuned.plan.clock_mhz,
+        {name: value for name, value in dataclasses.asdict(model).items() if value is not None},
+        directory,
+        shift=repetend.micro_batches if repetend else 1,
+        title=f"{found.placement.name}, {found.schedule.num_micro_batches} micro-batches",
+        picture=picture(found.schedule, max_columns=100),
+    )
+
+
+def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path) -> Measurement:
+    """Run the scripts under torchrun, compare with the unpipelined model, write ``measurement.json``."""
+    log.info("starting %d processes with torchrun", placement.num_devices)
+    with tqdm(total=options.iterations, desc="run", unit=" iterations") as bar:
+
+        def show(line: str) -> None:
+            bar.set_postfix_str(line, refresh=False)
+            bar.update()
+
+        measurement = launch(
+            directory / "scripts", placement.num_devices, options.iterations, options.timeout_s, progress=show
+        )
+    write_json(directory / "measurement.json", measurement.to_dict())
+    log.info("%s", describe(measurement))
+    return measurement
+
+
+def describe(measurement: Measurement) -> str:
+    """Return the losses and the comparison in one line."""
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
+    return (
+        f"{measurement.backend}: loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations; "
+        f"against the unpipelined model: largest gradient error {comparison.max_gradient_error:.1e}, "
+        f"bitwise equal to its replay: {comparison.bitwise_equal}; clocks: {measurement.clock_backend}"
+    )
+
+
+def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
+    given: dict[str, Any] = dataclasses.asdict(options)
+    return ModelOptions.from_dict(
+        {field.name: name if field.name == "name" else given[field.name] for field in dataclasses.fields(ModelOptions)}
+    )
+
+
+if __name__ == "__main__":
+    main()

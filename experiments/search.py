@@ -1,0 +1,87 @@
+"""Search a schedule for a placement: ``python -m experiments.search`` (see README)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from experiments.command import run_command
+from experiments.options import Options, read_options
+from experiments.steps import build_placement, find_schedule, read_profile, require_schedule
+from placements import Placement, Profile
+from schedsearch.files import write_json, write_text
+from schedsearch.picture import picture
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.search import SearchResult
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run the command."""
+    run_command("search", task)
+
+
+def task(config: DictConfig) -> None:
+    """Search and save."""
+    search_and_save(read_options(config), output_directory())
+
+
+def output_directory() -> Path:
+    """Return where Hydra wants the output."""
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What the search step returns.
+
+    Attributes:
+        placement: With its memory, and the block times of the profile.
+        profile: That was read from a file; None where there was none.
+        schedule: Valid.
+        result: Of the search; None for a hand-made schedule.
+    """
+
+    placement: Placement
+    profile: Profile | None
+    schedule: Schedule
+    result: SearchResult | None
+
+
+def search_and_save(options: Options, directory: Path) -> SearchOutcome:
+    """Build the placement, find its schedule, and write ``placement.yaml`` and ``schedule.json``."""
+    profile = read_profile(options)
+    placement = build_placement(options, profile)
+    schedule, result = find_schedule(options, placement)
+    write_text(directory / "placement.yaml", placement.to_yaml())
+    if schedule is not None:
+        write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
+        log.info("%s", describe(schedule, result))
+        log.info("schedule in %s", directory / "schedule.json")
+    return SearchOutcome(placement, profile, require_schedule(schedule, result), result)
+
+
+def describe(schedule: Schedule, result: SearchResult | None) -> str:
+    """Return the schedule as a picture and its figures as a line."""
+    facts = [f"makespan {schedule.makespan}"]
+    if result is not None and result.repetend is not None:
+        repetend = result.repetend
+        facts = [
+            f"{result.status.value}: period {repetend.period_per_micro_batch:g} per micro-batch "
+            f"(bound {result.period_bound:g}, steady bubble {repetend.bubble_rate:.1%})",
+            f"span {repetend.span} (bound {result.span_bound})",
+            f"makespan {schedule.makespan} (bound {result.makespan_bound})",
+            f"{result.seconds:.2f} s",
+        ]
+    name = schedule.placement.name
+    return f"{name}, {schedule.num_micro_batches} micro-batches\n{picture(schedule, max_columns=120)}\n{', '.join(facts)}"
+
+
+if __name__ == "__main__":
+    main()

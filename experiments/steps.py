@@ -1,0 +1,180 @@
+"""The steps that the commands share: from options to a placement, a profile and a schedule."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from placements.hardware import GPUS, Gpu, modelled_profile
+from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
+
+from experiments.command import Interrupted
+from experiments.options import GptPlacementOptions, OptionError, Options, did_you_mean, read_fields
+from experiments.progress import SearchBar
+from placements import Placement, Profile
+from placements.shapes import SHAPES
+from placements.spec import read_capacity
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.bounds import require_capacity
+from schedsearch.schedule import Schedule
+from schedsearch.search import SearchResult, search
+from schedsearch.validate import InvalidScheduleError, validate
+
+HAND_MADE = {"gpipe": gpipe, "one_f_one_b": one_f_one_b}
+"""The hand-made schedules by the name that the command line uses."""
+
+GPT_ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
+"""The placements of a GPT by the name that the command line uses."""
+
+
+def read_profile(options: Options) -> Profile | None:
+    """Read the profile CSV that the options name; None where they name none."""
+    chosen = options.profile
+    gpu = _gpu(options)
+    if chosen.path is None:
+        return None
+    power = gpu.blocking_power_w if chosen.blocking_power_w is None else chosen.blocking_power_w
+    return Profile.from_csv(
+        chosen.path,
+        device=chosen.gpu,
+        blocking_power_w=power,
+        time_scale=chosen.time_scale,
+        energy_scale=chosen.energy_scale,
+    )
+
+
+def build_placement(options: Options, profile: Profile | None) -> Placement:
+    """Return the placement that the options choose, with their memory, and block times of the profile."""
+    placement = _chosen_placement(options, profile)
+    if options.search.memory is not None:
+        capacity = read_capacity(options.search.memory, "search.memory", placement.num_devices)
+        placement = replace(placement, memory=capacity)
+    if profile is not None:
+        profile.require(placement)
+        placement = profile.times_for(placement)
+    require_capacity(placement)
+    return placement
+
+
+def complete_profile(options: Options, placement: Placement, profile: Profile | None) -> Profile:
+    """Return the measured profile, or where there is none, one from the GPU's power model."""
+    if profile is not None:
+        return profile
+    gpu = _gpu(options)
+    if "shape" in options.placement or "path" in options.placement:
+        modelled = modelled_profile(placement, gpu)
+    else:
+        modelled = modelled_profile(placement, gpu, gpt_compute_shares(placement))
+    power = options.profile.blocking_power_w
+    return modelled if power is None else replace(modelled, blocking_power_w=power)
+
+
+def find_schedule(options: Options, placement: Placement) -> tuple[Schedule | None, SearchResult | None]:
+    """Search a schedule, or make the hand-made one that the options name; both validated.
+
+    Returns:
+        The schedule, or None when the search found none; the search's result, or None for a hand-made one.
+    """
+    number = options.search.num_micro_batches
+    if options.schedule == "searched":
+        chosen = options.search
+        bar = SearchBar()
+        with bar:
+            result = search(
+                placement,
+                number,
+                micro_batches_per_repetend=chosen.micro_batches_per_repetend,
+                solver=chosen.solver,
+                time_limit_s=chosen.time_limit_s,
+                polish_time_limit_s=chosen.polish_time_limit_s,
+                seed=chosen.seed,
+                on_progress=bar,
+            )
+        return result.schedule, result
+    if options.schedule not in HAND_MADE:
+        raise OptionError(
+            f"schedule: {options.schedule!r} is not known; "
+            f"{did_you_mean(options.schedule, ['searched', *HAND_MADE])}"
+        )
+    if number < 1:
+        raise OptionError(f"search.num_micro_batches: {number} is not at least 1")
+    schedule = HAND_MADE[options.schedule](placement, number)
+    try:
+        return validate(schedule), None
+    except InvalidScheduleError as error:
+        reason = str(error).splitlines()[0]
+        raise OptionError(
+            f"schedule: {options.schedule} does not fit ({reason}); "
+            "raise search.memory or use schedule=searched"
+        ) from None
+
+
+def require_schedule(schedule: Schedule | None, result: SearchResult | None) -> Schedule:
+    """Return the schedule to go on with.
+
+    Raises:
+        ValueError: There is none.
+        Interrupted: The search was interrupted; what it had is saved already.
+    """
+    if schedule is None:
+        assert result is not None, "only a search finds nothing"
+        if result.interrupted:
+            raise Interrupted("interrupted before a schedule was found")
+        raise ValueError(f"search: {result.status.value}: {result.reason}")
+    if result is not None and result.interrupted:
+        raise Interrupted("interrupted; the best schedule found so far is saved")
+    return schedule
+
+
+def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
+    chosen = dict(options.placement)
+    if "path" in chosen:
+        _only(chosen, ["path"])
+        return Placement.from_yaml(chosen["path"])
+    if "shape" in chosen:
+        return _shape(chosen, profile)
+    return _gpt(chosen, _gpu(options))
+
+
+def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
+    name = chosen.pop("shape")
+    if name not in SHAPES:
+        raise OptionError(f"placement.shape: {name!r} is not a shape; {did_you_mean(str(name), SHAPES)}")
+    shape = SHAPES[name]
+    tick_ms = chosen.pop("tick_ms", 1.0)
+    _only(chosen, list(inspect.signature(shape).parameters), "tick_ms")
+    if chosen.get("num_devices") is None:
+        chosen["num_devices"] = (profile.num_stages if profile else None) or 4
+    for key, value in chosen.items():
+        wanted = bool if key == "inference" else int
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            kind = "true or false" if wanted is bool else "a whole number"
+            raise OptionError(f"placement.{key}: {value!r} is not {kind}")
+    if isinstance(tick_ms, bool) or not isinstance(tick_ms, (int, float)):
+        raise OptionError(f"placement.tick_ms: {tick_ms!r} is not a number of milliseconds")
+    return replace(shape(**chosen), tick_ms=float(tick_ms))
+
+
+def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
+    chosen = asdict(read_fields(chosen, GptPlacementOptions, "placement"))
+    arrangement = chosen.pop("arrangement")
+    if arrangement not in GPT_ARRANGEMENTS:
+        raise OptionError(
+            f"placement.arrangement: {arrangement!r} is not known; {did_you_mean(arrangement, GPT_ARRANGEMENTS)}"
+        )
+    config = GptConfig(**{field.name: chosen.pop(field.name) for field in fields(GptConfig)})
+    return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
+
+
+def _only(chosen: dict[str, Any], known: list[str], *more: str) -> None:
+    for key in chosen:
+        if key not in known and key not in more:
+            raise OptionError(f"placement.{key}: is not an option; {did_you_mean(key, [*known, *more])}")
+
+
+def _gpu(options: Options) -> Gpu:
+    name = options.profile.gpu
+    if name not in GPUS:
+        raise OptionError(f"profile.gpu: {name!r} is not known; {did_you_mean(name, GPUS)}")
+    return GPUS[name]

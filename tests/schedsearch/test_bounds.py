@@ -1,0 +1,90 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.bounds import (
+    CapacityError,
+    critical_path,
+    load_bound,
+    makespan_bound,
+    minimum_memory,
+    period_bound,
+    require_capacity,
+    residence_bound,
+)
+from schedsearch.metrics import peak_memory
+
+
+def test_residence_by_hand() -> None:
+    """On device 0 a micro-batch is held from F0 to the end of B0: 4 forwards and 4 backwards of 3 ticks."""
+    assert residence_bound(v_shape().with_memory(3)) == pytest.approx(16 / 3)
+    assert residence_bound(v_shape().with_memory(4)) == pytest.approx(4)
+    assert residence_bound(v_shape()) == 0
+    assert period_bound(v_shape().with_memory(8)) == load_bound(v_shape()) == 4
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize("number", [1, 4, 16])
+def test_one_f_one_b_meets_the_makespan_bound(devices: int, number: int) -> None:
+    placement = v_shape(devices, 1, 2)
+    assert one_f_one_b(placement, number).makespan == makespan_bound(placement, number)
+
+
+@settings(max_examples=50, deadline=None)
+@given(random_placements(), st.integers(1, 4))
+def test_no_schedule_beats_the_bounds(placement: Placement, number: int) -> None:
+    schedule = gpipe(placement, number)
+    assert schedule.makespan >= makespan_bound(placement, number)
+    assert gpipe(placement, 1).makespan >= critical_path(placement)
+    for device, peak in enumerate(peak_memory(gpipe(placement, 1))):
+        assert peak >= minimum_memory(placement, device)
+
+
+@settings(max_examples=50, deadline=None)
+@given(random_placements(max_devices=2, max_forward=3, training=True))
+def test_minimum_memory_is_what_some_order_of_the_device_needs(placement: Placement) -> None:
+    """Never above the least peak over all orders of one micro-batch, found by trying them all."""
+    blocks = placement.blocks
+    orders = [
+        order
+        for order in itertools.permutations(blocks)
+        if all(set(block.after) <= {earlier.name for earlier in order[:i]} for i, block in enumerate(order))
+    ]
+    for device in range(placement.num_devices):
+        peaks = [
+            max(itertools.accumulate([b.memory for b in order if device in b.devices], initial=0)) for order in orders
+        ]
+        assert minimum_memory(placement, device) <= min(peaks)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_minimum_memory_of_the_shapes(shape: str) -> None:
+    placement = SHAPES[shape]()
+    needed = {"x_shape": 1, "k_shape": 2}.get(shape, 1)
+    assert {minimum_memory(placement, device) for device in range(4)} == {needed}
+
+
+def test_a_device_may_give_back_before_it_takes() -> None:
+    """A block that is free to run first makes room, and the bound knows it."""
+    blocks = (
+        Block("F", Kind.F, (0,), 1, 2),
+        Block("B", Kind.B, (0,), 1, -2, ("F",)),
+        Block("G", Kind.F, (0,), 1, 3),
+        Block("C", Kind.B, (0,), 1, -3, ("G",)),
+    )
+    placement = Placement("free", 1, blocks)
+    assert minimum_memory(placement, 0) == 3
+    require_capacity(placement.with_memory(3))
+    with pytest.raises(CapacityError, match=r"memory\[0\]: 2 is too small for one micro-batch, which needs 3"):
+        require_capacity(placement.with_memory(2))
+
+
+def test_the_critical_path_counts_transfers() -> None:
+    placement = Placement("t", 4, m_shape().blocks, transfer=(("F0", "F1", 5), ("B1", "B0", 2)))
+    assert critical_path(placement) == critical_path(m_shape()) + 7
