@@ -22,12 +22,19 @@ CONFIG = Path(__file__).parent / "conf"
 USER_ERROR = 2
 """Exit code for wrong input."""
 
+FAILED = 1
+"""Exit code when the task itself fails."""
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell gives it."""
 
 
 class Interrupted(Exception):  # noqa: N818 - an outcome, not an error
     """The task was interrupted from the keyboard and has saved what it had."""
+
+
+class Failed(Exception):  # noqa: N818 - an outcome, like `Interrupted`
+    """The task failed through no fault of the input; the message may have several lines."""
 
 
 def run_command(name: str, task: Callable[[DictConfig], None]) -> None:
@@ -47,6 +54,8 @@ def run_command(name: str, task: Callable[[DictConfig], None]) -> None:
             _exit(f"{name}: error: {str(error).splitlines()[0]}", USER_ERROR)
         except Interrupted as outcome:
             _exit(f"{name}: {outcome}", INTERRUPTED)
+        except Failed as outcome:
+            _exit(f"{name}: {outcome}", FAILED)
 
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(guarded)()

@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from experiments.command import run_command
 from experiments.options import EnergyOptions, OptionError, Options, read_options
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from experiments.pictures import draw_pictures
 from experiments.progress import StepBar
-from experiments.search import SearchOutcome, output_directory, search_and_save
-from experiments.steps import complete_profile
-from placements import Profile
-from schedsearch.energy import FrequencyPlan, Frontier, Simulation, all_maximum_clocks, compute_frontier, simulate
-from schedsearch.files import write_json
+from experiments.search import output_directory, search_and_save
+from experiments.steps import build_placement, complete_profile, read_profile
+from schedsearch.energy import all_maximum_clocks, compute_frontier, simulate
+from schedsearch.files import write_bytes, write_json
 
 log = logging.getLogger(__name__)
 
 PLAN_SCHEMA_VERSION = 1
 """Version of the form of ``plan.json``."""
-
-
-@dataclass(frozen=True)
-class EnergyOutcome:
-    """What the energy step returns.
-
-    Attributes:
-        profile: Of every block of the placement.
-        frontier: Of the schedule.
-        deadline_ms: That was asked for.
-        plan: The point of the frontier for the deadline.
-        simulation: When each block of the plan starts.
-    """
-
-    profile: Profile
-    frontier: Frontier
-    deadline_ms: float
-    plan: FrequencyPlan
-    simulation: Simulation
 
 
 def main() -> None:
@@ -52,7 +34,9 @@ def task(config: DictConfig) -> None:
     options = read_options(config)
     check_energy_options(options.energy)
     directory = output_directory()
-    frontier_and_save(options, search_and_save(options, directory), directory)
+    profile = read_profile(options)
+    found = search_and_save(options, build_placement(options, profile), profile, directory)
+    frontier_and_save(options, found, directory)
 
 
 def check_energy_options(options: EnergyOptions) -> None:
@@ -72,7 +56,7 @@ def check_energy_options(options: EnergyOptions) -> None:
 
 
 def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -> EnergyOutcome:
-    """Compute the frontier and the plan for the deadline; write ``frontier.json`` and ``plan.json``."""
+    """Compute the frontier and the plan for the deadline; write both, and the pictures."""
     profile = complete_profile(options, found.placement, found.profile)
     maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
     deadline_ms = options.energy.deadline_ms or maximum.time_ms * (options.energy.slowdown or 1.0)
@@ -86,6 +70,9 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     write_json(directory / "frontier.json", frontier.to_dict())
     write_json(directory / "plan.json", plan_to_dict(outcome))
     log.info("%s", describe(outcome))
+    outcome = replace(outcome, pictures=draw_pictures(found, outcome))
+    for name, png in outcome.pictures.items():
+        write_bytes(directory / f"{name}.png", png)
     log.info("frontier in %s", directory / "frontier.json")
     return outcome
 
@@ -113,7 +100,8 @@ def describe(outcome: EnergyOutcome) -> str:
     """Return the frontier's ends and the chosen plan in one line."""
     frontier, plan = outcome.frontier, outcome.plan
     return (
-        f"{len(frontier.plans)} plans from {frontier.shortest.time_ms:.6g} to {frontier.plans[-1].time_ms:.6g} ms; "
+        f"{len(frontier.plans)} plans "
+        f"from {frontier.shortest.time_ms:.6g} to {frontier.plans[-1].time_ms:.6g} ms; "
         f"deadline {outcome.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
         f"{frontier.saving(plan, outcome.deadline_ms):.2%} saved against the highest clocks, "
         f"{plan.gap:.2%} above the lower bound"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -15,7 +16,7 @@ class _Bar:
     def __init__(self, name: str, form: str) -> None:
         self._name = name
         self._form = form
-        self._bar: tqdm[None] | None = None
+        self._bar: tqdm[NoReturn] | None = None
 
     def __enter__(self) -> _Bar:
         return self
@@ -27,11 +28,12 @@ class _Bar:
             self._bar.close()
 
     def _show(self, text: str, done: int, total: int | None) -> None:
-        if self._bar is None:
-            self._bar = tqdm(desc=self._name, total=total, bar_format=self._form)
-        self._bar.total = total
-        self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update(done - self._bar.n)
+        bar = self._bar
+        if bar is None:
+            bar = self._bar = tqdm(desc=self._name, total=total, bar_format=self._form)
+        bar.total = total
+        bar.set_postfix_str(text, refresh=False)
+        bar.update(done - bar.n)
 
 
 class SearchBar(_Bar):

@@ -1,26 +1,30 @@
-"""The main job, from a placement to a verified run and a report: ``python -m experiments.run`` (see README)."""
+"""The main job, from placement to verified run and report: ``python -m experiments.run`` (see README)."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
-from tqdm import tqdm
 
-from experiments.command import run_command
-from experiments.frontier import EnergyOutcome, check_energy_options, frontier_and_save
-from experiments.options import OptionError, Options, RuntimeOptions, did_you_mean, read_options
+from experiments.command import Failed, run_command
+from experiments.frontier import check_energy_options, frontier_and_save
+from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from experiments.progress import StepBar
 from experiments.report import save_report
-from experiments.search import SearchOutcome, output_directory, search_and_save
+from experiments.search import output_directory, search_and_save
+from experiments.steps import build_placement, read_profile
 from placements import Placement
+from runtime.autodiff import pair_backward
 from runtime.codegen import generate
 from runtime.deadlock import check
-from runtime.launch import launch
+from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
-from runtime.models import ModelOptions, layers, suitable_model
+from runtime.models import ModelOptions, Text, layers, suitable_model
 from runtime.program import lower
 from schedsearch.files import write_json
 from schedsearch.picture import picture
@@ -39,14 +43,16 @@ def task(config: DictConfig) -> None:
     check_energy_options(options.energy)
     check_runtime_options(options.runtime)
     directory = output_directory()
-    found = search_and_save(options, directory)
-    model = choose_model(options.runtime, found.placement)
+    profile = read_profile(options)
+    placement = build_placement(options, profile)
+    model = choose_model(options.runtime, placement, options.search.num_micro_batches)
+    found = search_and_save(options, placement, profile, directory)
     tuned = frontier_and_save(options, found, directory)
-    scripts = generate_scripts(found, tuned, model, directory / "scripts")
-    measurement = run_and_save(options.runtime, found.placement, directory)
-    pages = save_report(found, tuned, measurement, directory)
-    for path in (*scripts, *pages):
-        log.info("made %s", path)
+    generate_scripts(found, tuned, model, directory / "scripts")
+    measurement = run_and_save(options.runtime, placement, directory)
+    save_report(found, tuned, measurement, directory)
+    made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
+    log.info("made:\n%s", "\n".join(f"  {path}" for path in made))
 
 
 def check_runtime_options(options: RuntimeOptions) -> None:
@@ -67,15 +73,18 @@ def check_runtime_options(options: RuntimeOptions) -> None:
     _model_options(options, "synthetic" if options.model == "auto" else options.model)
 
 
-def choose_model(options: RuntimeOptions, placement: Placement) -> ModelOptions:
+def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> ModelOptions:
     """Return the model to run on the placement.
 
     Raises:
-        ModelError: It does not fit the placement.
+        ModelError: It does not fit the placement, or its text cannot be read.
+        UnrunnablePlacementError: Gradients have no way through the placement.
     """
+    pair_backward(placement)
     name = suitable_model(placement) if options.model == "auto" else options.model
     model = _model_options(options, name)
     layers(placement, model)
+    Text(model, num_micro_batches)
     return model
 
 
@@ -91,7 +100,7 @@ def generate_scripts(
         {name: value for name, value in dataclasses.asdict(model).items() if value is not None},
         directory,
         shift=repetend.micro_batches if repetend else 1,
-        title=f"{found.placement.name}, {found.schedule.num_micro_batches} micro-batches",
+        title=found.placement.name,
         picture=picture(found.schedule, max_columns=100),
     )
 
@@ -99,15 +108,19 @@ def generate_scripts(
 def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path) -> Measurement:
     """Run the scripts under torchrun, compare with the unpipelined model, write ``measurement.json``."""
     log.info("starting %d processes with torchrun", placement.num_devices)
-    with tqdm(total=options.iterations, desc="run", unit=" iterations") as bar:
-
-        def show(line: str) -> None:
-            bar.set_postfix_str(line, refresh=False)
-            bar.update()
-
-        measurement = launch(
-            directory / "scripts", placement.num_devices, options.iterations, options.timeout_s, progress=show
-        )
+    done = itertools.count(1)
+    bar = StepBar("run")
+    with bar:
+        try:
+            measurement = launch(
+                directory / "scripts",
+                placement.num_devices,
+                options.iterations,
+                options.timeout_s,
+                progress=lambda line: bar(line, next(done), options.iterations),
+            )
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}") from None
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
     return measurement
@@ -128,7 +141,10 @@ def describe(measurement: Measurement) -> str:
 def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     return ModelOptions.from_dict(
-        {field.name: name if field.name == "name" else given[field.name] for field in dataclasses.fields(ModelOptions)}
+        {
+            field.name: name if field.name == "name" else given[field.name]
+            for field in dataclasses.fields(ModelOptions)
+        }
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,6 +10,7 @@ from omegaconf import DictConfig
 
 from experiments.command import run_command
 from experiments.options import Options, read_options
+from experiments.outcomes import SearchOutcome
 from experiments.steps import build_placement, find_schedule, read_profile, require_schedule
 from placements import Placement, Profile
 from schedsearch.files import write_json, write_text
@@ -29,7 +29,9 @@ def main() -> None:
 
 def task(config: DictConfig) -> None:
     """Search and save."""
-    search_and_save(read_options(config), output_directory())
+    options = read_options(config)
+    profile = read_profile(options)
+    search_and_save(options, build_placement(options, profile), profile, output_directory())
 
 
 def output_directory() -> Path:
@@ -37,27 +39,10 @@ def output_directory() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-@dataclass(frozen=True)
-class SearchOutcome:
-    """What the search step returns.
-
-    Attributes:
-        placement: With its memory, and the block times of the profile.
-        profile: That was read from a file; None where there was none.
-        schedule: Valid.
-        result: Of the search; None for a hand-made schedule.
-    """
-
-    placement: Placement
-    profile: Profile | None
-    schedule: Schedule
-    result: SearchResult | None
-
-
-def search_and_save(options: Options, directory: Path) -> SearchOutcome:
-    """Build the placement, find its schedule, and write ``placement.yaml`` and ``schedule.json``."""
-    profile = read_profile(options)
-    placement = build_placement(options, profile)
+def search_and_save(
+    options: Options, placement: Placement, profile: Profile | None, directory: Path
+) -> SearchOutcome:
+    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``."""
     schedule, result = find_schedule(options, placement)
     write_text(directory / "placement.yaml", placement.to_yaml())
     if schedule is not None:
@@ -80,7 +65,8 @@ def describe(schedule: Schedule, result: SearchResult | None) -> str:
             f"{result.seconds:.2f} s",
         ]
     name = schedule.placement.name
-    return f"{name}, {schedule.num_micro_batches} micro-batches\n{picture(schedule, max_columns=120)}\n{', '.join(facts)}"
+    grid = picture(schedule, max_columns=120)
+    return f"{name}, {schedule.num_micro_batches} micro-batches\n{grid}\n{', '.join(facts)}"
 
 
 if __name__ == "__main__":

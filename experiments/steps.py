@@ -6,13 +6,12 @@ import inspect
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from placements.hardware import GPUS, Gpu, modelled_profile
-from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
-
 from experiments.command import Interrupted
 from experiments.options import GptPlacementOptions, OptionError, Options, did_you_mean, read_fields
 from experiments.progress import SearchBar
 from placements import Placement, Profile
+from placements.hardware import GPUS, Gpu, modelled_profile
+from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
 from placements.shapes import SHAPES
 from placements.spec import read_capacity
 from schedsearch.baselines import gpipe, one_f_one_b
@@ -161,7 +160,8 @@ def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
     arrangement = chosen.pop("arrangement")
     if arrangement not in GPT_ARRANGEMENTS:
         raise OptionError(
-            f"placement.arrangement: {arrangement!r} is not known; {did_you_mean(arrangement, GPT_ARRANGEMENTS)}"
+            f"placement.arrangement: {arrangement!r} is not known; "
+            f"{did_you_mean(arrangement, GPT_ARRANGEMENTS)}"
         )
     config = GptConfig(**{field.name: chosen.pop(field.name) for field in fields(GptConfig)})
     return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)

@@ -1,9 +1,23 @@
-"""What each block costs at each clock, measured or modelled."""
+"""What each block costs at each clock, measured or modelled, and its file form.
+
+The file form is that of Zeus and Perseus: a CSV file with one row for each block and clock, in MHz, seconds
+and joules on one device. Inside the program times are milliseconds and energies millijoules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import csv
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from placements.spec import Block, Placement
 
 
 class ProfileError(ValueError):
@@ -33,12 +47,291 @@ class Profile:
         device: Name of the GPU.
         points: For each block name its operating points by increasing clock.
         blocking_power_w: Power of a device that waits for a transfer (Perseus, Sec. 4.1).
+
+    Raises:
+        ProfileError: A block has no points or unsorted clocks, or a figure makes no sense.
     """
 
     device: str
     points: Mapping[str, tuple[OperatingPoint, ...]]
     blocking_power_w: float
 
+    def __post_init__(self) -> None:
+        """Check every figure."""
+        power = self.blocking_power_w
+        if not 0 <= power < math.inf:
+            raise ProfileError(f"blocking_power_w: {power} is not a power in W; give a number of 0 or more")
+        for block, points in self.points.items():
+            _check_points(block, points)
+
     def fastest(self, block: str) -> OperatingPoint:
         """Return a block's point at its highest clock."""
         return self.points[block][-1]
+
+    @cached_property
+    def num_stages(self) -> int | None:
+        """Return the stages of a profile whose blocks are ``F0, B0, F1, B1 ...`` and no others, else None."""
+        return _num_stages(self.points)
+
+    def require(self, placement: Placement) -> None:
+        """Check that the profile is one of a placement's blocks; it may have others besides.
+
+        Raises:
+            ProfileError: The profile lacks a block, or has another number of stages than the placement.
+        """
+        stages = _num_stages(block.name for block in placement.blocks)
+        if self.num_stages is not None and stages is not None and stages != self.num_stages:
+            raise ProfileError(
+                f"profile: has {self.num_stages} stages (F0 to F{self.num_stages - 1}) "
+                f"where {placement.name} has {stages}; set placement.num_devices={self.num_stages} "
+                f"or give a profile of {stages} stages"
+            )
+        missing = [block.name for block in placement.blocks if block.name not in self.points]
+        if missing:
+            raise ProfileError(
+                f"profile: lacks {_some(missing)} of {placement.name}, it has {_some(self.points)}; "
+                "profile them, or use the placement that was profiled"
+            )
+
+    def times_for(self, placement: Placement, tick_ms: float | None = None) -> Placement:
+        """Return the placement with every block's time at its highest clock.
+
+        Args:
+            placement: Its transfers are kept, in the new ticks.
+            tick_ms: Length of a tick; by default the longest power of ten of which the shortest block
+                has at least 1000.
+
+        Raises:
+            ProfileError: The profile lacks a block, or the tick is too long for one.
+        """
+        self.require(placement)
+        if tick_ms is None:
+            tick_ms = _fine_tick(min(self.fastest(block.name).time_ms for block in placement.blocks))
+        if not 0 < tick_ms < math.inf:
+            raise ProfileError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
+        return replace(
+            placement,
+            tick_ms=tick_ms,
+            blocks=tuple(self._timed(block, tick_ms) for block in placement.blocks),
+            transfer=tuple(
+                (a, b, round(ticks * placement.tick_ms / tick_ms)) for a, b, ticks in placement.transfer
+            ),
+        )
+
+    def _timed(self, block: Block, tick_ms: float) -> Block:
+        time_ms = self.fastest(block.name).time_ms
+        ticks = round(time_ms / tick_ms)
+        if ticks == 0:
+            raise ProfileError(
+                f"tick_ms: {tick_ms} is too long for {block.name} of {time_ms:.6g} ms; "
+                f"give at most {time_ms:.3g}"
+            )
+        return replace(block, time=ticks)
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | Path,
+        *,
+        device: str = "unknown",
+        blocking_power_w: float,
+        time_scale: float = 1.0,
+        energy_scale: float = 1.0,
+    ) -> Profile:
+        """Read a profile from a CSV file.
+
+        The columns are ``block,frequency,time,energy``, or Zeus's
+        ``stage,instruction,frequency,time,energy`` with ``forward`` and ``backward``, whose stage 3 is the
+        blocks F3 and B3 of a V-shape. Rows may be in any order.
+
+        Args:
+            path: The file; clocks in MHz, times in seconds, energies in joules on one device.
+            device: Name of the GPU.
+            blocking_power_w: Power of a device that waits for a transfer.
+            time_scale: Factor on the file's times; above 0.
+            energy_scale: Factor on the file's energies; above 0.
+
+        Raises:
+            ProfileError: The file cannot be read or is wrong; the message begins with its path.
+        """
+        for name, scale in (("time_scale", time_scale), ("energy_scale", energy_scale)):
+            if not 0 < scale < math.inf:
+                raise ProfileError(f"{name}: {scale} is not a factor above 0")
+        try:
+            points = _read_points(_read_rows(Path(path)), 1e3 * time_scale, 1e3 * energy_scale)
+        except ProfileError as error:
+            raise ProfileError(f"{path}: {error}") from None
+        return cls(device, points, blocking_power_w)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the profile with the columns ``block,frequency,time,energy``, all of it or nothing.
+
+        Raises:
+            ProfileError: The file cannot be written.
+        """
+        path = Path(path)
+        rows = [
+            (block, point.clock_mhz, repr(point.time_ms / 1e3), repr(point.energy_mj / 1e3))
+            for block, points in self.points.items()
+            for point in points
+        ]
+        try:
+            _write_rows(path, [BLOCK_COLUMNS, *rows])
+        except OSError as error:
+            raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
+
+
+BLOCK_COLUMNS = ("block", "frequency", "time", "energy")
+"""Columns of a profile by block; MHz, s, J."""
+
+STAGE_COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+"""Columns of a profile by stage, as Zeus and Perseus write it; MHz, s, J."""
+
+_LETTER = {"forward": "F", "backward": "B"}
+
+
+def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
+    if not points:
+        raise ProfileError(f"points.{block}: is empty; give at least one operating point")
+    for point in points:
+        if not (0 < point.time_ms < math.inf and 0 <= point.energy_mj < math.inf and point.clock_mhz > 0):
+            raise ProfileError(
+                f"points.{block}: {point.clock_mhz} MHz, {point.time_ms} ms, {point.energy_mj} mJ is no "
+                "operating point; clock and time must be above 0 and energy at least 0"
+            )
+    for before, after in pairwise(points):
+        if before.clock_mhz >= after.clock_mhz:
+            raise ProfileError(
+                f"points.{block}: {after.clock_mhz} MHz follows {before.clock_mhz} MHz; sort by clock"
+            )
+
+
+def _num_stages(blocks: Iterable[str]) -> int | None:
+    names = set(blocks)
+    count = len(names) // 2
+    return count if count and names == {f"{letter}{i}" for letter in "FB" for i in range(count)} else None
+
+
+def _fine_tick(shortest_ms: float) -> float:
+    """Return the longest power of ten of which a time has at least 1000.
+
+    >>> _fine_tick(50.2), _fine_tick(1000.0)
+    (0.01, 1.0)
+    """
+    exponent = math.floor(math.log10(shortest_ms)) - 3
+    tick = float(f"1e{exponent}")
+    return tick if round(shortest_ms / tick) >= 1000 else float(f"1e{exponent - 1}")
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+Row = tuple[int, Mapping[str, str]]
+"""Line number and cells of a row."""
+
+
+def _read_rows(path: Path) -> list[Row]:
+    """Return the rows of a CSV file whose header is one of the two forms."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    except OSError as error:
+        raise ProfileError(f"cannot be read ({error.strerror}); give the path of a CSV file") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise ProfileError("is not CSV text; save it as comma-separated UTF-8") from None
+    if not lines:
+        raise ProfileError(f"is empty; give the columns {','.join(BLOCK_COLUMNS)}")
+    header = [cell.strip() for cell in lines[0][1]]
+    if sorted(header) not in (sorted(BLOCK_COLUMNS), sorted(STAGE_COLUMNS)):
+        raise ProfileError(
+            f"line {lines[0][0]}: the columns are {','.join(header)[:120]!r}; "
+            f"use {','.join(BLOCK_COLUMNS)} or {','.join(STAGE_COLUMNS)}"
+        )
+    if len(lines) == 1:
+        raise ProfileError("has no rows below the header; give one for each block and clock")
+    return [(number, _cells(number, header, cells)) for number, cells in lines[1:]]
+
+
+def _cells(number: int, header: list[str], cells: list[str]) -> Mapping[str, str]:
+    if len(cells) > len(header):
+        raise ProfileError(
+            f"line {number}: has {len(cells)} cells for {len(header)} columns; remove the others"
+        )
+    row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+    for column in header:
+        if not row.get(column):
+            raise ProfileError(f"line {number}, column {column}: is missing; fill the cell or remove the row")
+    return row
+
+
+def _read_points(
+    rows: list[Row], ms_per_unit: float, mj_per_unit: float
+) -> dict[str, tuple[OperatingPoint, ...]]:
+    found: dict[str, dict[int, OperatingPoint]] = {}
+    for number, row in rows:
+        block, clock = _block_name(number, row), _clock(number, row)
+        time, energy = _cost(number, row, "time"), _cost(number, row, "energy")
+        if time == 0:
+            raise ProfileError(
+                f"line {number}, column time: 0 is not above 0; give the seconds the block takes"
+            )
+        points = found.setdefault(block, {})
+        if clock in points:
+            raise ProfileError(f"line {number}: {block} at {clock} MHz is given twice; keep one row")
+        points[clock] = OperatingPoint(clock, time * ms_per_unit, energy * mj_per_unit)
+    return {block: tuple(points[clock] for clock in sorted(points)) for block, points in found.items()}
+
+
+def _block_name(number: int, row: Mapping[str, str]) -> str:
+    if "block" in row:
+        return row["block"]
+    if row["instruction"] not in _LETTER:
+        raise ProfileError(
+            f"line {number}, column instruction: {row['instruction']!r} is not known; use forward or backward"
+        )
+    if not re.fullmatch(r"[0-9]+", row["stage"]):
+        raise ProfileError(f"line {number}, column stage: {row['stage']!r} is not a stage; use 0, 1, 2 ...")
+    return f"{_LETTER[row['instruction']]}{int(row['stage'])}"
+
+
+def _number(number: int, row: Mapping[str, str], column: str) -> float:
+    try:
+        value = float(row[column])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ProfileError(
+            f"line {number}, column {column}: {row[column]!r} is not a number; give a finite one"
+        )
+    return value
+
+
+def _clock(number: int, row: Mapping[str, str]) -> int:
+    value = _number(number, row, "frequency")
+    if value <= 0 or value != int(value):
+        raise ProfileError(
+            f"line {number}, column frequency: {row['frequency']!r} is not a clock; give whole MHz above 0"
+        )
+    return int(value)
+
+
+def _cost(number: int, row: Mapping[str, str], column: str) -> float:
+    value = _number(number, row, column)
+    if value < 0:
+        raise ProfileError(f"line {number}, column {column}: {row[column]!r} is negative; measure it again")
+    return value
+
+
+def _write_rows(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write a CSV file under a temporary name and rename it, so that no half a file is ever seen."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", text=True)
+    try:
+        with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -7,6 +7,7 @@ times default to the paper's: a backward of three forwards, because activations 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from placements.spec import Block, Kind, Placement, PlacementError
@@ -140,7 +141,7 @@ def k_shape(
     return _placement("k_shape", num_devices, [*branches[0], *branches[1], join, back, *backward], inference)
 
 
-SHAPES = {
+SHAPES: dict[str, Callable[..., Placement]] = {
     "v_shape": v_shape,
     "x_shape": x_shape,
     "m_shape": m_shape,

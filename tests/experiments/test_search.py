@@ -46,7 +46,11 @@ def test_writes_both_files(command, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
 def test_every_shape_with_any_number_of_devices(shape: str, command, tmp_path: Path) -> None:
     done = command(
-        "search", f"placement={shape}", "placement.num_devices=6", "search.memory=9", "search.polish_time_limit_s=1"
+        "search",
+        f"placement={shape}",
+        "placement.num_devices=6",
+        "search.memory=9",
+        "search.polish_time_limit_s=1",
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out/schedule.json").read_text())["steady_bubble_rate"] == 0
@@ -97,14 +101,23 @@ WRONG = [
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
     (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
     (["placement=v_shape", "+placement.path=none.yaml"], "placement.shape: is not an option"),
-    (["placement=v_shape", "search.memory=0"], "memory[0]: 0 is too small for one micro-batch, which needs 1"),
+    (
+        ["placement=v_shape", "search.memory=0"],
+        "memory[0]: 0 is too small for one micro-batch, which needs 1",
+    ),
     (["placement=v_shape", "search.memory=[4,4]"], "search.memory: has 2 entries for 4 devices"),
     (["placement=v_shape", "search.memory=lots"], "search.memory: 'lots' is not"),
-    (["placement=v_shape", "search.num_micro_batches=two"], "search.num_micro_batches: 'two' is not a whole number"),
+    (
+        ["placement=v_shape", "search.num_micro_batches=two"],
+        "search.num_micro_batches: 'two' is not a whole number",
+    ),
     (["placement=v_shape", "search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
     (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not a solver"),
     (["placement=v_shape", "placement.num_devices=0"], "num_devices: 0 is not at least 1"),
-    (["placement=v_shape", "placement.forward_time=fast"], "placement.forward_time: 'fast' is not a whole number"),
+    (
+        ["placement=v_shape", "placement.forward_time=fast"],
+        "placement.forward_time: 'fast' is not a whole number",
+    ),
     (["placement=m_shape", "schedule=one_f_one_b"], "schedule: 1F1B needs a V-shape"),
     (["schedule=1f1b"], "schedule: '1f1b' is not known; the options are searched, gpipe, one_f_one_b"),
     (["placement.vocab_size=9000000"], "use more devices"),

@@ -58,7 +58,8 @@ def test_minimum_memory_is_what_some_order_of_the_device_needs(placement: Placem
     ]
     for device in range(placement.num_devices):
         peaks = [
-            max(itertools.accumulate([b.memory for b in order if device in b.devices], initial=0)) for order in orders
+            max(itertools.accumulate([b.memory for b in order if device in b.devices], initial=0))
+            for order in orders
         ]
         assert minimum_memory(placement, device) <= min(peaks)
 
@@ -81,7 +82,9 @@ def test_a_device_may_give_back_before_it_takes() -> None:
     placement = Placement("free", 1, blocks)
     assert minimum_memory(placement, 0) == 3
     require_capacity(placement.with_memory(3))
-    with pytest.raises(CapacityError, match=r"memory\[0\]: 2 is too small for one micro-batch, which needs 3"):
+    with pytest.raises(
+        CapacityError, match=r"memory\[0\]: 2 is too small for one micro-batch, which needs 3"
+    ):
         require_capacity(placement.with_memory(2))
 
 

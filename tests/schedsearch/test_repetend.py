@@ -20,7 +20,9 @@ def test_the_repetend_of_one_f_one_b() -> None:
 def test_starts_may_be_given_from_any_origin() -> None:
     shifted = {instance: start - 7 for instance, start in ONE_F_ONE_B.items()}
     shape = v_shape(2)
-    assert Repetend.from_first_starts(shape, 1, 4, shifted) == Repetend.from_first_starts(shape, 1, 4, ONE_F_ONE_B)
+    assert Repetend.from_first_starts(shape, 1, 4, shifted) == Repetend.from_first_starts(
+        shape, 1, 4, ONE_F_ONE_B
+    )
 
 
 def test_compacting_finds_the_shortest_period_of_the_order() -> None:
@@ -28,7 +30,9 @@ def test_compacting_finds_the_shortest_period_of_the_order() -> None:
         v_shape(2), 1, 40, {("F0", 0): 3, ("F1", 0): 11, ("B1", 0): 19, ("B0", 0): 45}
     )
     assert loose.compacted().period == 4
-    one_by_one = Repetend.from_first_starts(v_shape(2), 1, 40, {("F0", 0): 0, ("F1", 0): 9, ("B1", 0): 19, ("B0", 0): 30})
+    one_by_one = Repetend.from_first_starts(
+        v_shape(2), 1, 40, {("F0", 0): 0, ("F1", 0): 9, ("B1", 0): 19, ("B0", 0): 30}
+    )
     assert one_by_one.compacted().period == 8
     assert one_by_one.compacted(shortest=11).period == 11
 

@@ -1,0 +1,49 @@
+"""What the steps of an experiment return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from placements import Placement, Profile
+from schedsearch.energy import FrequencyPlan, Frontier, Simulation
+from schedsearch.schedule import Schedule
+from schedsearch.search import SearchResult
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What the search step returns.
+
+    Attributes:
+        placement: With its memory, and the block times of the profile.
+        profile: That was read from a file; None where there was none.
+        schedule: Valid.
+        result: Of the search; None for a hand-made schedule.
+    """
+
+    placement: Placement
+    profile: Profile | None
+    schedule: Schedule
+    result: SearchResult | None
+
+
+@dataclass(frozen=True)
+class EnergyOutcome:
+    """What the energy step returns.
+
+    Attributes:
+        profile: Of every block of the placement.
+        frontier: Of the schedule.
+        deadline_ms: That was asked for.
+        plan: The point of the frontier for the deadline.
+        simulation: When each block of the plan starts.
+        pictures: Timeline, memory and frontier as PNG, by name.
+    """
+
+    profile: Profile
+    frontier: Frontier
+    deadline_ms: float
+    plan: FrequencyPlan
+    simulation: Simulation
+    pictures: Mapping[str, bytes] = field(default_factory=dict)

@@ -1,0 +1,66 @@
+"""The pictures of a schedule at its planned clocks."""
+
+from __future__ import annotations
+
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from schedsearch import plot
+from schedsearch.schedule import Instance
+
+
+def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes]:
+    """Return timeline, memory and frontier as PNG, by name."""
+    return {
+        "timeline": _timeline(found, tuned),
+        "memory": _memory(found, tuned),
+        "frontier": _frontier(tuned),
+    }
+
+
+def _timeline(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
+    clocks = {
+        (name, n): float(clock) for name, each in tuned.plan.clock_mhz.items() for n, clock in enumerate(each)
+    }
+    return plot.png(
+        plot.timeline(
+            found.placement,
+            tuned.simulation.start_ms,
+            _durations_ms(tuned),
+            clock_mhz=clocks,
+            title=f"{found.placement.name}: {tuned.plan.time_ms:.6g} ms at the planned clocks",
+        )
+    )
+
+
+def _durations_ms(tuned: EnergyOutcome) -> dict[Instance, float]:
+    time_ms = {
+        (name, point.clock_mhz): point.time_ms
+        for name, points in tuned.profile.points.items()
+        for point in points
+    }
+    return {
+        (name, n): time_ms[name, clock]
+        for name, clocks in tuned.plan.clock_mhz.items()
+        for n, clock in enumerate(clocks)
+    }
+
+
+def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
+    unit = "MiB" if found.placement.name.startswith("gpt") else "units"
+    return plot.png(
+        plot.memory(found.schedule, start_ms=tuned.simulation.start_ms, unit=unit, title="Memory held")
+    )
+
+
+def _frontier(tuned: EnergyOutcome) -> bytes:
+    frontier, plan = tuned.frontier, tuned.plan
+    return plot.png(
+        plot.frontier(
+            [(each.time_ms, each.energy_mj) for each in frontier.plans],
+            (frontier.all_maximum.time_ms, frontier.all_maximum.energy_mj),
+            chosen=(plan.time_ms, plan.energy_mj),
+            deadline_ms=tuned.deadline_ms,
+            lower_bound=[(each.time_ms, each.lower_bound_mj) for each in frontier.plans],
+            saving=frontier.saving(plan, tuned.deadline_ms),
+            title="Time-energy frontier of one iteration",
+        )
+    )

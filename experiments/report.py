@@ -1,0 +1,162 @@
+"""The report of a run: what the steps returned, put into words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from placements import Placement
+from runtime.measure import TOLERANCE, Measurement
+from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.picture import picture
+from schedsearch.report import Fact, Picture, Section, write_report
+
+FILES = {
+    "placement.yaml": "what runs where, with times and memory",
+    "schedule.json": "the schedule, its repetend and what is proved of it",
+    "frontier.json": "every plan of the time-energy frontier, a clock for every block",
+    "plan.json": "the chosen plan",
+    "scripts/device_0.py": "one PyTorch script per device",
+    "measurement.json": "times, losses, and the comparison with the unpipelined model",
+}
+"""What a run leaves in its directory, beside the pictures and the report."""
+
+
+DESCRIPTIONS = {
+    "timeline": "Each device's blocks over time, coloured by clock.",
+    "memory": "The memory each device holds over time.",
+    "frontier": "Iteration time against energy of every plan.",
+}
+"""What each picture shows."""
+
+
+def save_report(
+    found: SearchOutcome, tuned: EnergyOutcome, measurement: Measurement, directory: Path
+) -> Path:
+    """Write ``report.html``; return its path."""
+    pictures = {name: Picture(png, DESCRIPTIONS[name]) for name, png in tuned.pictures.items()}
+    name, number = found.placement.name, found.schedule.num_micro_batches
+    return write_report(
+        directory / "report.html",
+        f"{name} on {found.placement.num_devices} devices, {number} micro-batches",
+        [
+            Section("Schedule", _schedule_facts(found), (pictures["timeline"],), _text_picture(found)),
+            Section("Memory", _memory_facts(found), (pictures["memory"],)),
+            Section("Energy", _energy_facts(tuned), (pictures["frontier"],)),
+            Section("Run", _run_facts(measurement)),
+            Section("Files", tuple(Fact(file, what, link=file) for file, what in FILES.items())),
+        ],
+        summary=_summary(found, tuned, measurement),
+    )
+
+
+def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measurement) -> tuple[Fact, ...]:
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    facts = [
+        Fact("Makespan", _ticks(found.placement, found.schedule.makespan)),
+        Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
+        Fact(
+            "Energy saved",
+            f"{tuned.frontier.saving(tuned.plan, tuned.deadline_ms):.1%}",
+            "against the highest clocks",
+        ),
+        Fact(
+            "Equal to the unpipelined model",
+            "yes" if comparison.is_equal else "no",
+            f"losses, gradients and parameters within {TOLERANCE:g}",
+            good=comparison.is_equal,
+        ),
+    ]
+    if found.result is not None and found.result.repetend is not None:
+        result, repetend = found.result, found.result.repetend
+        value = _ticks(found.placement, repetend.period_per_micro_batch)
+        note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
+        facts.insert(0, Fact("Period per micro-batch", value, note, good=result.status.value == "OPTIMAL"))
+    return tuple(facts)
+
+
+def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
+    placement, schedule, result = found.placement, found.schedule, found.result
+    facts = [
+        Fact("Makespan", _ticks(placement, schedule.makespan)),
+        Fact("Bubble rate", f"{bubble_rate(schedule):.2%}", "idle share of makespan times devices"),
+    ]
+    if result is None or result.repetend is None:
+        return (Fact("Made by", "hand"), *facts)
+    repetend = result.repetend
+    return (
+        Fact("Status", result.status.value, f"{result.queries} queries in {result.seconds:.2f} s"),
+        Fact(
+            "Period per micro-batch",
+            _ticks(placement, repetend.period_per_micro_batch),
+            f"no repetend of {repetend.micro_batches} beats {_ticks(placement, result.period_bound)}",
+        ),
+        Fact("Steady bubble rate", f"{repetend.bubble_rate:.2%}", "of the repetend alone"),
+        Fact("Rounds in flight", str(repetend.in_flight)),
+        Fact("Span", _ticks(placement, repetend.span), f"bound {_ticks(placement, result.span_bound)}"),
+        *facts,
+        Fact("Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"),
+    )
+
+
+def _memory_facts(found: SearchOutcome) -> tuple[Fact, ...]:
+    capacity = found.placement.memory
+    return tuple(
+        Fact(
+            f"Device {device}",
+            f"{peak} of {capacity[device]}" if capacity else f"{peak}",
+            f"{peak / capacity[device]:.0%}" if capacity and capacity[device] else "",
+        )
+        for device, peak in enumerate(peak_memory(found.schedule).tolist())
+    )
+
+
+def _energy_facts(tuned: EnergyOutcome) -> tuple[Fact, ...]:
+    frontier, plan = tuned.frontier, tuned.plan
+    maximum = frontier.all_maximum
+    return (
+        Fact("Deadline", f"{tuned.deadline_ms:.6g} ms"),
+        Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
+        Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
+        Fact("Saved", f"{frontier.saving(plan, tuned.deadline_ms):.2%}", "over an equal time"),
+        Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
+        Fact(
+            "Least energy",
+            f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
+        ),
+        Fact("Blocking power", f"{frontier.blocking_power_w:g} W", f"of a waiting {tuned.profile.device}"),
+    )
+
+
+def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    losses = [sum(each) / len(each) for each in measurement.losses]
+    return (
+        Fact("Backend", measurement.backend, ", ".join(sorted(set(measurement.device_names)))),
+        Fact("Loss", ", ".join(f"{loss:.4f}" for loss in losses), "mean of the micro-batches, by iteration"),
+        Fact("Iteration", ", ".join(f"{time:.1f}" for time in measurement.time_ms) + " ms"),
+        Fact(
+            "Largest loss error",
+            f"{comparison.max_loss_error:.1e}",
+            "relative, against the unpipelined model",
+        ),
+        Fact("Largest gradient error", f"{comparison.max_gradient_error:.1e}", "relative"),
+        Fact("Largest parameter error", f"{comparison.max_parameter_error:.1e}", "after the last step"),
+        Fact(
+            "Bitwise equal",
+            "yes" if comparison.bitwise_equal else "no",
+            "to the same model in one process, in the same order",
+            good=comparison.bitwise_equal,
+        ),
+        Fact("Clocks", measurement.clock_backend),
+    )
+
+
+def _text_picture(found: SearchOutcome) -> str:
+    return picture(found.schedule, max_columns=120)
+
+
+def _ticks(placement: Placement, ticks: float) -> str:
+    return f"{ticks * placement.tick_ms:.6g} ms"

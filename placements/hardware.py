@@ -1,0 +1,188 @@
+"""GPUs as data: what they can do, the clocks they can be set to, and a model of time and power at a clock.
+
+The model stands in for a profile where none was measured. It knows one kind of work, the matrix products
+of transformer layers; it does not know temperature, or how one GPU differs from the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from placements.profile import OperatingPoint, Profile, ProfileError
+from placements.spec import Placement
+
+
+@dataclass(frozen=True)
+class PowerModel:
+    """How time and power depend on the clock.
+
+    With x the share of the sustained clock, at most 1, time grows by ``compute_share * (1 / x - 1)`` and
+    power is ``static_w + dynamic_w * x ** exponent``.
+
+    Attributes:
+        sustained_clock_mhz: Clock above which the power limit keeps the GPU from being any faster.
+        compute_share: Share of the time at the highest clock that depends on the clock; 0 to 1.
+        static_w: Power that does not depend on the clock.
+        dynamic_w: Power that does, at the sustained clock.
+        exponent: Above 1, because the voltage rises with the clock.
+    """
+
+    sustained_clock_mhz: int
+    compute_share: float
+    static_w: float
+    dynamic_w: float
+    exponent: float
+
+    def power_w(self, clock_mhz: int) -> float:
+        """Return the power of a GPU that computes at a clock."""
+        return self.static_w + self.dynamic_w * math.pow(self._share_of_sustained(clock_mhz), self.exponent)
+
+    def slowdown(self, clock_mhz: int, compute_share: float) -> float:
+        """Return the time at a clock as a multiple of the time at the highest clock."""
+        return compute_share / self._share_of_sustained(clock_mhz) + 1 - compute_share
+
+    def _share_of_sustained(self, clock_mhz: int) -> float:
+        return min(clock_mhz / self.sustained_clock_mhz, 1.0)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU.
+
+    Attributes:
+        name: As its vendor writes it.
+        peak_tflops: Dense half-precision matrix products, 1e12 operations per second.
+        memory_gib: Size of its memory.
+        memory_bandwidth_gb_s: From and to its memory together, 1e9 bytes per second.
+        link_bandwidth_gb_s: To another GPU of the same machine, in one direction.
+        clocks_mhz: The clocks it can be set to, ascending.
+        blocking_power_w: Power while it waits for a transfer (Perseus, Sec. 4.1).
+        power: Time and power at a clock.
+    """
+
+    name: str
+    peak_tflops: float
+    memory_gib: float
+    memory_bandwidth_gb_s: float
+    link_bandwidth_gb_s: float
+    clocks_mhz: tuple[int, ...]
+    blocking_power_w: float
+    power: PowerModel
+
+    def operating_points(
+        self, time_ms: float, compute_share: float | None = None
+    ) -> tuple[OperatingPoint, ...]:
+        """Return the modelled cost, at each clock, of a block that takes some time at the highest clock.
+
+        Args:
+            time_ms: Above 0.
+            compute_share: Share of that time that depends on the clock, 0 to 1; by default the model's.
+                The power is the same for every share.
+
+        Returns:
+            By increasing clock.
+
+        Raises:
+            ProfileError: The time or the share is out of range.
+        """
+        share = self.power.compute_share if compute_share is None else compute_share
+        if not 0 < time_ms < float("inf"):
+            raise ProfileError(f"time_ms: {time_ms} is not a time above 0")
+        if not 0 <= share <= 1:
+            raise ProfileError(f"compute_share: {share} is not between 0 and 1")
+        times = [(clock, time_ms * self.power.slowdown(clock, share)) for clock in self.clocks_mhz]
+        return tuple(OperatingPoint(clock, time, time * self.power.power_w(clock)) for clock, time in times)
+
+
+def modelled_profile(
+    placement: Placement, gpu: Gpu, compute_share: float | Mapping[str, float] | None = None
+) -> Profile:
+    """Return the profile of a placement on a GPU, from the model instead of a measurement.
+
+    Args:
+        placement: Its block times are those at the highest clock.
+        gpu: What every device is.
+        compute_share: Share of the time that depends on the clock: one for all blocks, or for some by
+            name; by default the model's.
+
+    Raises:
+        ProfileError: A share is not between 0 and 1, or is of a block that the placement lacks.
+    """
+    shares = compute_share if isinstance(compute_share, Mapping) else {}
+    for name in shares:
+        if name not in placement.by_name:
+            raise ProfileError(f"compute_share: {placement.name} has no block {name!r}; remove it")
+    default = None if isinstance(compute_share, Mapping) else compute_share
+    points = {
+        block.name: gpu.operating_points(block.time * placement.tick_ms, shares.get(block.name, default))
+        for block in placement.blocks
+    }
+    return Profile(gpu.name, points, gpu.blocking_power_w)
+
+
+# Power models of A100 and A40: fitted to the GPT-3 175B stage profile of the Perseus SOSP'24 artifact
+# (855 MHz and up; least squares of relative errors). Root mean square and largest error of the model:
+#     A100 SXM: time 0.8 % (1.6 %), power 1.6 % (6.3 %), energy 1.4 % (4.9 %)
+#     A40:      time 4.2 % (12 %),  power 2.0 % (5.6 %), energy 4.4 % (11 %); its measured times are noisy
+_A100_POWER = PowerModel(1350, compute_share=0.912, static_w=222.5, dynamic_w=244.7, exponent=5.90)
+_A40_POWER = PowerModel(1500, compute_share=0.409, static_w=153.1, dynamic_w=142.8, exponent=3.24)
+
+# Blocking powers of A100 and A40: the same artifact.
+# Peaks, memories and bandwidths: the vendor's data sheets. The link of the A40 is PCIe 4.0 x16.
+A100_SXM_80GB = Gpu(
+    "NVIDIA A100-SXM4-80GB",
+    peak_tflops=312.0,
+    memory_gib=80.0,
+    memory_bandwidth_gb_s=2039.0,
+    link_bandwidth_gb_s=300.0,
+    clocks_mhz=tuple(range(210, 1410 + 1, 15)),
+    blocking_power_w=83.64,
+    power=_A100_POWER,
+)
+A40 = Gpu(
+    "NVIDIA A40",
+    peak_tflops=149.7,
+    memory_gib=48.0,
+    memory_bandwidth_gb_s=696.0,
+    link_bandwidth_gb_s=31.5,
+    clocks_mhz=tuple(range(210, 1740 + 1, 15)),
+    blocking_power_w=70.38,
+    power=_A40_POWER,
+)
+
+
+def _scaled_power(board_w: float, sustained_clock_mhz: int) -> PowerModel:
+    """Return the A100's power model in proportion to the board power; the A100's is 400 W."""
+    scale, like = board_w / 400.0, _A100_POWER
+    return PowerModel(
+        sustained_clock_mhz, like.compute_share, scale * like.static_w, scale * like.dynamic_w, like.exponent
+    )
+
+
+# No profile of V100 and H100 was at hand: power model and blocking power are the A100's in proportion to
+# the board power, 300 W and 700 W. The V100's clocks are 7.5 MHz apart, rounded down.
+V100_SXM_32GB = Gpu(
+    "NVIDIA V100-SXM2-32GB",
+    peak_tflops=125.0,
+    memory_gib=32.0,
+    memory_bandwidth_gb_s=900.0,
+    link_bandwidth_gb_s=150.0,
+    clocks_mhz=tuple(135 + 15 * i // 2 for i in range(187)),
+    blocking_power_w=62.73,
+    power=_scaled_power(300.0, 1530),
+)
+H100_SXM_80GB = Gpu(
+    "NVIDIA H100-SXM5-80GB",
+    peak_tflops=989.4,
+    memory_gib=80.0,
+    memory_bandwidth_gb_s=3350.0,
+    link_bandwidth_gb_s=450.0,
+    clocks_mhz=tuple(range(345, 1980 + 1, 15)),
+    blocking_power_w=146.37,
+    power=_scaled_power(700.0, 1980),
+)
+
+GPUS = {"a100": A100_SXM_80GB, "a40": A40, "v100": V100_SXM_32GB, "h100": H100_SXM_80GB}
+"""The GPUs by the name that the command line uses."""

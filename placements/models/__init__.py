@@ -1,0 +1,1 @@
+"""What models cost: operations, bytes and activation sizes of their layers, and placements made of them."""

@@ -1,0 +1,74 @@
+"""What an instance of a block costs at each time it can take: its options, and their lower convex hull.
+
+A device that does not compute waits at the blocking power, so only the energy above it counts: the
+*effective* energy of an option is its energy less blocking power times time (Perseus, Sec. 4.1, Eq. 4).
+Perseus fits an exponential to the options; we take their lower convex hull, because it passes through real
+options, exists for any number of them, one included, and makes the relaxed problem a linear program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from placements import Placement, Profile
+from schedsearch.energy.graph import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class CostCurve:
+    """The options of a block that no other option beats in both time and effective energy.
+
+    Attributes:
+        clock_mhz: Clock of each option; shape ``(options,)``.
+        time_ms: Ascending.
+        energy_mj: Effective energy on all of the block's devices together; strictly descending.
+    """
+
+    clock_mhz: Ints
+    time_ms: Floats
+    energy_mj: Floats
+
+    @cached_property
+    def hull(self) -> Ints:
+        """Return the indices of the options on the lower convex hull; ascending, ends included."""
+        kept: list[int] = []
+        for i in range(len(self.time_ms)):
+            while len(kept) > 1 and not self._is_below(kept[-1], kept[-2], i):
+                kept.pop()
+            kept.append(i)
+        return np.array(kept)
+
+    def _is_below(self, middle: int, left: int, right: int) -> bool:
+        """Tell whether an option lies strictly below the line between two others."""
+        time, energy = self.time_ms, self.energy_mj
+        rise_before = (energy[middle] - energy[left]) * (time[right] - time[middle])
+        rise_after = (energy[right] - energy[middle]) * (time[middle] - time[left])
+        return bool(rise_before < rise_after)
+
+
+def cost_curve(block: str, num_devices: int, profile: Profile) -> CostCurve:
+    """Return the cost curve of a block that runs on so many devices, all at one clock."""
+    power = profile.blocking_power_w
+    points = profile.points[block]
+    options = [(p.time_ms, num_devices * (p.energy_mj - power * p.time_ms), p.clock_mhz) for p in points]
+    best = list(pareto(options))
+    time, energy, clock = zip(*best, strict=True)
+    return CostCurve(np.array(clock, dtype=np.int64), np.array(time), np.array(energy))
+
+
+def pareto(options: Iterable[tuple[float, float, int]]) -> Iterable[tuple[float, float, int]]:
+    """Yield the (time, energy, clock) options by increasing time that cost less than every faster one."""
+    least = float("inf")
+    for option in sorted(options):
+        if option[1] < least:
+            least = option[1]
+            yield option
+
+
+def cost_curves(placement: Placement, profile: Profile) -> dict[str, CostCurve]:
+    """Return the cost curve of every block of a placement."""
+    return {block.name: cost_curve(block.name, len(block.devices), profile) for block in placement.blocks}

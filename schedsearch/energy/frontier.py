@@ -1,0 +1,266 @@
+"""Frequency plans, and the frontier of all that no other plan beats in both time and energy.
+
+Two energies are needed. `FrequencyPlan.energy_mj` is what an iteration uses when the next one begins at
+once. Next to a straggler the iteration lasts as long as the straggler's, and the devices that are done
+wait at the blocking power: then a slower plan is better as long as its *effective* energy, above the
+blocking power, is lower (Perseus, Sec. 3.1 and 4.1, Eq. 3 and 4). The frontier is of time and effective
+energy. It ends at T*, where every block runs at its least effective energy. `FrequencyPlan.energy_mj`
+alone is least before that, at `Frontier.least_energy`; Perseus's artifact ends at the least energy of the
+blocks with waiting left out, which is a third place in between.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from schedsearch.energy.graph import EnergyError
+
+SCHEMA_VERSION = 1
+"""Version of the frontier's file form."""
+
+TIME_TOLERANCE = 1e-9
+"""Share by which a plan may be later than the deadline it was made for; rounding errors only."""
+
+
+@dataclass(frozen=True)
+class FrequencyPlan:
+    """A clock for every block of every micro-batch, and what comes of it.
+
+    Attributes:
+        clock_mhz: For each block one clock per micro-batch.
+        time_ms: Length of the iteration.
+        energy_mj: Energy of all devices over that time, waiting included.
+        lower_bound_mj: No plan of this time, at any clocks, uses less; from the relaxed problem.
+    """
+
+    clock_mhz: Mapping[str, tuple[int, ...]]
+    time_ms: float
+    energy_mj: float
+    lower_bound_mj: float
+
+    @property
+    def gap(self) -> float:
+        """Return by how much of the lower bound the plan may be above the best one."""
+        return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The plans among which to choose, once for every deadline.
+
+    Attributes:
+        plans: By strictly increasing time and strictly decreasing effective energy.
+        all_maximum: The plan to compare with: every block at its highest clock.
+        blocking_power_w: Power of one waiting device.
+        num_devices: Devices of the placement; None if read from a file without being told.
+    """
+
+    plans: tuple[FrequencyPlan, ...]
+    all_maximum: FrequencyPlan
+    blocking_power_w: float
+    num_devices: int | None = None
+
+    @property
+    def shortest(self) -> FrequencyPlan:
+        """Return the plan of the shortest time, T_min."""
+        return self.plans[0]
+
+    @property
+    def least_energy(self) -> FrequencyPlan:
+        """Return the plan of least `FrequencyPlan.energy_mj`: the best without straggler or deadline."""
+        return min(self.plans, key=lambda plan: plan.energy_mj)
+
+    @cached_property
+    def _times_ms(self) -> tuple[float, ...]:
+        return tuple(plan.time_ms for plan in self.plans)
+
+    def at(self, deadline_ms: float) -> FrequencyPlan:
+        """Return the best plan for an iteration that ends at the deadline, such as a straggler's end.
+
+        This is the last plan not later than the deadline: min(T*, T') of Perseus (Sec. 3.1).
+
+        Raises:
+            EnergyError: The deadline is before the end of the shortest plan.
+        """
+        if not deadline_ms >= self._times_ms[0] * (1 - TIME_TOLERANCE):
+            raise EnergyError(
+                f"deadline_ms: {deadline_ms:g} is below the shortest iteration of "
+                f"{self._times_ms[0]:.6g} ms; give at least that"
+            )
+        return self.plans[max(bisect_right(self._times_ms, deadline_ms * (1 + TIME_TOLERANCE)) - 1, 0)]
+
+    def energy_next_to(self, plan: FrequencyPlan, straggler_ms: float) -> float:
+        """Return the energy in millijoules of an iteration that ends with a straggler (Perseus, Eq. 3).
+
+        The devices that are done before wait at the blocking power. A straggler that is faster than the
+        plan changes nothing.
+        """
+        waiting_ms = max(straggler_ms - plan.time_ms, 0.0)
+        if waiting_ms == 0.0:
+            return plan.energy_mj
+        if self.num_devices is None:
+            raise EnergyError("num_devices: is not in the frontier's file; add it")
+        return plan.energy_mj + self.num_devices * self.blocking_power_w * waiting_ms
+
+    def saving(self, plan: FrequencyPlan, straggler_ms: float = 0.0) -> float:
+        """Return the share of energy that a plan saves against all clocks at maximum.
+
+        Both are taken over an equal time: the straggler's, or that of the slower of the two if that is
+        longer.
+        """
+        time_ms = max(straggler_ms, plan.time_ms, self.all_maximum.time_ms)
+        return 1 - self.energy_next_to(plan, time_ms) / self.energy_next_to(self.all_maximum, time_ms)
+
+    @cached_property
+    def without_straggler(self) -> tuple[FrequencyPlan, ...]:
+        """Return the plans that no other beats in time and `FrequencyPlan.energy_mj`, by increasing time."""
+        best: list[FrequencyPlan] = []
+        for plan in self.plans:
+            if not best or plan.energy_mj < best[-1].energy_mj:
+                best.append(plan)
+        return tuple(best)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file form as plain data.
+
+        ``plans`` is the frontier of time and total energy. Those that only pay next to a straggler, at whose
+        pace the iteration lasts, are apart in ``straggler_plans``.
+        """
+        alone = {id(plan) for plan in self.without_straggler}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "blocking_power_w": self.blocking_power_w,
+            "num_devices": self.num_devices,
+            "all_maximum": {"time_ms": self.all_maximum.time_ms, "energy_mj": self.all_maximum.energy_mj},
+            "plans": [_plan_to_dict(plan) for plan in self.without_straggler],
+            "straggler_plans": [_plan_to_dict(plan) for plan in self.plans if id(plan) not in alone],
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> Frontier:
+        """Build a frontier from its file form, where ``straggler_plans`` and ``num_devices`` may be missing.
+
+        The file form holds neither the clocks nor the lower bound of `all_maximum`; they read as empty
+        and 0.
+
+        Raises:
+            EnergyError: A field is missing or wrong.
+        """
+        top = _mapping(data, "frontier")
+        version = _field(top, "schema_version", "frontier")
+        if version != SCHEMA_VERSION:
+            raise EnergyError(f"schema_version: {version!r} is not known; write {SCHEMA_VERSION}")
+        plans = _field(top, "plans", "frontier")
+        if not isinstance(plans, list) or not plans:
+            raise EnergyError("plans: is not a list of at least one plan; compute the frontier again")
+        more = top.get("straggler_plans", [])
+        if not isinstance(more, list):
+            raise EnergyError("straggler_plans: is not a list of plans; compute the frontier again")
+        alone = _read_plans(plans, "plans")
+        num_devices = top.get("num_devices")
+        if num_devices is not None and (isinstance(num_devices, bool) or not isinstance(num_devices, int)):
+            raise EnergyError(f"num_devices: {num_devices!r} is not a whole number; give the placement's")
+        maximum = _mapping(_field(top, "all_maximum", "frontier"), "all_maximum")
+        return cls(
+            plans=tuple(
+                sorted((*alone, *_read_plans(more, "straggler_plans")), key=lambda plan: plan.time_ms)
+            ),
+            all_maximum=FrequencyPlan(
+                {},
+                _number(maximum, "time_ms", "all_maximum"),
+                _number(maximum, "energy_mj", "all_maximum"),
+                0.0,
+            ),
+            blocking_power_w=_number(top, "blocking_power_w", "frontier"),
+            num_devices=num_devices,
+        )
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Frontier:
+        """Read a frontier from a JSON file.
+
+        Raises:
+            EnergyError: The file cannot be read or is wrong; the message begins with its path.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise EnergyError(
+                f"{path}: cannot be read ({error.strerror}); give the path of a JSON file"
+            ) from None
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "not UTF-8 text"
+            raise EnergyError(f"{path}: is not JSON ({where}); compute the frontier again") from None
+        try:
+            return cls.from_dict(data)
+        except EnergyError as error:
+            raise EnergyError(f"{path}: {error}") from None
+
+
+def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
+    return {
+        "time_ms": plan.time_ms,
+        "energy_mj": plan.energy_mj,
+        "lower_bound_mj": plan.lower_bound_mj,
+        "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
+    }
+
+
+def _read_plan(data: object, where: str) -> FrequencyPlan:
+    entry = _mapping(data, where)
+    clocks = _mapping(_field(entry, "clock_mhz", where), f"{where}.clock_mhz")
+    return FrequencyPlan(
+        clock_mhz={
+            block: _read_clocks(values, f"{where}.clock_mhz.{block}") for block, values in clocks.items()
+        },
+        time_ms=_number(entry, "time_ms", where),
+        energy_mj=_number(entry, "energy_mj", where),
+        lower_bound_mj=_number(entry, "lower_bound_mj", where) if "lower_bound_mj" in entry else 0.0,
+    )
+
+
+def _read_clocks(values: object, where: str) -> tuple[int, ...]:
+    if not isinstance(values, list) or not values:
+        raise EnergyError(f"{where}: {values!r} is not a list of clocks; give one for each micro-batch")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise EnergyError(f"{where}: {value!r} is not a clock; give whole MHz above 0")
+    return tuple(values)
+
+
+def _read_plans(data: list[object], where: str) -> list[FrequencyPlan]:
+    plans = [_read_plan(plan, f"{where}[{i}]") for i, plan in enumerate(data)]
+    for i, (before, after) in enumerate(pairwise(plans)):
+        if after.time_ms <= before.time_ms:
+            raise EnergyError(
+                f"{where}[{i + 1}].time_ms: {after.time_ms:g} is not above {before.time_ms:g}; "
+                "sort the plans by time"
+            )
+    return plans
+
+
+def _mapping(data: object, where: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise EnergyError(f"{where}: is not a mapping but {type(data).__name__}; compute the frontier again")
+    return data
+
+
+def _field(data: dict[str, Any], key: str, where: str) -> Any:
+    if key not in data:
+        raise EnergyError(f"{where}: lacks the field {key!r}; add it")
+    return data[key]
+
+
+def _number(data: dict[str, Any], key: str, where: str) -> float:
+    value = _field(data, key, where)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise EnergyError(f"{where}.{key}: {value!r} is not a number")
+    return float(value)

@@ -1,0 +1,200 @@
+"""The blocks of all micro-batches as a graph of who waits for whom (Perseus, Sec. 3.1 and 4.3).
+
+A block waits for the blocks it is after, and for the one before it on each of its devices. Nothing here
+knows clocks or energy: times are given, for many plans at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedsearch.schedule import Instance, Schedule
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class EnergyError(ValueError):
+    """An energy question cannot be answered; the message names the field, the value and the remedy."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Instances that wait for none of each other, with those they wait for, padded to equal numbers.
+
+    Attributes:
+        members: Indices of the instances; shape ``(width,)``.
+        neighbors: For each member the instances it waits for (or that wait for it, in a backward level),
+            padded with the number of instances; shape ``(width, most)``.
+        delay_ms: The least time between the two, in the shape of `neighbors`.
+    """
+
+    members: Ints
+    neighbors: Ints
+    delay_ms: Floats
+
+
+@dataclass(frozen=True)
+class InstanceGraph:
+    """The instances of a schedule, and the edges between them.
+
+    Attributes:
+        instances: (block, micro-batch) in topological order.
+        edges: Triples (from, to, milliseconds) of indices into `instances`, without duplicates.
+        num_devices: Devices of the placement.
+    """
+
+    instances: tuple[Instance, ...]
+    edges: tuple[tuple[int, int, float], ...]
+    num_devices: int
+
+    @property
+    def size(self) -> int:
+        """Return the number of instances."""
+        return len(self.instances)
+
+    @cached_property
+    def forward_levels(self) -> tuple[Level, ...]:
+        """Group the instances so that each waits only for members of earlier levels."""
+        waits_for: list[list[tuple[int, float]]] = [[] for _ in self.instances]
+        for source, target, delay in self.edges:
+            waits_for[target].append((source, delay))
+        return tuple(_levels(waits_for, range(self.size)))
+
+    @cached_property
+    def backward_levels(self) -> tuple[Level, ...]:
+        """Group the instances so that only members of earlier levels wait for each."""
+        followers: list[list[tuple[int, float]]] = [[] for _ in self.instances]
+        for source, target, delay in self.edges:
+            followers[source].append((target, delay))
+        return tuple(_levels(followers, range(self.size - 1, -1, -1)))
+
+    def earliest_start(self, time_ms: Floats) -> Floats:
+        """Return when each instance starts if all start as soon as they can.
+
+        Args:
+            time_ms: How long each instance runs, for any number of plans; shape ``(size, plans)``.
+
+        Returns:
+            Milliseconds from the begin of the iteration, in the same shape.
+        """
+        start = np.zeros_like(time_ms)
+        end = np.zeros((self.size + 1, time_ms.shape[1]))
+        for level in self.forward_levels:
+            start[level.members] = ready_at(level, end)
+            end[level.members] = start[level.members] + time_ms[level.members]
+        return start
+
+    def latest_end(self, time_ms: Floats, deadline_ms: Floats) -> Floats:
+        """Return when each instance must end for every later one to end by the deadline.
+
+        Args:
+            time_ms: How long each instance runs; shape ``(size, plans)``.
+            deadline_ms: One for each plan; shape ``(plans,)``.
+
+        Returns:
+            Milliseconds from the begin of the iteration; shape ``(size, plans)``.
+        """
+        end = np.zeros_like(time_ms)
+        start = np.vstack([np.zeros_like(time_ms), deadline_ms])
+        for level in self.backward_levels:
+            end[level.members] = due_at(level, start)
+            start[level.members] = end[level.members] - time_ms[level.members]
+        return end
+
+    def makespan(self, time_ms: Floats) -> Floats:
+        """Return the length of the iteration of each plan; shape ``(plans,)``."""
+        makespan: Floats = (self.earliest_start(time_ms) + time_ms).max(axis=0)
+        return makespan
+
+
+def ready_at(level: Level, end_ms: Floats) -> Floats:
+    """Return when the members' inputs are there; `end_ms` has a last row of zeros for the padding."""
+    ready: Floats = (end_ms[level.neighbors] + level.delay_ms[:, :, None]).max(axis=1)
+    return ready
+
+
+def due_at(level: Level, start_ms: Floats) -> Floats:
+    """Return when the members' followers start; `start_ms` has a last row of deadlines for the padding."""
+    due: Floats = (start_ms[level.neighbors] - level.delay_ms[:, :, None]).min(axis=1)
+    return due
+
+
+def instance_graph(schedule: Schedule) -> InstanceGraph:
+    """Return the graph of a schedule: its data dependencies, and neighbors in each device's order.
+
+    Raises:
+        EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
+    """
+    instances = list(schedule.start_of)
+    expected = schedule.num_micro_batches * len(schedule.placement.blocks)
+    if not instances or len(instances) != expected or len(schedule.blocks) != expected:
+        raise EnergyError(
+            f"schedule: holds {len(schedule.blocks)} blocks where {schedule.num_micro_batches} micro-batches "
+            f"of {schedule.placement.name} need {expected}; give every block of every micro-batch once"
+        )
+    delays = _delays(schedule)
+    order = _topological(instances, delays)
+    index = {instance: i for i, instance in enumerate(order)}
+    edges = sorted((index[source], index[target], delay) for (source, target), delay in delays.items())
+    return InstanceGraph(tuple(order), tuple(edges), schedule.placement.num_devices)
+
+
+def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
+    """Return the least time between the end of an instance and the start of each that waits for it."""
+    placement = schedule.placement
+    delays: dict[tuple[Instance, Instance], float] = {}
+    for device in range(placement.num_devices):
+        order = schedule.order(device)
+        delays.update(dict.fromkeys(pairwise(order), 0.0))
+    for block in placement.blocks:
+        for source in block.after:
+            delay = placement.transfer_time(source, block.name) * placement.tick_ms
+            for n in range(schedule.num_micro_batches):
+                delays[(source, n), (block.name, n)] = delay
+    return delays
+
+
+def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instance], float]) -> list[Instance]:
+    """Return the instances, each later than those it waits for."""
+    followers: dict[Instance, list[Instance]] = {instance: [] for instance in instances}
+    missing = dict.fromkeys(instances, 0)
+    for source, target in delays:
+        followers[source].append(target)
+        missing[target] += 1
+    order = [instance for instance in instances if missing[instance] == 0]
+    for instance in order:
+        for follower in followers[instance]:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                order.append(follower)
+    if len(order) < len(instances):
+        name, n = next(instance for instance in instances if missing[instance] > 0)
+        raise EnergyError(
+            f"schedule: {name} of micro-batch {n} waits for itself, because a device's order contradicts "
+            "the dependencies; give a schedule that passes validate"
+        )
+    return order
+
+
+def _levels(neighbors: list[list[tuple[int, float]]], order: range) -> Iterator[Level]:
+    depth = [0] * len(neighbors)
+    for i in order:
+        depth[i] = 1 + max((depth[j] for j, _ in neighbors[i]), default=-1)
+    members: list[list[int]] = [[] for _ in range(max(depth) + 1)]
+    for i, level in enumerate(depth):
+        members[level].append(i)
+    for indices in members:
+        most = max(1, max(len(neighbors[i]) for i in indices))
+        padded = np.full((len(indices), most), len(neighbors), dtype=np.int64)
+        delay = np.zeros((len(indices), most))
+        for row, i in enumerate(indices):
+            for column, (j, milliseconds) in enumerate(neighbors[i]):
+                padded[row, column], delay[row, column] = j, milliseconds
+        yield Level(np.array(indices), padded, delay)

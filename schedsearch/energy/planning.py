@@ -1,0 +1,228 @@
+"""The way from a schedule and a profile to a frontier: relax, round, simulate, keep the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Profile
+from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.relaxation import Breakpoint, breakpoints
+from schedsearch.energy.rounding import OptionTable, option_table, rounded
+from schedsearch.energy.simulation import all_maximum_clocks, simulate
+from schedsearch.schedule import Schedule
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is done ("relaxing" or "rounding"), how much of it is done, and how much there is."""
+
+_DEADLINES_AT_ONCE = 100
+"""Deadlines rounded in one go; bounds the memory and the time between two calls of `OnProgress`."""
+
+
+def compute_frontier(
+    schedule: Schedule,
+    profile: Profile,
+    num_plans: int = 200,
+    deadline_ms: float | None = None,
+    on_progress: OnProgress | None = None,
+) -> Frontier:
+    """Return the time-energy frontier of a schedule (Perseus, Sec. 4).
+
+    Deadlines are spaced evenly from T_min, the shortest iteration, to T*, where every block runs at its
+    least effective energy. For each, the exact relaxed plan is rounded in several ways; every result is
+    simulated, and the best one that keeps the deadline stays. One more deadline is the time of all clocks
+    at maximum.
+
+    Args:
+        schedule: Any schedule that passes `schedsearch.validate.validate`; only its orders are used.
+        profile: Cost of each of its blocks at each clock.
+        num_plans: Number of evenly spaced deadlines; some may end in the same plan.
+        deadline_ms: One more deadline, to get a plan of its own.
+        on_progress: Told about the progress.
+
+    Raises:
+        ProfileError: The profile lacks a block of the schedule.
+        EnergyError: The deadline is too short, `num_plans` is below 1, or the schedule is not valid.
+    """
+    profile.require(schedule.placement)
+    if num_plans < 1:
+        raise EnergyError(f"num_plans: {num_plans} is not at least 1")
+    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
+    table = option_table(graph, curves)
+    clocks = all_maximum_clocks(schedule, profile)
+    maximum = simulate(schedule, profile, clocks)
+    shortest_ms, longest_ms = _span(graph, table)
+    extra = [maximum.time_ms] if deadline_ms is None else [maximum.time_ms, deadline_ms]
+    deadlines = _deadlines(shortest_ms, longest_ms, num_plans, extra)
+    relaxed = relaxed_plans(breakpoints(graph, curves), deadlines, on_progress)
+    candidates = _Candidates(graph, table)
+    candidates.add(_no_slower(graph, table, {name: profile.fastest(name).time_ms for name in curves}))
+    _round_all(candidates, relaxed, deadlines, on_progress)
+    waiting_w = profile.blocking_power_w * graph.num_devices
+
+    def plan(clock_mhz: dict[str, tuple[int, ...]], time_ms: float, energy_mj: float) -> FrequencyPlan:
+        return FrequencyPlan(clock_mhz, time_ms, energy_mj, relaxed.bound(time_ms) + waiting_w * time_ms)
+
+    plans = tuple(
+        plan(_clocks(graph, table, choice), time_ms, effective_mj + waiting_w * time_ms)
+        for time_ms, effective_mj, choice in candidates.best(deadlines)
+    )
+    all_maximum = plan(clocks, maximum.time_ms, maximum.energy_mj)
+    return Frontier(plans, all_maximum, profile.blocking_power_w, graph.num_devices)
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedPlans:
+    """The relaxed frontier, and its plans for some deadlines.
+
+    Attributes:
+        time_ms: Length of the iteration at each breakpoint, ascending.
+        energy_mj: Least effective energy there.
+        planned_ms: Best time of each instance for each deadline, or more where it has slack beyond its
+            slowest option; shape ``(instances, deadlines)``.
+    """
+
+    time_ms: Floats
+    energy_mj: Floats
+    planned_ms: Floats
+
+    def bound(self, time_ms: float) -> float:
+        """Return the effective energy in millijoules below which no iteration of this length can go."""
+        return float(np.interp(time_ms, self.time_ms, self.energy_mj))
+
+
+def relaxed_plans(
+    points: Iterable[Breakpoint], deadline_ms: Floats, on_progress: OnProgress | None = None
+) -> RelaxedPlans:
+    """Return the relaxed frontier and its plans for the deadlines.
+
+    Args:
+        points: The breakpoints, longest iteration first; only two are held at a time.
+        deadline_ms: Ascending, none below the shortest iteration; shape ``(deadlines,)``.
+        on_progress: Told how many of the deadlines are planned.
+    """
+    times, energies, planned = [], [], []
+    left = len(deadline_ms)
+    before: Breakpoint | None = None
+    for point in points:
+        times.append(point.time_ms)
+        energies.append(point.energy_mj)
+        while left > 0 and deadline_ms[left - 1] >= point.time_ms:
+            left -= 1
+            planned.append(_planned(before or point, point, float(deadline_ms[left])))
+            if on_progress is not None:
+                on_progress("relaxing", len(planned), len(deadline_ms))
+        before = point
+    assert before is not None, "a frontier has at least one breakpoint"
+    planned += [_planned(before, before, before.time_ms)] * left
+    return RelaxedPlans(np.array(times[::-1]), np.array(energies[::-1]), np.column_stack(planned[::-1]))
+
+
+def _planned(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> Floats:
+    """Return best times of the instances for a deadline between two breakpoints.
+
+    From one breakpoint to the next every event moves by at most the difference of the two lengths. Moving
+    each event by its full way, but by no more than the deadline asks, is as good as moving all in
+    proportion, and leaves most instances at the times of one of the two breakpoints. Those are mostly
+    times of real clocks, so that there is less to round.
+    """
+    moved = longer.event_ms - shorter.event_ms
+    event = longer.event_ms - np.minimum(moved, max(longer.time_ms - deadline_ms, 0.0))
+    planned: Floats = event[:, 1] - event[:, 0]
+    return planned
+
+
+def _span(graph: InstanceGraph, table: OptionTable) -> tuple[float, float]:
+    """Return T_min and T*: the makespans of all options at their fastest, and at their least energy."""
+    last = np.isfinite(table.time_ms).sum(axis=1) - 1
+    fastest = np.zeros(graph.size, dtype=np.int64)
+    ends = np.column_stack([fastest, last[table.row]])
+    shortest, longest = graph.makespan(table.times(ends))
+    return float(shortest), float(longest)
+
+
+def _deadlines(shortest_ms: float, longest_ms: float, num_plans: int, extra_ms: list[float]) -> Floats:
+    """Return the deadlines, ascending.
+
+    Raises:
+        EnergyError: One of the extra deadlines cannot be kept.
+    """
+    for deadline in extra_ms:
+        if not shortest_ms * (1 - TIME_TOLERANCE) <= deadline < math.inf:
+            raise EnergyError(
+                f"deadline_ms: {deadline:g} cannot be kept, the shortest iteration takes "
+                f"{shortest_ms:.6g} ms; give at least that"
+            )
+    evenly = np.linspace(shortest_ms, longest_ms, num_plans)
+    return np.unique(np.maximum(np.concatenate([evenly, extra_ms]), shortest_ms))
+
+
+def _no_slower(graph: InstanceGraph, table: OptionTable, time_ms: Mapping[str, float]) -> Ints:
+    """Return the slowest option of each instance that takes no longer than its block's time; one plan."""
+    allowed = np.array([[time_ms[name]] for name, _ in graph.instances])
+    return table.slowest_within(np.arange(graph.size), allowed)
+
+
+def _round_all(
+    candidates: _Candidates, relaxed: RelaxedPlans, deadlines: Floats, on_progress: OnProgress | None
+) -> None:
+    """Add all ways to round the relaxed plans to the candidates."""
+    graph, table = candidates.graph, candidates.table
+    for first in range(0, len(deadlines), _DEADLINES_AT_ONCE):
+        last = min(first + _DEADLINES_AT_ONCE, len(deadlines))
+        for choice in rounded(graph, table, relaxed.planned_ms[:, first:last], deadlines[first:last]):
+            candidates.add(choice)
+        if on_progress is not None:
+            on_progress("rounding", last, len(deadlines))
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidates:
+    """Every rounded plan, with the time and effective energy that its simulation gives.
+
+    Attributes:
+        graph: Who waits for whom.
+        table: Options of the graph's instances.
+        found: Time, effective energy and choices of groups of plans.
+    """
+
+    graph: InstanceGraph
+    table: OptionTable
+    found: list[tuple[Floats, Floats, NDArray[np.int16]]] = field(default_factory=list)
+
+    def add(self, choice: Ints) -> None:
+        """Simulate plans and keep them; shape ``(instances, plans)``."""
+        time = self.graph.makespan(self.table.times(choice))
+        self.found.append((time, self.table.energy(choice), choice.astype(np.int16)))
+
+    def best(self, deadlines: Floats) -> list[tuple[float, float, Ints]]:
+        """Return (milliseconds, effective millijoules, choice) of the plans that are best for some deadline.
+
+        A plan is best for a deadline if it has the least energy of those that keep it. The plans are by
+        strictly increasing time and strictly decreasing energy.
+        """
+        time, energy = (np.concatenate([group[i] for group in self.found]) for i in range(2))
+        choice = np.concatenate([group[2] for group in self.found], axis=1)
+        order = np.lexsort((energy, time))
+        least = np.minimum.accumulate(energy[order])
+        order = order[energy[order] < np.concatenate([[np.inf], least[:-1]])]
+        kept = np.searchsorted(time[order], deadlines * (1 + TIME_TOLERANCE), side="right") - 1
+        return [
+            (float(time[i]), float(energy[i]), choice[:, i].astype(np.int64))
+            for i in order[np.unique(kept)].tolist()
+        ]
+
+
+def _clocks(graph: InstanceGraph, table: OptionTable, choice: Ints) -> dict[str, tuple[int, ...]]:
+    """Return the clocks of a choice, for each block by micro-batch."""
+    clock = table.clock_mhz[table.row, choice].tolist()
+    by_block: dict[str, dict[int, int]] = {}
+    for (name, n), mhz in zip(graph.instances, clock, strict=True):
+        by_block.setdefault(name, {})[n] = mhz
+    return {name: tuple(clocks[n] for n in sorted(clocks)) for name, clocks in by_block.items()}

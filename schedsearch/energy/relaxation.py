@@ -1,0 +1,324 @@
+"""The exact frontier if blocks could take any time between their options (Perseus, Sec. 4.2-4.3, App. D).
+
+With a convex, piecewise linear cost of time, the least energy for every length of the iteration is one
+parametric linear program. Its dual is a flow whose amount is the price of time: how much energy one more
+millisecond saves. Each instance is an arc from its start to its end which takes more flow the faster the
+instance runs:
+
+    flow       0 ........ s2 ........ s1 ........ no limit
+    length        t2           t1          t0                 slowest to fastest option on the hull,
+                                                              s2 < s1 the powers between them
+
+Precedence is an arc without limit, as long as the transfer. The dual is a flow of greatest length, and
+successive longest paths trace it: at every length of the iteration the arcs without slack carry as much
+flow as they can, which is a minimum cut; then all times move until another arc loses its slack.
+
+Perseus shortens the iteration by a fixed unit of time per cut. We move to the next breakpoint, because
+between two breakpoints the best times are linear. Perseus finds the maximum flow with lower bounds by a
+detour over a second network (App. D.2); we keep the flow of the last step, whose residual network has no
+lower bounds. Times and powers are whole numbers here, so there are no tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra, maximum_flow
+
+from schedsearch.energy.cost import CostCurve
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints
+
+TICKS_PER_ITERATION = 2**44
+"""Whole numbers that stand for the slowest iteration; path lengths stay exact as 64-bit floats."""
+
+UNITS_PER_MEDIAN_POWER = 2**28
+"""Whole numbers that stand for the median power between two options."""
+
+MOST_UNITS = 2**46
+"""Powers above this are cut off, which only a rise of energy over next to no time has."""
+
+MOST_AT_ONCE = 2**30 - 1
+"""Most flow that one call of scipy's 32-bit maximum flow pushes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Breakpoint:
+    """A length of the iteration at which the best times change direction.
+
+    Attributes:
+        time_ms: Length of the iteration.
+        energy_mj: Least effective energy at this length.
+        event_ms: When each instance starts, and when its followers may; shape ``(instances, 2)``.
+    """
+
+    time_ms: float
+    energy_mj: float
+    event_ms: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """What one whole number stands for.
+
+    Attributes:
+        tick_ms: Milliseconds in a tick of the network.
+        unit_w: Watts in a unit of flow.
+    """
+
+    tick_ms: float
+    unit_w: float
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The arcs of the flow problem, instance arcs first, and its sparse form.
+
+    Node ``2i`` is the start and ``2i + 1`` the end of instance i; then come the origin, the source and
+    the sink. The origin feeds only the source, so that no call pushes more than fits.
+
+    Attributes:
+        tail: Node that each arc leaves; shape ``(arcs,)``.
+        head: Node that each arc enters.
+        length: Ticks of the precedence arcs; shape ``(arcs - instances,)``.
+        segment_length: For each instance its times, slowest first, padded with the fastest; ticks,
+            shape ``(instances, most options)``.
+        threshold: Flow from which on the next segment is used, ascending, padded with the largest
+            number; shape ``(instances, most options)``.
+        indices: Column of each entry of the sparse form, which holds each arc in both directions.
+        rows: Row of each entry.
+        forward: Position of each arc among the entries.
+        backward: Position of each arc's reverse among the entries.
+    """
+
+    tail: Ints
+    head: Ints
+    length: Ints
+    segment_length: Ints
+    threshold: Ints
+    indices: Ints
+    rows: Ints
+    forward: Ints
+    backward: Ints
+
+    @property
+    def num_instances(self) -> int:
+        """Return the number of instance arcs."""
+        return len(self.threshold)
+
+    @property
+    def num_nodes(self) -> int:
+        """Return the number of nodes."""
+        return 2 * self.num_instances + 3
+
+    @property
+    def origin(self) -> int:
+        """Return the node that the flow leaves."""
+        return self.num_nodes - 3
+
+    @property
+    def sink(self) -> int:
+        """Return the node that the flow enters."""
+        return self.num_nodes - 1
+
+
+_NO_LIMIT = np.iinfo(np.int64).max
+
+
+def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterator[Breakpoint]:
+    """Yield the breakpoints of the exact frontier, longest iteration first.
+
+    The first has every instance at its least effective energy, the last at the shortest possible length.
+    Between two of them the best times and energies are the linear interpolation.
+
+    Args:
+        graph: Who waits for whom.
+        curves: Cost curve of each block.
+    """
+    slowest = np.array([curves[name].time_ms[-1] for name, _ in graph.instances])
+    energy = float(sum(curves[name].energy_mj[-1] for name, _ in graph.instances))
+    scale = _scale(float(graph.makespan(slowest[:, None])[0]), curves)
+    network = _network(graph, curves, scale)
+    state = _State(network)
+    shortest = _longest_path(network, network.segment_length[:, -1])[network.sink]
+    while True:
+        event = scale.tick_ms * state.event[: 2 * graph.size].reshape(-1, 2).astype(np.float64)
+        yield Breakpoint(state.iteration * scale.tick_ms, energy, event)
+        if state.iteration <= shortest:
+            return
+        state.push()
+        moved = state.shorten()
+        energy += float(state.amount) * scale.unit_w * moved * scale.tick_ms
+
+
+class _State:
+    """A flow of greatest length for its amount, and event times that prove it.
+
+    Attributes:
+        network: What the flow runs on.
+        flow: On each arc; shape ``(arcs,)``.
+        event: Tick of each node; heads follow tails by the length of every arc that has room for flow.
+        amount: All flow from origin to sink: the price of time.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.flow = np.zeros(len(network.tail), dtype=np.int64)
+        self.event = _longest_path(network, network.segment_length[:, 0])
+        self.amount = 0
+
+    @property
+    def iteration(self) -> int:
+        """Return the length of the iteration in ticks."""
+        return int(self.event[self.network.sink] - self.event[self.network.origin])
+
+    def push(self) -> None:
+        """Push as much flow as the arcs without slack can carry."""
+        shift = 0
+        while True:
+            pushed = self._push_at(shift)
+            if shift == 0 and pushed < MOST_AT_ONCE:
+                return
+            shift = shift + 8 if pushed == MOST_AT_ONCE else max(shift - 8, 0)
+
+    def shorten(self) -> int:
+        """Move all events until another arc loses its slack; return by how many ticks the end moves."""
+        net = self.network
+        slack, _ = self._residual()
+        matrix = csr_array(
+            (slack, net.indices, _row_pointers(net.rows, net.num_nodes)), shape=(net.num_nodes,) * 2
+        )
+        distance = dijkstra(matrix, indices=net.origin)
+        moved = int(distance[net.sink])
+        self.event = self.event - np.minimum(distance, moved).astype(np.int64)
+        return moved
+
+    def _residual(self) -> tuple[Floats, Ints]:
+        """Return slack (infinite without room) and room for more flow of each entry."""
+        net, n = self.network, self.network.num_instances
+        flow, event = self.flow, self.event
+        carried = flow[:n, None]
+        ahead = (net.threshold <= carried).sum(axis=1)
+        behind = (net.threshold < carried).sum(axis=1)
+        instance = np.arange(n)
+        begin = np.where(behind > 0, net.threshold[instance, behind - 1], 0)
+        span = event[net.head] - event[net.tail]
+        room = np.empty(len(net.indices), dtype=np.int64)
+        room[net.forward] = _NO_LIMIT
+        room[net.forward[:n]] = net.threshold[instance, ahead] - flow[:n]
+        room[net.backward] = flow
+        room[net.backward[:n]] = flow[:n] - begin
+        slack = np.empty(len(net.indices))
+        slack[net.forward[:n]] = span[:n] - net.segment_length[instance, ahead]
+        slack[net.backward[:n]] = net.segment_length[instance, behind] - span[:n]
+        slack[net.forward[n:]] = span[n:] - net.length
+        slack[net.backward[n:]] = net.length - span[n:]
+        slack[room == 0] = np.inf
+        return slack, room
+
+    def _push_at(self, shift: int) -> int:
+        """Push flow in multiples of ``2**shift`` and return how many multiples reached the sink."""
+        net = self.network
+        slack, room = self._residual()
+        room = np.where(slack == 0, np.minimum(room >> shift, MOST_AT_ONCE), 0)
+        keep = np.zeros(len(room), dtype=bool)
+        useful = (room[net.forward] > 0) | (room[net.backward] > 0)
+        keep[net.forward[useful]] = True
+        keep[net.backward[useful]] = True
+        rows = _row_pointers(net.rows[keep], net.num_nodes)
+        matrix = csr_array(
+            (room[keep].astype(np.int32), net.indices[keep].astype(np.int32), rows),
+            shape=(net.num_nodes,) * 2,
+        )
+        result = maximum_flow(matrix, net.origin, net.sink)
+        entry = np.zeros(len(room), dtype=np.int64)
+        entry[keep] = result.flow.data
+        self.flow = self.flow + (entry[net.forward] << shift)
+        self.amount += int(result.flow_value) << shift
+        return int(result.flow_value)
+
+
+def _row_pointers(rows: Ints, num_nodes: int) -> NDArray[np.int32]:
+    pointers = np.zeros(num_nodes + 1, dtype=np.int32)
+    np.cumsum(np.bincount(rows, minlength=num_nodes), out=pointers[1:])
+    return pointers
+
+
+def _scale(slowest_ms: float, curves: Mapping[str, CostCurve]) -> Scale:
+    powers = np.concatenate([_powers(curve) for curve in curves.values()])
+    median = float(np.median(powers)) if len(powers) else 1.0
+    return Scale(slowest_ms / TICKS_PER_ITERATION, median / UNITS_PER_MEDIAN_POWER)
+
+
+def _powers(curve: CostCurve) -> Floats:
+    """Return the watts that it takes to go from each hull option to the next faster one, slowest first."""
+    time, energy = curve.time_ms[curve.hull][::-1], curve.energy_mj[curve.hull][::-1]
+    powers: Floats = np.diff(energy) / -np.diff(time)
+    return powers
+
+
+def _network(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scale) -> Network:
+    tail, head, length = _arcs(graph, scale)
+    segment_length, threshold = _segments(graph, curves, scale)
+    rows, columns = np.concatenate([tail, head]), np.concatenate([head, tail])
+    order = np.lexsort((columns, rows))
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    return Network(
+        tail=tail,
+        head=head,
+        length=length,
+        segment_length=segment_length,
+        threshold=threshold,
+        indices=columns[order],
+        rows=rows[order],
+        forward=position[: len(tail)],
+        backward=position[len(tail) :],
+    )
+
+
+def _arcs(graph: InstanceGraph, scale: Scale) -> tuple[Ints, Ints, Ints]:
+    """Return tail and head of all arcs, and the length of the precedence arcs."""
+    n = graph.size
+    origin, source, sink = 2 * n, 2 * n + 1, 2 * n + 2
+    waiting, waited = {edge[1] for edge in graph.edges}, {edge[0] for edge in graph.edges}
+    arcs = [(2 * i, 2 * i + 1, 0) for i in range(n)]
+    arcs += [(2 * a + 1, 2 * b, round(delay / scale.tick_ms)) for a, b, delay in graph.edges]
+    arcs += [(source, 2 * i, 0) for i in range(n) if i not in waiting]
+    arcs += [(2 * i + 1, sink, 0) for i in range(n) if i not in waited]
+    arcs.append((origin, source, 0))
+    tail, head, length = np.array(arcs, dtype=np.int64).T
+    return tail, head, length[n:]
+
+
+def _segments(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scale) -> tuple[Ints, Ints]:
+    """Return `Network.segment_length` and `Network.threshold`."""
+    names = list(curves)
+    most = max(len(curve.hull) for curve in curves.values())
+    length = np.zeros((len(names), most), dtype=np.int64)
+    threshold = np.full((len(names), most), _NO_LIMIT)
+    for row, curve in enumerate(curves.values()):
+        ticks = np.rint(curve.time_ms[curve.hull][::-1] / scale.tick_ms).astype(np.int64)
+        units = np.clip(np.floor(_powers(curve) / scale.unit_w), 1, MOST_UNITS).astype(np.int64)
+        length[row] = ticks[-1]
+        length[row, : len(ticks)] = ticks
+        threshold[row, : len(units)] = units
+    block = np.array([names.index(name) for name, _ in graph.instances])
+    return length[block], threshold[block]
+
+
+def _longest_path(network: Network, time: Ints) -> Ints:
+    """Return the tick of each node when every instance takes the given time and none waits needlessly."""
+    lengths = np.concatenate([time, network.length])
+    incoming: list[list[tuple[int, int]]] = [[] for _ in range(network.num_nodes)]
+    for tail, head, length in zip(
+        network.tail.tolist(), network.head.tolist(), lengths.tolist(), strict=True
+    ):
+        incoming[head].append((tail, length))
+    event = [0] * network.num_nodes
+    for node in [*range(2 * network.num_instances), network.sink]:
+        event[node] = max(event[tail] + length for tail, length in incoming[node])
+    return np.array(event)

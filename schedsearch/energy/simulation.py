@@ -1,0 +1,97 @@
+"""Time and energy of an iteration in which every block of every micro-batch has its own clock.
+
+Blocks start as soon as their inputs and devices are there. Blocks take exactly their profiled time:
+jitter, and the time that a change of clock takes, are not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placements import OperatingPoint, Profile
+from schedsearch.energy.graph import EnergyError, instance_graph
+from schedsearch.schedule import Instance, Schedule
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What an iteration does at given clocks.
+
+    Attributes:
+        start_ms: Start of each (block, micro-batch), from the begin of the iteration.
+        time_ms: Length of the iteration.
+        energy_mj: Energy of all devices from the begin to the end of the iteration.
+    """
+
+    start_ms: Mapping[Instance, float]
+    time_ms: float
+    energy_mj: float
+
+
+def simulate(schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]]) -> Simulation:
+    """Return time and energy of a schedule at given clocks (Perseus, Sec. 4.1, Eq. 3, without straggler).
+
+    A block on several devices uses its energy once on each of them.
+
+    Args:
+        schedule: Gives the order of the blocks on each device; its start times are not used.
+        profile: Cost of each block at each clock.
+        clock_mhz: For each block one clock per micro-batch.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: A clock is missing or not in the profile.
+    """
+    profile.require(schedule.placement)
+    graph = instance_graph(schedule)
+    chosen = operating_points(schedule, profile, clock_mhz)
+    points = [chosen[instance] for instance in graph.instances]
+    time = np.array([point.time_ms for point in points])
+    start = graph.earliest_start(time[:, None])[:, 0]
+    makespan = float((start + time).max())
+    by_name = schedule.placement.by_name
+    power = profile.blocking_power_w
+    effective = sum(
+        len(by_name[name].devices) * (point.energy_mj - power * point.time_ms)
+        for (name, _), point in zip(graph.instances, points, strict=True)
+    )
+    starts = dict(zip(graph.instances, start.tolist(), strict=True))
+    return Simulation(starts, makespan, effective + power * graph.num_devices * makespan)
+
+
+def operating_points(
+    schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]]
+) -> dict[Instance, OperatingPoint]:
+    """Return the profiled cost of every instance at its clock.
+
+    Raises:
+        EnergyError: A clock is missing or not in the profile.
+    """
+    chosen: dict[Instance, OperatingPoint] = {}
+    for block in schedule.placement.blocks:
+        known = {point.clock_mhz: point for point in profile.points[block.name]}
+        clocks = clock_mhz.get(block.name, ())
+        if len(clocks) != schedule.num_micro_batches:
+            raise EnergyError(
+                f"clock_mhz.{block.name}: has {len(clocks)} clocks for {schedule.num_micro_batches} "
+                "micro-batches; give one for each"
+            )
+        for n, clock in enumerate(clocks):
+            if clock not in known:
+                raise EnergyError(
+                    f"clock_mhz.{block.name}[{n}]: {clock} MHz is not in the profile; "
+                    f"its clocks are {min(known)} to {max(known)} MHz, {len(known)} of them"
+                )
+            chosen[block.name, n] = known[clock]
+    return chosen
+
+
+def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
+    """Return each block's highest clock for every micro-batch."""
+    count = schedule.num_micro_batches
+    return {
+        block.name: (profile.fastest(block.name).clock_mhz,) * count for block in schedule.placement.blocks
+    }

@@ -1,0 +1,444 @@
+"""Figures: the timeline of a schedule, its memory over time, and a time-energy frontier.
+
+The only module that imports matplotlib. It works on figures of its own, never on matplotlib's global ones,
+and the same data give the same bytes. It does not know how schedules and plans are found.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import StrMethodFormatter
+
+from placements import Block, Kind, Placement
+from schedsearch.files import write_bytes
+from schedsearch.metrics import memory_over_time
+from schedsearch.schedule import Instance, Schedule
+
+DOTS_PER_INCH = 130
+
+Color = tuple[float, float, float]
+"""Red, green and blue; 0 to 1."""
+
+Point = tuple[float, float]
+"""Time in ms and energy in mJ of an iteration."""
+
+KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442"}
+"""Colours of blocks on one device, from the palette of Okabe and Ito, safe for the colour-blind."""
+
+SHARED_COLOR = {Kind.F: "#009E73", Kind.B: "#CC79A7", Kind.I: "#CC79A7", Kind.W: "#CC79A7"}
+"""Colours of blocks on several devices."""
+
+KIND_NAME = {Kind.F: "forward", Kind.B: "backward", Kind.I: "input gradient", Kind.W: "weight gradient"}
+
+CLOCK_COLORS = "viridis"
+
+_ROW = 0.86
+"""Height of a device's row; the rows are 1 apart."""
+
+_STRIP = 0.14
+"""Height of the strip that shows the kind where the colour shows the clock."""
+
+
+def timeline(
+    placement: Placement,
+    start_ms: Mapping[Instance, float],
+    duration_ms: Mapping[Instance, float],
+    target: Axes | str | Path | None = None,
+    *,
+    clock_mhz: Mapping[Instance, float] | None = None,
+    repetend_ms: Sequence[float] = (),
+    title: str = "",
+) -> Axes:
+    """Draw one row per device with its blocks at their times, labelled with the micro-batch where it fits.
+
+    The colour is the block's clock where clocks are given, and a strip above it the kind; else the colour
+    is the kind, paler for odd micro-batches.
+
+    Args:
+        placement: The devices of the blocks.
+        start_ms: For each (block, micro-batch) its start.
+        duration_ms: Likewise, how long it takes.
+        target: Axes to draw on, or a PNG file to write; None for a new figure.
+        clock_mhz: Likewise, its clock.
+        repetend_ms: Times of boundaries to mark, such as where the steady state begins and ends.
+        title: Shown above.
+
+    Returns:
+        What was drawn on; its collections with the gid ``blocks`` have one path for each block instance
+        on each of its devices.
+    """
+    with _target(target, (17.0, 1.5 + 0.55 * placement.num_devices)) as axes:
+        end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
+        axes.set_xlim(0.0, end_ms)
+        scale = None if clock_mhz is None else _clock_scale(axes, clock_mhz)
+        for device in range(placement.num_devices):
+            _draw_row(axes, placement, device, start_ms, duration_ms, clock_mhz, scale)
+        for boundary in repetend_ms:
+            axes.axvline(boundary, **_BOUNDARY)
+        _device_rows(axes, placement.num_devices)
+        _time_axis(axes)
+        _legend_above(axes, _kind_handles(placement, repetend=bool(repetend_ms)), title)
+    return axes
+
+
+def memory(
+    schedule: Schedule,
+    target: Axes | str | Path | None = None,
+    *,
+    start_ms: Mapping[Instance, float] | None = None,
+    unit: str = "MiB",
+    title: str = "",
+) -> Axes:
+    """Draw what each device holds over time as steps, one row per device, below the line of its capacity.
+
+    Args:
+        schedule: Its orders and memory; without `start_ms` also its times.
+        target: Axes to draw on, or a PNG file to write; None for a new figure.
+        start_ms: Start of each (block, micro-batch), when it is not that of the schedule.
+        unit: Of `Block.memory`.
+        title: Shown above.
+
+    Returns:
+        What was drawn on.
+    """
+    placement = schedule.placement
+    with _target(target, (17.0, 1.5 + 0.8 * placement.num_devices)) as axes:
+        starts = start_ms if start_ms is not None else _starts_ms(schedule)
+        by_name = placement.by_name
+        ends = [start + by_name[name].time * placement.tick_ms for (name, _), start in starts.items()]
+        end_ms = max(ends, default=1.0)
+        axes.set_xlim(0.0, end_ms)
+        for device in range(placement.num_devices):
+            _draw_memory(axes, schedule, device, starts, end_ms, unit)
+        _device_rows(axes, placement.num_devices)
+        _time_axis(axes)
+        _legend_above(axes, _memory_handles(placement), title)
+    return axes
+
+
+def frontier(
+    plans: Sequence[Point],
+    all_maximum: Point,
+    target: Axes | str | Path | None = None,
+    *,
+    chosen: Point | None = None,
+    deadline_ms: float | None = None,
+    lower_bound: Sequence[Point] = (),
+    saving: float | None = None,
+    title: str = "",
+) -> Axes:
+    """Draw the energy of an iteration against its time.
+
+    Args:
+        plans: The frontier; each point in ms and mJ, as for the rest.
+        all_maximum: The plan to compare with, all clocks at their maximum.
+        target: Axes to draw on, or a PNG file to write; None for a new figure.
+        chosen: The plan that was chosen.
+        deadline_ms: When the iteration must end.
+        lower_bound: Least energy that any plan of some times can use.
+        saving: Share of energy that the chosen plan saves; by default its point against `all_maximum`.
+        title: Shown above.
+
+    Returns:
+        What was drawn on.
+    """
+    with _target(target, (9.5, 5.2)) as axes:
+        longest_ms = max(time for time, _ in (all_maximum, *plans))
+        per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
+        axes.plot(*_scaled(plans, per_unit), **_FRONTIER)
+        if lower_bound:
+            axes.plot(*_scaled(lower_bound, per_unit), **_LOWER_BOUND)
+        if deadline_ms is not None:
+            axes.axvline(deadline_ms / per_unit, **_DEADLINE)
+        axes.plot(*_scaled([all_maximum], per_unit), **_ALL_MAXIMUM)
+        if chosen is not None:
+            axes.plot(*_scaled([chosen], per_unit), **_CHOSEN)
+        axes.margins(x=0.06, y=0.12)
+        if chosen is not None:
+            _annotate_saving(axes, chosen, all_maximum, saving, per_unit)
+        _energy_axes(axes, f"iteration time ({unit})", title)
+    return axes
+
+
+def png(axes: Axes) -> bytes:
+    """Return the figure that the axes belong to as a PNG, without a date."""
+    figure = axes.figure.figure
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(
+            buffer, format="png", dpi=DOTS_PER_INCH, facecolor="white", metadata={"Software": "schedsearch"}
+        )
+    return buffer.getvalue()
+
+
+_STYLE: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.0,
+    "axes.titlesize": 11.0,
+    "axes.titleweight": "bold",
+    "legend.fontsize": 9.0,
+    "savefig.bbox": None,
+    "text.parse_math": False,
+}
+_BOUNDARY: dict[str, Any] = {"color": "#000000", "linestyle": (0, (4, 3)), "linewidth": 1.1, "zorder": 4}
+_LOWER_BOUND: dict[str, Any] = {
+    "color": "#000000",
+    "linestyle": (0, (1, 1.5)),
+    "linewidth": 1.3,
+    "zorder": 3,
+    "label": "lower bound of any plan",
+}
+_DEADLINE: dict[str, Any] = {"color": "#000000", "linestyle": "--", "linewidth": 1.2, "label": "deadline"}
+_FRONTIER: dict[str, Any] = {
+    "color": "#0072B2",
+    "marker": "o",
+    "markersize": 3.5,
+    "linewidth": 1.4,
+    "label": "frontier: best plan for a time",
+}
+_ALL_MAXIMUM: dict[str, Any] = {
+    "color": "#D55E00",
+    "marker": "s",
+    "markersize": 8,
+    "linestyle": "none",
+    "label": "all clocks at maximum",
+}
+_CHOSEN: dict[str, Any] = {
+    "color": "#009E73",
+    "marker": "*",
+    "markersize": 16,
+    "linestyle": "none",
+    "markeredgecolor": "#000000",
+    "markeredgewidth": 0.7,
+    "label": "chosen plan",
+}
+
+
+@contextmanager
+def _target(target: Axes | str | Path | None, inches: tuple[float, float]) -> Iterator[Axes]:
+    """Give axes to draw on, of a new figure unless they are given, and write the file if there is one."""
+    if isinstance(target, Axes):
+        with mpl.rc_context(_STYLE):
+            yield target
+        return
+    with mpl.rc_context(_STYLE):
+        axes = Figure(figsize=inches, layout="constrained").add_subplot()
+        yield axes
+    if target is not None:
+        write_bytes(target, png(axes))
+
+
+def _draw_row(
+    axes: Axes,
+    placement: Placement,
+    device: int,
+    start_ms: Mapping[Instance, float],
+    duration_ms: Mapping[Instance, float],
+    clock_mhz: Mapping[Instance, float] | None,
+    scale: ScalarMappable | None,
+) -> None:
+    """Draw a device's blocks, and with clocks the strip of their kinds."""
+    here = {block.name: block for block in placement.on(device)}
+    instances = sorted((start, key) for key, start in start_ms.items() if key[0] in here)
+    kinds = [_kind_color(here[name], n if scale is None else 0) for _, (name, n) in instances]
+    colors = kinds
+    if clock_mhz is not None and scale is not None:
+        rgba = scale.to_rgba(np.array([clock_mhz[key] for _, key in instances], dtype=float))
+        colors = [(float(r), float(g), float(b)) for r, g, b, _ in np.reshape(rgba, (-1, 4))]
+    spans = [(start, duration_ms[key]) for start, key in instances]
+    per_point = _ms_per_point(axes)
+    # A block too thin for a white edge keeps its own colour, so that it can still be seen.
+    thin = [duration < 3 * per_point for _, duration in spans]
+    edges = [color if is_thin else (1.0, 1.0, 1.0) for color, is_thin in zip(colors, thin, strict=True)]
+    height = _ROW if scale is None else _ROW - _STRIP
+    axes.broken_barh(
+        spans,
+        (device - _ROW / 2 + _ROW - height, height),
+        facecolors=colors,
+        edgecolors=edges,
+        linewidths=0.6,
+    ).set_gid("blocks")
+    if scale is not None:
+        axes.broken_barh(spans, (device - _ROW / 2, _STRIP), facecolors=kinds).set_gid("kinds")
+    axes.axhspan(device - _ROW / 2, device + _ROW / 2, color=_IDLE, linewidth=0, zorder=0)
+    middle = device + (_ROW - height) / 2
+    for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
+        if duration >= (5.2 * len(str(n)) + 1.5) * per_point:
+            axes.text(start + duration / 2, middle, str(n), **_LABEL, color=_readable_on(color))
+
+
+_IDLE = "#F0F0F0"
+_LABEL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "clip_on": True}
+
+
+def _ms_per_point(axes: Axes) -> float:
+    """Return the milliseconds that a typographic point of the axes' width stands for, about.
+
+    The layout comes later; labels and colour bar then leave about nine tenths of the figure.
+    """
+    figure = axes.figure.figure
+    low, high = axes.get_xlim()
+    return float((high - low) / (0.9 * figure.get_figwidth() * 72))
+
+
+def _kind_color(block: Block, micro_batch: int) -> Color:
+    """Return the colour of a block's kind, paler for odd micro-batches so that neighbours differ."""
+    palette = KIND_COLOR if len(block.devices) == 1 else SHARED_COLOR
+    paler = 0.42 if micro_batch % 2 else 0.0
+    red, green, blue = (channel + (1 - channel) * paler for channel in to_rgb(palette[block.kind]))
+    return red, green, blue
+
+
+def _readable_on(color: Color) -> str:
+    """Return black or white, whichever stands out."""
+    red, green, blue = color
+    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "#FFFFFF"
+
+
+def _clock_scale(axes: Axes, clock_mhz: Mapping[Instance, float]) -> ScalarMappable:
+    """Return the colours of the clocks, with a bar beside the axes."""
+    lowest, highest = min(clock_mhz.values(), default=0.0), max(clock_mhz.values(), default=1.0)
+    margin = 0.5 if lowest == highest else 0.0
+    scale = ScalarMappable(Normalize(lowest - margin, highest + margin), CLOCK_COLORS)
+    figure = axes.figure.figure
+    figure.colorbar(scale, ax=axes, label="clock (MHz)", pad=0.01, fraction=0.03, aspect=14)
+    return scale
+
+
+def _kind_handles(placement: Placement, repetend: bool) -> list[Patch | Line2D]:
+    """Return a legend entry for each kind of block that the placement has."""
+    present = {(len(block.devices) > 1, block.kind): block for block in placement.blocks}
+    order = [(shared, kind) for shared in (False, True) for kind in Kind if (shared, kind) in present]
+    handles: list[Patch | Line2D] = [
+        Patch(
+            facecolor=_kind_color(present[shared, kind], 0),
+            label=KIND_NAME[kind] + (" on several devices" if shared else ""),
+        )
+        for shared, kind in order
+    ]
+    if repetend:
+        handles.append(Line2D([], [], label="repetend boundary", **_BOUNDARY))
+    return handles
+
+
+def _starts_ms(schedule: Schedule) -> dict[Instance, float]:
+    tick_ms = schedule.placement.tick_ms
+    return {instance: start * tick_ms for instance, start in schedule.start_of.items()}
+
+
+def _draw_memory(
+    axes: Axes,
+    schedule: Schedule,
+    device: int,
+    start_ms: Mapping[Instance, float],
+    end_ms: float,
+    unit: str,
+) -> None:
+    """Draw a device's memory as a row whose height is its capacity, or its peak where that is more."""
+    capacity = schedule.placement.memory[device] if schedule.placement.memory is not None else None
+    _, held = memory_over_time(schedule, device)
+    peak = int(max(held, default=0))
+    top = max(peak, capacity or 0, 1)
+    times = [0.0, *(start_ms[instance] for instance in schedule.order(device)), end_ms]
+    floor = device + _ROW / 2
+    levels = floor - _ROW * np.array([0, *held, held[-1] if len(held) else 0]) / top
+    axes.fill_between(times, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
+    axes.step(times, levels, where="post", color=_HELD, linewidth=1.2)
+    text = f"peak {peak:,} {unit}"
+    if capacity is not None:
+        axes.axhline(floor - _ROW * capacity / top, color=_CAPACITY, linewidth=1.6, linestyle="--")
+        text += f"\nof {capacity:,}" + (f" ({peak / capacity:.0%})" if capacity else "")
+    axes.text(1.006, device, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+
+
+_HELD, _CAPACITY = "#0072B2", "#D55E00"
+
+
+def _memory_handles(placement: Placement) -> list[Patch | Line2D]:
+    handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held by activations")]
+    if placement.memory is not None:
+        handles.append(Line2D([], [], color=_CAPACITY, linewidth=1.6, linestyle="--", label="capacity"))
+    return handles
+
+
+def _device_rows(axes: Axes, num_devices: int) -> None:
+    """Label the rows, the first device on top."""
+    axes.set_ylim(num_devices - 0.45, -0.55)
+    axes.set_yticks(range(num_devices), [f"device {device}" for device in range(num_devices)])
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _time_axis(axes: Axes) -> None:
+    axes.set_xlabel("time (ms)")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+
+
+def _legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> None:
+    """Put the title above the axes on the left and the legend on the right."""
+    axes.set_title(title, loc="left")
+    axes.legend(
+        handles=list(handles),
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=len(handles),
+        frameon=False,
+        borderaxespad=0.2,
+        columnspacing=1.4,
+    )
+
+
+def _scaled(points: Sequence[Point], per_unit: float) -> tuple[list[float], list[float]]:
+    """Return times in the unit of the axis and energies in J, by time."""
+    by_time = sorted(points)
+    return [time / per_unit for time, _ in by_time], [energy / 1e3 for _, energy in by_time]
+
+
+def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
+    axes.set_xlabel(time_label)
+    axes.set_ylabel("energy of all devices (J)")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+def _annotate_saving(
+    axes: Axes, chosen: Point, all_maximum: Point, saving: float | None, per_unit: float
+) -> None:
+    """Write what the chosen plan saves above the curve, where a falling curve leaves room."""
+    if saving is None:
+        saving = 1 - chosen[1] / all_maximum[1] if all_maximum[1] > 0 else math.nan
+    slower = chosen[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
+    text = f"{saving:.1%} less energy" + (
+        f"\n{slower:+.1%} time" if abs(slower) >= 5e-4 else "\nin the same time"
+    )
+    x, y = chosen[0] / per_unit, chosen[1] / 1e3
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    is_left, is_high = x < (left + right) / 2, y > bottom + 0.7 * (top - bottom)
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(60 if is_left else -40, 0 if is_high else 58),
+        textcoords="offset points",
+        ha="left" if is_left else "right",
+        va="center",
+        arrowprops={"arrowstyle": "->", "color": "#333333", "shrinkB": 9},
+        bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#999999"},
+    )

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from energy.cases import profile_of, profiles, relaxed_optimum
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Profile
+from placements.shapes import k_shape, m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.graph import instance_graph
+from schedsearch.energy.relaxation import Breakpoint, breakpoints
+from schedsearch.schedule import Schedule
+
+
+def traced(schedule: Schedule, profile: Profile) -> list[Breakpoint]:
+    """The breakpoints, shortest iteration first."""
+    return list(breakpoints(instance_graph(schedule), cost_curves(schedule.placement, profile)))[::-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_meets_the_linear_program(data: st.DataObject) -> None:
+    placement = data.draw(placements(max_transfer=4))
+    profile = data.draw(profiles(placement))
+    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
+    points = traced(schedule, profile)
+    times = [point.time_ms for point in points]
+    for share in (0.0, 0.2, 0.5, 0.9, 1.0, 1.2):
+        deadline = times[0] + share * (times[-1] - times[0])
+        found = np.interp(deadline, times, [point.energy_mj for point in points])
+        # a linear program without room for its own tolerance would be infeasible at the shortest time
+        optimum = relaxed_optimum(schedule, profile, deadline * (1 + 1e-9))
+        assert found == pytest.approx(optimum, rel=1e-6, abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [v_shape, m_shape, k_shape])
+def test_is_convex_and_decreasing(shape: object) -> None:
+    placement = shape(4)  # type: ignore[operator]
+    points = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
+    profile = profile_of(10.0, **{block.name: points for block in placement.blocks})
+    found = traced(gpipe(placement, 4), profile)
+    times, energies = (np.array([getattr(p, name) for p in found]) for name in ("time_ms", "energy_mj"))
+    assert len(found) > 2
+    assert (np.diff(times) > 0).all()
+    slopes = np.diff(energies) / np.diff(times)
+    assert (slopes < 0).all()
+    assert (np.diff(slopes) > -1e-6 * abs(slopes).max()).all()
+
+
+def test_ends_are_all_fastest_and_least_energy() -> None:
+    profile = profile_of(
+        F0=[(1, 10, 5), (2, 4, 10)], F1=[(1, 10, 5), (2, 4, 10)], B0=[(1, 7, 3)], B1=[(1, 9, 1), (2, 8, 9)]
+    )
+    found = traced(one_f_one_b(v_shape(2), 1), profile)
+    assert found[0].time_ms == pytest.approx(4 + 4 + 8 + 7)
+    assert found[-1].time_ms == pytest.approx(10 + 10 + 9 + 7)
+    assert found[-1].energy_mj == pytest.approx(5 + 5 + 3 + 1)
+    assert found[0].energy_mj == pytest.approx(10 + 10 + 3 + 9)
+
+
+def test_events_at_breakpoints_cost_what_the_breakpoints_say() -> None:
+    placement = v_shape(3)
+    points = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
+    profile = profile_of(**{block.name: points for block in placement.blocks})
+    time, energy = [12.5, 14.0, 20.0], [1300.0, 1000.0, 900.0]
+    for point in traced(one_f_one_b(placement, 5), profile):
+        duration = point.event_ms[:, 1] - point.event_ms[:, 0]
+        assert (duration >= 12.5 - 1e-9).all()
+        assert np.interp(duration, time, energy).sum() == pytest.approx(point.energy_mj)
+
+
+def test_a_power_too_steep_for_one_push_is_pushed_in_parts() -> None:
+    """One nearly vertical step beside flat ones needs more flow than 32 bits hold."""
+    flat = [(1, 100.0, 0.0), (2, 50.0, 1e-3), (3, 49.0, 2e-3)]
+    profile = profile_of(F0=flat, B0=flat, F1=flat, B1=[(1, 10.0, 0.0), (2, 10.0 - 1e-5, 1e3)])
+    schedule = one_f_one_b(v_shape(2), 3)
+    found = traced(schedule, profile)
+    optimum = relaxed_optimum(schedule, profile, found[1].time_ms)
+    assert found[1].energy_mj == pytest.approx(optimum, rel=1e-4)

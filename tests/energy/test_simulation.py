@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+from energy.cases import profile_of, profiles, simulated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Block, Kind, Placement, ProfileError
+from placements.shapes import v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import EnergyError, instance_graph, simulate
+from schedsearch.schedule import Schedule
+
+PROFILE = profile_of(10.0, F0=[(100, 2, 50), (200, 1, 70)], B0=[(100, 4, 90), (200, 3, 120)])
+
+
+def test_counts_waiting_and_every_device_of_a_block() -> None:
+    """F0 on two devices, B0 on one: F0's energy twice, and one device waits while B0 runs."""
+    placement = Placement(
+        "pair",
+        2,
+        (Block("F0", Kind.F, (0, 1), 1), Block("B0", Kind.B, (0,), 3, after=("F0",))),
+        tick_ms=0.5,
+        transfer=(("F0", "B0", 4),),
+    )
+    found = simulate(gpipe(placement, 1), PROFILE, {"F0": [200], "B0": [100]})
+    assert found.start_ms == {("F0", 0): 0.0, ("B0", 0): 3.0}
+    assert found.time_ms == 1 + 4 * 0.5 + 4
+    assert found.energy_mj == pytest.approx(2 * 70 + 90 + 10 * (2 + 2 + 4))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_agrees_with_the_obvious_simulator(data: st.DataObject) -> None:
+    placement = data.draw(placements())
+    profile = data.draw(profiles(placement))
+    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
+    clocks = {
+        name: [data.draw(st.sampled_from(points)).clock_mhz for _ in range(schedule.num_micro_batches)]
+        for name, points in profile.points.items()
+    }
+    found = simulate(schedule, profile, clocks)
+    assert (found.time_ms, found.energy_mj) == pytest.approx(simulated(schedule, profile, clocks))
+
+
+@pytest.mark.parametrize(
+    ("clocks", "message"),
+    [
+        ({"F0": [100], "B0": [100, 100]}, "clock_mhz.F0: has 1 clocks for 2 micro-batches"),
+        ({"B0": [100, 100]}, "clock_mhz.F0: has 0 clocks"),
+        ({"F0": [100, 150], "B0": [100, 100]}, r"clock_mhz.F0\[1\]: 150 MHz is not in the profile"),
+    ],
+)
+def test_names_the_wrong_clock(clocks: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(EnergyError, match=message):
+        simulate(one_f_one_b(v_shape(1), 2), PROFILE, clocks)
+
+
+def test_names_the_block_that_the_profile_lacks() -> None:
+    with pytest.raises(ProfileError, match=r"set placement.num_devices=1"):
+        simulate(one_f_one_b(v_shape(2), 2), PROFILE, {})
+
+
+def test_refuses_a_schedule_without_a_block() -> None:
+    schedule = one_f_one_b(v_shape(2), 2)
+    with pytest.raises(EnergyError, match="holds 7 blocks where 2 micro-batches of v_shape need 8"):
+        instance_graph(Schedule(schedule.placement, 2, schedule.blocks[1:]))
+
+
+def test_refuses_a_schedule_that_runs_backward_first() -> None:
+    schedule = Schedule(v_shape(1), 1, ((5, 0, "F0"), (0, 0, "B0")))  # type: ignore[arg-type]
+    with pytest.raises(EnergyError, match="waits for itself"):
+        instance_graph(schedule)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placements import OperatingPoint, Profile, ProfileError
+from placements.shapes import m_shape, v_shape
+
+BLOCKS = "block,frequency,time,energy\n"
+STAGES = "stage,instruction,frequency,time,energy\n"
+
+
+def read(tmp_path: Path, text: str, **scales: float) -> Profile:
+    path = tmp_path / "profile.csv"
+    path.write_text(text, encoding="utf-8")
+    return Profile.from_csv(path, device="test", blocking_power_w=80.0, **scales)
+
+
+def stage_profile(num_stages: int) -> Profile:
+    points = (OperatingPoint(900, 50.0, 9.0), OperatingPoint(1410, 40.0, 12.0))
+    return Profile("test", {f"{letter}{i}": points for i in range(num_stages) for letter in "FB"}, 80.0)
+
+
+def test_reads_blocks_in_any_order(tmp_path: Path) -> None:
+    profile = read(tmp_path, BLOCKS + "F0,1410,0.05,23.5\nB0,1410,0.1,40\n\n F0 , 900.0 ,0.08, 18\n")
+    assert profile.points == {
+        "F0": (OperatingPoint(900, 80.0, 18000.0), OperatingPoint(1410, 50.0, 23500.0)),
+        "B0": (OperatingPoint(1410, 100.0, 40000.0),),
+    }
+    assert profile.fastest("F0").clock_mhz == 1410
+    assert (profile.device, profile.blocking_power_w, profile.num_stages) == ("test", 80.0, 1)
+
+
+def test_reads_stages_and_scales(tmp_path: Path) -> None:
+    text = STAGES + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
+    profile = read(tmp_path, text, time_scale=10, energy_scale=80)
+    assert profile.points["B1"] == (OperatingPoint(900, 20e3, 320e3),)
+    assert profile.num_stages == 2
+
+
+def test_reads_a_byte_order_mark_and_columns_in_another_order(tmp_path: Path) -> None:
+    profile = read(tmp_path, "\ufefffrequency,block,energy,time\n900,F0,2,1\n")
+    assert profile.points == {"F0": (OperatingPoint(900, 1e3, 2e3),)}
+    assert profile.num_stages is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty; give the columns block,frequency,time,energy"),
+        (BLOCKS, "has no rows below the header"),
+        ("a,b\n1,2\n", "line 1: the columns are 'a,b'; use block,frequency,time,energy or stage,"),
+        (BLOCKS + "F0,900,1\n", "line 2, column energy: is missing"),
+        (BLOCKS + "F0,900,,1\n", "line 2, column time: is missing"),
+        (BLOCKS + "F0,900,1,1,1\n", "line 2: has 5 cells for 4 columns"),
+        (BLOCKS + "F0,900,1,1\nF0,901,fast,1\n", "line 3, column time: 'fast' is not a number"),
+        (BLOCKS + "F0,900,nan,1\n", "line 2, column time: 'nan' is not a number"),
+        (BLOCKS + "F0,900,1,inf\n", "line 2, column energy: 'inf' is not a number"),
+        (BLOCKS + "F0,900,-1,1\n", "line 2, column time: '-1' is negative"),
+        (BLOCKS + "F0,900,0,1\n", "line 2, column time: 0 is not above 0"),
+        (BLOCKS + "F0,900,1,-2\n", "line 2, column energy: '-2' is negative"),
+        (BLOCKS + "F0,0,1,1\n", "line 2, column frequency: '0' is not a clock; give whole MHz"),
+        (BLOCKS + "F0,-5,1,1\n", "line 2, column frequency: '-5' is not a clock"),
+        (BLOCKS + "F0,900.5,1,1\n", "line 2, column frequency: '900.5' is not a clock"),
+        (BLOCKS + "F0,900,1,1\nF0,900,1,1\n", "line 3: F0 at 900 MHz is given twice"),
+        (STAGES + "0,sideways,900,1,1\n", "column instruction: 'sideways' is not known; use forward or"),
+        (STAGES + "-1,forward,900,1,1\n", "column stage: '-1' is not a stage"),
+        (BLOCKS + '"F0,900,1,1\n', "is not CSV text"),
+    ],
+)
+def test_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        read(tmp_path, text)
+    found = str(caught.value)
+    assert found.startswith(f"{tmp_path / 'profile.csv'}: ")
+    assert message in found
+    assert "\n" not in found
+
+
+def test_says_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="none.csv: cannot be read"):
+        Profile.from_csv(tmp_path / "none.csv", blocking_power_w=80.0)
+    with pytest.raises(ProfileError, match="cannot be read"):
+        Profile.from_csv(tmp_path, blocking_power_w=80.0)
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00block")
+    with pytest.raises(ProfileError, match="binary.csv: is not CSV text"):
+        Profile.from_csv(tmp_path / "binary.csv", blocking_power_w=80.0)
+    with pytest.raises(ProfileError, match="time_scale: 0 is not a factor above 0"):
+        read(tmp_path, BLOCKS + "F0,900,1,1\n", time_scale=0)
+
+
+def test_writes_what_it_reads(tmp_path: Path) -> None:
+    profile = read(tmp_path, BLOCKS + "F0,1410,0.05016166687011708,23.80547200000007\nF0,900,0.08,18\n")
+    path = tmp_path / "again.csv"
+    path.write_text("old", encoding="utf-8")
+    profile.to_csv(path)
+    again = Profile.from_csv(path, blocking_power_w=80.0)
+    for before, after in zip(profile.points["F0"], again.points["F0"], strict=True):
+        assert (after.clock_mhz, after.time_ms, after.energy_mj) == pytest.approx(
+            (before.clock_mhz, before.time_ms, before.energy_mj), rel=1e-14
+        )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.csv", "profile.csv"]
+    with pytest.raises(ProfileError, match="cannot be written"):
+        profile.to_csv(tmp_path / "no folder" / "x.csv")
+
+
+def test_requires_every_block() -> None:
+    stage_profile(4).require(v_shape(4))
+    with pytest.raises(
+        ProfileError, match=r"has 8 stages \(F0 to F7\).*v_shape has 4; set placement.num_devices=8"
+    ):
+        stage_profile(8).require(v_shape(4))
+    with pytest.raises(ProfileError, match="set placement.num_devices=2 "):
+        stage_profile(2).require(v_shape(4))
+    with pytest.raises(ProfileError, match=r"lacks E, EB of m_shape, it has F0, B0"):
+        stage_profile(4).require(m_shape(4))
+
+
+def test_gives_a_placement_its_times() -> None:
+    placement = v_shape(2)
+    placement = type(placement)(placement.name, 2, placement.blocks, tick_ms=1.0, transfer=(("F0", "F1", 3),))
+    timed = stage_profile(2).times_for(placement)
+    assert timed.tick_ms == 0.01
+    assert {block.time for block in timed.blocks} == {4000}
+    assert timed.transfer == (("F0", "F1", 300),)
+    assert {block.time for block in stage_profile(2).times_for(placement, tick_ms=20.0).blocks} == {2}
+    with pytest.raises(ProfileError, match="tick_ms: 1000 is too long for F0 of 40 ms; give at most 40"):
+        stage_profile(2).times_for(placement, tick_ms=1000)
+    with pytest.raises(ProfileError, match="tick_ms: 0 is not a positive number"):
+        stage_profile(2).times_for(placement, tick_ms=0)
+
+
+@pytest.mark.parametrize("shortest", [0.0009, 1.0, 9.99, 10.0, 49.9, 1e3, 12345.6])
+def test_the_shortest_block_has_a_thousand_ticks(shortest: float) -> None:
+    profile = Profile("test", {name: (OperatingPoint(1, shortest, 1.0),) for name in ("F0", "B0")}, 0.0)
+    ticks = profile.times_for(v_shape(1)).by_name["F0"].time
+    assert 1000 <= ticks < 10_000
+
+
+@pytest.mark.parametrize(
+    ("points", "power", "message"),
+    [
+        ((), 1.0, "points.F0: is empty"),
+        (
+            (OperatingPoint(2, 1.0, 1.0), OperatingPoint(1, 1.0, 1.0)),
+            1.0,
+            "1 MHz follows 2 MHz; sort by clock",
+        ),
+        ((OperatingPoint(1, 0.0, 1.0),), 1.0, "1 MHz, 0.0 ms, 1.0 mJ is no operating point"),
+        ((OperatingPoint(1, 1.0, 1.0),), -1.0, "blocking_power_w: -1.0 is not a power"),
+        ((OperatingPoint(1, 1.0, 1.0),), float("nan"), "blocking_power_w: nan is not a power"),
+    ],
+)
+def test_refuses_impossible_figures(points: tuple[OperatingPoint, ...], power: float, message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        Profile("test", {"F0": points}, power)
