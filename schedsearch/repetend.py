@@ -79,7 +79,7 @@ class Repetend:
 
     @cached_property
     def first_starts(self) -> Mapping[Instance, int]:
-        """Start in ticks of each (block, micro-batch of the repetend) of round 0; the least below one period."""
+        """Start of each (block, micro-batch of the repetend) of round 0, in ticks; the least is below one period."""
         return {
             (name, lane): (self.in_flight - 1 - self.ahead[name][lane]) * self.period + self.start[name][lane]
             for name in self.start
