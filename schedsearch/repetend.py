@@ -79,7 +79,7 @@ class Repetend:
 
     @cached_property
     def first_starts(self) -> Mapping[Instance, int]:
-        """Start of each (block, micro-batch of the repetend) of round 0, in ticks; the least is below one period."""
+        """Starts in round 0 of each (block, micro-batch of the repetend), in ticks; at least 0."""
         return {
             (name, lane): (self.in_flight - 1 - self.ahead[name][lane]) * self.period + self.start[name][lane]
             for name in self.start
