@@ -38,6 +38,8 @@ def imported(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: import by full name"
             yield node.module.split(".")[0]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield ast.literal_eval(node.args[0]).split(".")[0]
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from commands import one_line_error
 
 from placements import Placement
 from placements.shapes import m_shape, x_shape
@@ -15,16 +16,6 @@ from schedsearch.schedule_file import ScheduleFileError, read_schedule
 from schedsearch.validate import validate
 
 ROOT = Path(__file__).parents[2]
-
-
-def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line that a user's mistake gets."""
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    return lines[0]
 
 
 def test_writes_both_files(command, tmp_path: Path) -> None:

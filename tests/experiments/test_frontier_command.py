@@ -1,0 +1,134 @@
+import json
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+
+from placements import Profile
+from placements.hardware import GPUS, modelled_profile
+from placements.shapes import v_shape
+from schedsearch.energy import Frontier, simulate
+from schedsearch.schedule_file import read_schedule
+
+
+@pytest.fixture
+def profile_csv(tmp_path: Path) -> Path:
+    """A profile of five stages in Zeus's columns, the times far from whole milliseconds."""
+    rows = ["stage,instruction,frequency,time,energy"]
+    for stage in range(5):
+        for instruction, factor in (("forward", 1.0), ("backward", 2.7)):
+            for clock in range(600, 1411, 90):
+                time_s = (0.0483 + 0.0031 * stage) * factor * (0.1 + 0.9 * 1410 / clock)
+                power_w = 120 + 250 * (clock / 1410) ** 3
+                rows.append(f"{stage},{instruction},{clock},{time_s},{time_s * power_w}")
+    path = tmp_path / "profile.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Path, tmp_path: Path) -> None:
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=12",
+        "energy.num_plans=20",
+    ]
+    done = command("frontier", *options, f"profile.path={profile_csv}", "profile.time_scale=10")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    assert schedule.placement.num_devices == 5
+    assert schedule.placement.by_name["F0"].time * schedule.placement.tick_ms == pytest.approx(483, rel=1e-3)
+    profile = Profile.from_csv(profile_csv, blocking_power_w=83.64, time_scale=10)
+    frontier = Frontier.from_json(out / "frontier.json")
+    assert frontier.blocking_power_w == 83.64
+    for plan in frontier.plans:
+        simulated = simulate(schedule, profile, plan.clock_mhz)
+        assert (plan.time_ms, plan.energy_mj) == pytest.approx((simulated.time_ms, simulated.energy_mj))
+    data = json.loads((out / "frontier.json").read_text())
+    energies = [plan["energy_mj"] for plan in data["plans"]]
+    assert energies == sorted(energies, reverse=True)
+    assert data["plans"][0]["time_ms"] <= data["all_maximum"]["time_ms"]
+    assert {len(clocks) for clocks in data["plans"][0]["clock_mhz"].values()} == {12}
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["time_ms"] <= data["all_maximum"]["time_ms"] == plan["deadline_ms"]
+    for name in ("timeline", "memory", "frontier"):
+        assert (out / f"{name}.png").stat().st_size > 10_000
+
+
+def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
+    savings = []
+    for slowdown in (1.0, 1.2):
+        options = ["placement=x_shape", "search.num_micro_batches=4", "energy.num_plans=10"]
+        done = command("frontier", *options, f"energy.slowdown={slowdown}")
+        assert done.returncode == 0, done.stderr
+        plan = json.loads((tmp_path / "out/plan.json").read_text())
+        assert plan["time_ms"] <= plan["deadline_ms"] * (1 + 1e-9)
+        savings.append(plan["saving"])
+    assert savings[1] > savings[0] + 0.05
+
+
+def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) -> None:
+    placement = v_shape(2)
+    (tmp_path / "mine.yaml").write_text(placement.to_yaml())
+    modelled_profile(placement, GPUS["a40"]).to_csv(tmp_path / "mine.csv")
+    options = [
+        "placement=file",
+        f"placement.path={tmp_path / 'mine.yaml'}",
+        f"profile.path={tmp_path / 'mine.csv'}",
+    ]
+    done = command("frontier", *options, "search.num_micro_batches=3", "profile.blocking_power_w=70.38")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/frontier.json").read_text())
+    assert data["blocking_power_w"] == 70.38
+
+
+WRONG = [
+    (["energy.slowdown=0.9"], "energy.slowdown: 0.9 is not at least 1"),
+    (
+        ["energy.slowdown=1.1", "energy.deadline_ms=900"],
+        "energy.deadline_ms: is given beside energy.slowdown",
+    ),
+    (["energy.num_plans=0"], "energy.num_plans: 0 is not at least 1"),
+    (["profile.path=none.csv"], "none.csv: cannot be read"),
+    (["placement.num_devices=4"], "has 5 stages (F0 to F4) where v_shape has 4; set placement.num_devices=5"),
+    (["placement=m_shape"], "profile: lacks E, EB of m_shape"),
+    (["profile.time_scale=-1"], "time_scale"),
+    (["profile.blocking_power_w=-5"], "blocking_power_w"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
+def test_wrong_input(overrides: list[str], message: str, command, profile_csv: Path, tmp_path: Path) -> None:
+    options = ["placement=v_shape", f"profile.path={profile_csv}"]
+    kept = [option for option in options if option.split("=")[0] not in {o.split("=")[0] for o in overrides}]
+    assert message in one_line_error(command("frontier", *kept, *overrides))
+    assert not list((tmp_path / "out").glob("*.*json"))
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "message"),
+    [
+        (3, "0,forward,690,-1,2", "time"),
+        (3, "0,forward,690,abc,2", "'abc'"),
+        (3, "0,sideways,690,1,2", "'sideways'"),
+        (3, "0,forward,690,1", "energy"),
+        (0, "a,b,c", "columns"),
+    ],
+)
+def test_a_wrong_profile_names_file_and_line(
+    line: int, replacement: str, message: str, command, profile_csv: Path
+) -> None:
+    lines = profile_csv.read_text().splitlines()
+    lines[line] = replacement
+    profile_csv.write_text("\n".join(lines))
+    error = one_line_error(command("frontier", "placement=v_shape", f"profile.path={profile_csv}"))
+    assert str(profile_csv) in error
+    assert message in error
+
+
+def test_a_deadline_that_cannot_be_kept(command) -> None:
+    done = command("frontier", "placement=v_shape", "search.num_micro_batches=4", "energy.deadline_ms=3")
+    assert done.returncode == 2
+    assert "cannot be kept, the shortest iteration takes" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

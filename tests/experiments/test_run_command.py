@@ -1,0 +1,119 @@
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+
+from placements import Placement
+from schedsearch.schedule_file import read_schedule
+
+FILES = ["placement.yaml", "schedule.json", "frontier.json", "plan.json", "measurement.json", "report.html"]
+PICTURES = ["timeline.png", "memory.png", "frontier.png"]
+
+
+def check_run(out: Path, tensor_parallel: bool) -> None:
+    """What every run must leave behind, and what must hold of it."""
+    for name in FILES + PICTURES:
+        assert (out / name).stat().st_size > 0, name
+    schedule = read_schedule(out / "schedule.json")
+    data = json.loads((out / "measurement.json").read_text())
+    number = schedule.num_micro_batches
+    assert data["backend"] == "gloo"
+    assert data["bitwise_equal"] is True
+    assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) <= 1e-12
+    assert tensor_parallel or data["max_gradient_error"] == 0
+    assert [len(losses) for losses in data["losses"]] == [number] * data["iterations"]
+    for losses, reference in zip(data["losses"], data["reference_losses"], strict=True):
+        assert losses == pytest.approx(reference, rel=1e-12)
+    first, last = (sum(data["losses"][i]) for i in (0, -1))
+    assert last < first, "training lowers the loss"
+    plan = json.loads((out / "plan.json").read_text())
+    for device in range(schedule.placement.num_devices):
+        asked = data["clock_requests"][str(device)]
+        planned = [plan["clock_mhz"][name][n] for name, n in schedule.order(device)]
+        assert asked == planned * data["iterations"]
+        script = (out / f"scripts/device_{device}.py").read_text()
+        (iteration,) = (n for n in ast.walk(ast.parse(script)) if isinstance(n, ast.FunctionDef))
+        assert not any(
+            isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)) for node in ast.walk(iteration)
+        )
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert not re.search(r'(src|href)="https?:', page)
+
+
+def test_the_main_job(command, tmp_path: Path) -> None:
+    done = command("run", "runtime.iterations=2")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    check_run(out, tensor_parallel=True)
+    placement = Placement.from_yaml(out / "placement.yaml")
+    assert placement.name == "gpt_m_shape"
+    assert len(placement.by_name["E"].devices) == placement.num_devices == 4
+    data = json.loads((out / "schedule.json").read_text())
+    assert (data["status"], data["steady_bubble_rate"]) == ("OPTIMAL", pytest.approx(0, abs=1e-3))
+    assert all(peak <= capacity for peak, capacity in zip(data["peak_memory"], placement.memory, strict=True))
+    assert "for n in range(" in (out / "scripts/device_0.py").read_text()
+    last = done.stdout.splitlines()[-14:]
+    assert f"  {out / 'report.html'}" in last
+
+
+@pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
+def test_every_shape_runs(shape: str, command, tmp_path: Path) -> None:
+    small = [
+        "runtime.num_layers=4",
+        "runtime.hidden_size=16",
+        "runtime.sequence_length=16",
+        "runtime.iterations=2",
+    ]
+    done = command(
+        "run", f"placement={shape}", "search.num_micro_batches=5", "search.polish_time_limit_s=1", *small
+    )
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / "out", tensor_parallel=shape in ("nn_shape", "k_shape"))
+
+
+def test_gpipe_of_ones_own_placement_with_a_split_backward(command, tmp_path: Path) -> None:
+    blocks = [
+        ("F0", "F", 0, 1, []),
+        ("F1", "F", 1, 1, ["F0"]),
+        ("I1", "I", 1, 0, ["F1"]),
+        ("W1", "W", 1, -1, ["I1"]),
+        ("I0", "I", 0, 0, ["I1"]),
+        ("W0", "W", 0, -1, ["I0"]),
+    ]
+    rows = [
+        f"- {{name: {n}, kind: {k}, devices: [{d}], time: 1, memory: {m}, after: {a}}}"
+        for n, k, d, m, a in blocks
+    ]
+    (tmp_path / "mine.yaml").write_text(
+        "\n".join(["name: split", "num_devices: 2", "tick_ms: 5", "blocks:", *rows])
+    )
+    options = ["placement=file", f"placement.path={tmp_path / 'mine.yaml'}", "schedule=gpipe"]
+    done = command(
+        "run", *options, "search.num_micro_batches=4", "runtime.hidden_size=16", "runtime.iterations=2"
+    )
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / "out", tensor_parallel=False)
+
+
+WRONG = [
+    (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
+    (["runtime.model=gpt", "placement=k_shape"], "use model=synthetic"),
+    (["runtime.num_heads=7"], "num_heads"),
+    (["runtime.dtype=float8"], "model.dtype: 'float8' is not known"),
+    (["runtime.text=none.txt"], "none.txt"),
+    (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
+    (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not a positive number"),
+    (["runtime.hiden_size=3"], "did you mean runtime.hidden_size?"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
+def test_wrong_input_stops_before_the_search(
+    overrides: list[str], message: str, command, tmp_path: Path
+) -> None:
+    assert message in one_line_error(command("run", *overrides))
+    assert not list((tmp_path / "out").glob("*.json"))
