@@ -1,0 +1,143 @@
+"""The main job, from placement to verified run and report; the command is `experiments.run`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from experiments.command import Failed
+from experiments.frontier import check_energy_options, frontier_and_save
+from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from experiments.progress import StepBar
+from experiments.report import save_report
+from experiments.search import output_directory, search_and_save
+from experiments.steps import build_placement, read_profile
+from placements import Placement
+from runtime.autodiff import pair_backward
+from runtime.codegen import generate
+from runtime.deadlock import check
+from runtime.launch import LaunchError, launch
+from runtime.measure import Measurement
+from runtime.models import ModelOptions, Text, layers, suitable_model
+from runtime.program import lower
+from schedsearch.files import write_json
+from schedsearch.picture import picture
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> None:
+    """Search, tune, generate, run, compare, report."""
+    options = read_options(config)
+    check_energy_options(options.energy)
+    check_runtime_options(options.runtime)
+    directory = output_directory()
+    profile = read_profile(options)
+    placement = build_placement(options, profile)
+    model = choose_model(options.runtime, placement, options.search.num_micro_batches)
+    found = search_and_save(options, placement, profile, directory)
+    tuned = frontier_and_save(options, found, directory)
+    generate_scripts(found, tuned, model, directory / "scripts")
+    measurement = run_and_save(options.runtime, placement, directory)
+    save_report(found, tuned, measurement, directory)
+    made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
+    log.info("made:\n%s", "\n".join(f"  {path}" for path in made))
+
+
+def check_runtime_options(options: RuntimeOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        ValueError: One is out of its range.
+    """
+    if options.model not in ("auto", "gpt", "synthetic"):
+        raise OptionError(
+            f"runtime.model: {options.model!r} is not known; "
+            f"{did_you_mean(options.model, ['auto', 'gpt', 'synthetic'])}"
+        )
+    if options.iterations < 1:
+        raise OptionError(f"runtime.iterations: {options.iterations} is not at least 1")
+    if not options.timeout_s > 0:
+        raise OptionError(f"runtime.timeout_s: {options.timeout_s:g} is not a positive number of seconds")
+    _model_options(options, "synthetic" if options.model == "auto" else options.model)
+
+
+def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> ModelOptions:
+    """Return the model to run on the placement.
+
+    Raises:
+        ModelError: It does not fit the placement, or its text cannot be read.
+        UnrunnablePlacementError: Gradients have no way through the placement.
+    """
+    pair_backward(placement)
+    name = suitable_model(placement) if options.model == "auto" else options.model
+    model = _model_options(options, name)
+    layers(placement, model)
+    Text(model, num_micro_batches)
+    return model
+
+
+def generate_scripts(
+    found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
+) -> list[Path]:
+    """Lower the schedule, prove the programs free of deadlock, and write one script per device."""
+    programs = check(lower(found.schedule))
+    repetend = found.result.repetend if found.result else None
+    return generate(
+        programs,
+        tuned.plan.clock_mhz,
+        {name: value for name, value in dataclasses.asdict(model).items() if value is not None},
+        directory,
+        shift=repetend.micro_batches if repetend else 1,
+        title=found.placement.name,
+        picture=picture(found.schedule, max_columns=100),
+    )
+
+
+def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path) -> Measurement:
+    """Run the scripts under torchrun, compare with the unpipelined model, write ``measurement.json``."""
+    log.info("starting %d processes with torchrun", placement.num_devices)
+    done = itertools.count(1)
+    bar = StepBar("run")
+    with bar:
+        try:
+            measurement = launch(
+                directory / "scripts",
+                placement.num_devices,
+                options.iterations,
+                options.timeout_s,
+                progress=lambda line: bar(line, next(done), options.iterations),
+            )
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}") from None
+    write_json(directory / "measurement.json", measurement.to_dict())
+    log.info("%s", describe(measurement))
+    return measurement
+
+
+def describe(measurement: Measurement) -> str:
+    """Return the losses and the comparison in one line."""
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
+    return (
+        f"{measurement.backend}: loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations; "
+        f"against the unpipelined model: largest gradient error {comparison.max_gradient_error:.1e}, "
+        f"bitwise equal to its replay: {comparison.bitwise_equal}; clocks: {measurement.clock_backend}"
+    )
+
+
+def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
+    given: dict[str, Any] = dataclasses.asdict(options)
+    return ModelOptions.from_dict(
+        {
+            field.name: name if field.name == "name" else given[field.name]
+            for field in dataclasses.fields(ModelOptions)
+        }
+    )
