@@ -8,10 +8,10 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.command import run_command
+from experiments.command import Interrupted, run_command
 from experiments.options import Options, read_options
 from experiments.outcomes import SearchOutcome
-from experiments.steps import build_placement, find_schedule, read_profile, require_schedule
+from experiments.steps import build_placement, find_schedule, read_profile
 from placements import Placement, Profile
 from schedsearch.files import write_json, write_text
 from schedsearch.picture import picture
@@ -42,14 +42,19 @@ def output_directory() -> Path:
 def search_and_save(
     options: Options, placement: Placement, profile: Profile | None, directory: Path
 ) -> SearchOutcome:
-    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``."""
+    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``.
+
+    Raises:
+        Interrupted: The search was interrupted from the keyboard; both files are written all the same.
+    """
     schedule, result = find_schedule(options, placement)
     write_text(directory / "placement.yaml", placement.to_yaml())
-    if schedule is not None:
-        write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
-        log.info("%s", describe(schedule, result))
-        log.info("schedule in %s", directory / "schedule.json")
-    return SearchOutcome(placement, profile, require_schedule(schedule, result), result)
+    write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
+    log.info("%s", describe(schedule, result))
+    log.info("schedule in %s", directory / "schedule.json")
+    if result is not None and result.interrupted:
+        raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
+    return SearchOutcome(placement, profile, schedule, result)
 
 
 def describe(schedule: Schedule, result: SearchResult | None) -> str:

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from experiments.command import Interrupted
+from experiments.command import Failed, Interrupted
 from experiments.options import GptPlacementOptions, OptionError, Options, did_you_mean, read_fields
 from experiments.progress import SearchBar
 from placements import Placement, Profile
@@ -17,7 +17,7 @@ from placements.spec import read_capacity
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.bounds import require_capacity
 from schedsearch.schedule import Schedule
-from schedsearch.search import SearchResult, search
+from schedsearch.search import SearchResult, Status, search
 from schedsearch.validate import InvalidScheduleError, validate
 
 HAND_MADE = {"gpipe": gpipe, "one_f_one_b": one_f_one_b}
@@ -69,11 +69,11 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     return modelled if power is None else replace(modelled, blocking_power_w=power)
 
 
-def find_schedule(options: Options, placement: Placement) -> tuple[Schedule | None, SearchResult | None]:
+def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, SearchResult | None]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
 
     Returns:
-        The schedule, or None when the search found none; the search's result, or None for a hand-made one.
+        The schedule; the search's result, or None for a hand-made one.
     """
     number = options.search.num_micro_batches
     if options.schedule == "searched":
@@ -90,7 +90,7 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule | No
                 seed=chosen.seed,
                 on_progress=bar,
             )
-        return result.schedule, result
+        return _require_schedule(result), result
     if options.schedule not in HAND_MADE:
         raise OptionError(
             f"schedule: {options.schedule!r} is not known; "
@@ -109,21 +109,21 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule | No
         ) from None
 
 
-def require_schedule(schedule: Schedule | None, result: SearchResult | None) -> Schedule:
-    """Return the schedule to go on with.
+def _require_schedule(result: SearchResult) -> Schedule:
+    """Return the schedule that a search found.
 
     Raises:
         ValueError: There is none.
-        Interrupted: The search was interrupted; what it had is saved already.
+        Failed: None was found in time.
+        Interrupted: None was found before the interruption.
     """
-    if schedule is None:
-        assert result is not None, "only a search finds nothing"
-        if result.interrupted:
-            raise Interrupted("interrupted before a schedule was found")
-        raise ValueError(f"search: {result.status.value}: {result.reason}")
-    if result is not None and result.interrupted:
-        raise Interrupted("interrupted; the best schedule found so far is saved")
-    return schedule
+    if result.schedule is not None:
+        return result.schedule
+    if result.interrupted:
+        raise Interrupted("interrupted before a schedule was found")
+    if result.status is Status.UNKNOWN:
+        raise Failed(result.reason)
+    raise ValueError(f"{result.status}: {result.reason}")
 
 
 def _chosen_placement(options: Options, profile: Profile | None) -> Placement:

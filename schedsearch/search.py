@@ -56,7 +56,7 @@ SOLVERS: dict[str, Solver] = {"z3": smt.decide}
 """The solvers by the name that the command line uses."""
 
 
-_SAMPLES = 32
+_SAMPLES = 12
 """Repetends of the least period that are unrolled in search of the least makespan."""
 
 
