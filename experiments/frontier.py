@@ -56,7 +56,7 @@ def check_energy_options(options: EnergyOptions) -> None:
 
 
 def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -> EnergyOutcome:
-    """Compute the frontier and the plan for the deadline; write both, and the pictures."""
+    """Compute the frontier and the plan for the deadline; write them, the profile and the pictures."""
     profile = complete_profile(options, found.placement, found.profile)
     maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
     deadline_ms = options.energy.deadline_ms or maximum.time_ms * (options.energy.slowdown or 1.0)
@@ -67,6 +67,7 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     outcome = EnergyOutcome(
         profile, frontier, deadline_ms, plan, simulate(found.schedule, profile, plan.clock_mhz)
     )
+    profile.to_csv(directory / "profile.csv")
     write_json(directory / "frontier.json", frontier.to_dict())
     write_json(directory / "plan.json", plan_to_dict(outcome))
     log.info("%s", describe(outcome))

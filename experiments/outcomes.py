@@ -20,12 +20,14 @@ class SearchOutcome:
         profile: That was read from a file; None where there was none.
         schedule: Valid.
         result: Of the search; None for a hand-made schedule.
+        memory_unit: Of the placement's memory, where it is known.
     """
 
     placement: Placement
     profile: Profile | None
     schedule: Schedule
     result: SearchResult | None
+    memory_unit: str = ""
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,14 @@ def _durations_ms(tuned: EnergyOutcome) -> dict[Instance, float]:
 
 
 def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
-    unit = "MiB" if found.placement.name.startswith("gpt") else "units"
     return plot.png(
-        plot.memory(found.schedule, start_ms=tuned.simulation.start_ms, unit=unit, title="Memory held")
+        plot.memory(
+            found.schedule,
+            start_ms=tuned.simulation.start_ms,
+            end_ms=tuned.simulation.time_ms,
+            unit=found.memory_unit,
+            title="Memory held",
+        )
     )
 
 

@@ -13,6 +13,7 @@ from schedsearch.report import Fact, Picture, Section, write_report
 
 FILES = {
     "placement.yaml": "what runs where, with times and memory",
+    "profile.csv": "what each block costs at each clock",
     "schedule.json": "the schedule, its repetend and what is proved of it",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
@@ -105,7 +106,9 @@ def _memory_facts(found: SearchOutcome) -> tuple[Fact, ...]:
     return tuple(
         Fact(
             f"Device {device}",
-            f"{peak} of {capacity[device]}" if capacity else f"{peak}",
+            f"{peak} of {capacity[device]} {found.memory_unit}"
+            if capacity
+            else f"{peak} {found.memory_unit}",
             f"{peak / capacity[device]:.0%}" if capacity and capacity[device] else "",
         )
         for device, peak in enumerate(peak_memory(found.schedule).tolist())

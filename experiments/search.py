@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from experiments.command import Interrupted, run_command
 from experiments.options import Options, read_options
 from experiments.outcomes import SearchOutcome
-from experiments.steps import build_placement, find_schedule, read_profile
+from experiments.steps import build_placement, find_schedule, memory_unit, read_profile
 from placements import Placement, Profile
 from schedsearch.files import write_json, write_text
 from schedsearch.picture import picture
@@ -54,7 +54,7 @@ def search_and_save(
     log.info("schedule in %s", directory / "schedule.json")
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    return SearchOutcome(placement, profile, schedule, result)
+    return SearchOutcome(placement, profile, schedule, result, memory_unit(options))
 
 
 def describe(schedule: Schedule, result: SearchResult | None) -> str:

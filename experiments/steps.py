@@ -69,6 +69,11 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     return modelled if power is None else replace(modelled, blocking_power_w=power)
 
 
+def memory_unit(options: Options) -> str:
+    """Return the unit of memory of the chosen placement; empty where only the user knows it."""
+    return "MiB" if "arrangement" in options.placement else ""
+
+
 def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, SearchResult | None]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
 

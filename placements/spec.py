@@ -40,7 +40,7 @@ class Block:
     Attributes:
         name: Unique within the placement.
         kind: What it computes.
-        devices: Device indices, ascending; several devices run it together (tensor parallel).
+        devices: Device indices, kept ascending; several devices run it together (tensor parallel).
         time: Ticks; at least 1.
         memory: Units held on each of its devices from its start when positive, given back when negative.
         after: Names of the blocks of the same micro-batch that must end before it starts.
@@ -52,6 +52,10 @@ class Block:
     time: int
     memory: int = 0
     after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Sort the devices, so that all of them agree on their order."""
+        object.__setattr__(self, "devices", tuple(sorted(self.devices)))
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,9 @@ class Placement:
             raise PlacementError(f"{path}: {error}") from None
 
 
+_LARGEST = 1e15
+"""Largest number in a file: sums of many stay exact in 64 bits."""
+
 _TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
 _TOP_OPTIONAL = ("schema_version", "memory", "transfer")
 
@@ -252,14 +259,14 @@ def _read_block(data: object, where: str, tick_ms: float) -> Block:
     name = _text(entry["name"], f"{where}.name")
     where = f"{where} ({name})"
     kind = entry["kind"]
-    if kind not in set(Kind):
+    if not isinstance(kind, str) or kind not in set(Kind):
         raise PlacementError(f"{where}.kind: {kind!r} is not a kind; use F, B, I or W")
     devices = entry["devices"]
     devices = devices if isinstance(devices, list) else [devices]
     return Block(
         name=name,
         kind=Kind(kind),
-        devices=tuple(sorted(_integer(device, f"{where}.devices") for device in devices)),
+        devices=tuple(_integer(device, f"{where}.devices") for device in devices),
         time=_read_time(entry, where, tick_ms),
         memory=_integer(entry.get("memory", 0), f"{where}.memory"),
         after=tuple(
@@ -276,6 +283,10 @@ def _read_time(entry: Mapping[str, Any], where: str, tick_ms: float) -> int:
     time_ms = _number(entry["time_ms"], f"{where}.time_ms")
     if not (tick_ms > 0 and math.isfinite(tick_ms)):
         raise PlacementError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
+    if time_ms / _LARGEST > tick_ms:
+        raise PlacementError(
+            f"{where}.time_ms: {time_ms} is more than {_LARGEST:g} ticks; use a larger tick_ms"
+        )
     ticks = round(time_ms / tick_ms)
     if time_ms > 0 and ticks == 0:
         raise PlacementError(
@@ -402,8 +413,10 @@ def _text(value: object, where: str) -> str:
 
 
 def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise PlacementError(f"{where}: {value!r} is not a number")
+    if abs(value) > _LARGEST:
+        raise PlacementError(f"{where}: is larger than {_LARGEST:g}; use a coarser unit")
     return value
 
 

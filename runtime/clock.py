@@ -127,10 +127,14 @@ class NvmlClock:
             raise ClockError(f"the clock controller has ended before {clock_mhz} MHz could be set") from None
 
     def reset(self) -> None:
-        """End the pipe, and wait until the controller has unlocked the GPU."""
+        """End the pipe, and wait until the controller has unlocked the GPU; one that hangs is killed."""
         assert self._controller.stdin is not None and self._controller.stdout is not None
         self._controller.stdin.close()
-        self._controller.wait()
+        try:
+            self._controller.wait(START_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._controller.kill()
+            self._controller.wait()
         self._controller.stdout.close()
 
     def _first_line(self) -> str:
@@ -183,7 +187,10 @@ def control(gpu: str) -> None:
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        nvml.nvmlDeviceResetGpuLockedClocks(handle)
+        try:
+            nvml.nvmlDeviceResetGpuLockedClocks(handle)
+        except nvml.NVMLError as error:
+            sys.stderr.write(_in_words(nvml, error, gpu) + "; run: python -m runtime.clock reset\n")
 
 
 def reset_all() -> list[str]:

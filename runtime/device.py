@@ -486,8 +486,9 @@ def _connected(script: Script, options: RunOptions) -> Iterator[Channels]:
         world_size=options.num_devices,
         timeout=timedelta(seconds=options.timeout_s),
     )
-    yield connect(script.placement, script.channels, options.device, options.timeout_s)
-    dist.barrier()
+    channels = connect(script.placement, script.channels, options.device, options.timeout_s)
+    yield channels
+    dist.barrier(group=channels.control)
     dist.destroy_process_group()
 
 
@@ -545,6 +546,8 @@ def _timed_iteration(
     iteration: Callable[[Any], None], device: Device, index: int, control: dist.ProcessGroup
 ) -> float:
     """Run one iteration and return the milliseconds from the common start to this device's end."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the gradient step of the iteration before may still run
     dist.barrier(group=control)
     start_s = time.perf_counter()
     device.begin(index)

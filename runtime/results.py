@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from runtime.models import ParameterShard
+from schedsearch.files import write_bytes
 
 _POSITION_WIDTH = 400
 
@@ -113,7 +114,7 @@ def read_progress(folder: Path) -> list[Progress]:
 
 def write_failure(folder: Path, device: int, lines: list[str]) -> None:
     """Write why a device fails."""
-    _replace(folder / f"failure_{device}.json", json.dumps(Failure(device, time.time(), lines)).encode())
+    write_bytes(folder / f"failure_{device}.json", json.dumps(Failure(device, time.time(), lines)).encode())
 
 
 def read_failures(folder: Path) -> list[Failure]:
@@ -159,10 +160,4 @@ def _tensors_path(folder: Path, device: int, name: str) -> Path:
 def _save(path: Path, data: object) -> None:
     temporary = path.with_suffix(".tmp")
     torch.save(data, temporary)
-    temporary.replace(path)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(content)
     temporary.replace(path)

@@ -68,12 +68,15 @@ def period_bound(placement: Placement) -> float:
     return max(float(load_bound(placement)), residence_bound(placement))
 
 
-def periods_from(bound: float, micro_batches: int) -> int:
-    """Return the least whole period of a repetend that meets a bound per micro-batch.
+def least_period(placement: Placement, micro_batches: int) -> int:
+    """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches.
 
-    A millionth of the bound is given away, because linear programs are solved in floating point.
+    Of the residence bound a millionth is given away, because linear programs are solved in floating point.
     """
-    return math.ceil(bound * micro_batches * (1 - 1e-6))
+    residence = math.ceil(residence_bound(placement) * micro_batches * (1 - 1e-6))
+    return max(
+        micro_batches * load_bound(placement), residence, max(block.time for block in placement.blocks)
+    )
 
 
 def critical_path(placement: Placement) -> int:
@@ -94,7 +97,9 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     order = placement.topological_order
     head = {block.name: ticks for block, ticks in zip(order, _heads(placement), strict=True)}
     tail = _tails(placement)
-    bound = max(critical_path(placement), periods_from(residence_bound(placement), num_micro_batches))
+    bound = max(
+        critical_path(placement), math.ceil(residence_bound(placement) * num_micro_batches * (1 - 1e-6))
+    )
     for device in range(placement.num_devices):
         names = [block.name for block in placement.on(device)]
         if names:
@@ -110,9 +115,8 @@ def minimum_memory(placement: Placement, device: int) -> int:
     or not, and none that is after it. The least memory over all such sets that are closed under
     dependencies is a minimum cut (project selection); the bound is its greatest value over the blocks.
     """
-    graph = nx.DiGraph((name, block.name) for block in placement.blocks for name in block.after)
-    graph.add_nodes_from(block.name for block in placement.blocks)
-    memory = {block.name: block.memory if device in block.devices else 0 for block in placement.blocks}
+    graph = _dependencies(placement)
+    memory = _memory_on(placement, device)
     most = 0
     for block in placement.on(device):
         if block.memory > 0:
@@ -124,11 +128,23 @@ def minimum_memory(placement: Placement, device: int) -> int:
 
 
 def require_capacity(placement: Placement) -> None:
-    """Check that every device's memory can hold one micro-batch.
+    """Check that each device can hold one micro-batch, which gives nothing back before it has taken it.
+
+    Were a micro-batch able to hold less than nothing for a while, the others could rely on it, and the steady
+    state would say nothing of warmup and cooldown, where it is missing.
 
     Raises:
-        CapacityError: It cannot; the message names the device and the memory it needs.
+        CapacityError: A device's memory is too small, or blocks may give back before others take; the
+            message names the device.
     """
+    graph = _dependencies(placement) if placement.memory is not None else nx.DiGraph()
+    for device in range(placement.num_devices) if placement.memory is not None else ():
+        early = _most_given_back(graph, _memory_on(placement, device))
+        if early > 0:
+            raise CapacityError(
+                f"blocks: one micro-batch may give back {early} of memory on device {device} before it takes "
+                "it; put the blocks that give back 'after' those that take"
+            )
     for device, capacity in enumerate(placement.memory or ()):
         needed = minimum_memory(placement, device)
         if needed > capacity:
@@ -136,6 +152,16 @@ def require_capacity(placement: Placement) -> None:
                 f"memory[{device}]: {capacity} is too small for one micro-batch, which needs {needed} "
                 f"on device {device}; raise search.memory or the placement's memory"
             )
+
+
+def _dependencies(placement: Placement) -> nx.DiGraph:
+    graph = nx.DiGraph((name, block.name) for block in placement.blocks for name in block.after)
+    graph.add_nodes_from(block.name for block in placement.blocks)
+    return graph
+
+
+def _memory_on(placement: Placement, device: int) -> dict[str, int]:
+    return {block.name: block.memory if device in block.devices else 0 for block in placement.blocks}
 
 
 def _most_given_back(graph: nx.DiGraph, memory: dict[str, int]) -> int:

@@ -11,7 +11,7 @@ from schedsearch.schedule import Schedule
 def bubble_rate(schedule: Schedule) -> float:
     """Return the idle share of makespan times devices, warmup and cooldown included.
 
-    Tessel's Table II gives the same share for the repetend alone; see `SearchResult.steady_bubble_rate`.
+    Tessel's Table II gives the share of the repetend alone; see `schedsearch.repetend.Repetend`.
     """
     placement = schedule.placement
     busy = schedule.num_micro_batches * sum(placement.load(device) for device in range(placement.num_devices))

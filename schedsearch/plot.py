@@ -100,7 +100,8 @@ def memory(
     target: Axes | str | Path | None = None,
     *,
     start_ms: Mapping[Instance, float] | None = None,
-    unit: str = "MiB",
+    end_ms: float | None = None,
+    unit: str = "",
     title: str = "",
 ) -> Axes:
     """Draw what each device holds over time as steps, one row per device, below the line of its capacity.
@@ -109,6 +110,7 @@ def memory(
         schedule: Its orders and memory; without `start_ms` also its times.
         target: Axes to draw on, or a PNG file to write; None for a new figure.
         start_ms: Start of each (block, micro-batch), when it is not that of the schedule.
+        end_ms: End of the iteration, when it is not that of the schedule.
         unit: Of `Block.memory`.
         title: Shown above.
 
@@ -118,9 +120,7 @@ def memory(
     placement = schedule.placement
     with _target(target, (17.0, 1.5 + 0.8 * placement.num_devices)) as axes:
         starts = start_ms if start_ms is not None else _starts_ms(schedule)
-        by_name = placement.by_name
-        ends = [start + by_name[name].time * placement.tick_ms for (name, _), start in starts.items()]
-        end_ms = max(ends, default=1.0)
+        end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
         axes.set_xlim(0.0, end_ms)
         for device in range(placement.num_devices):
             _draw_memory(axes, schedule, device, starts, end_ms, unit)
@@ -358,7 +358,7 @@ def _draw_memory(
     levels = floor - _ROW * np.array([0, *held, held[-1] if len(held) else 0]) / top
     axes.fill_between(times, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
     axes.step(times, levels, where="post", color=_HELD, linewidth=1.2)
-    text = f"peak {peak:,} {unit}"
+    text = f"peak {peak:,} {unit}".rstrip()
     if capacity is not None:
         axes.axhline(floor - _ROW * capacity / top, color=_CAPACITY, linewidth=1.6, linestyle="--")
         text += f"\nof {capacity:,}" + (f" ({peak / capacity:.0%})" if capacity else "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from placements import Placement, PlacementError
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.search import SearchResult, Status
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -75,13 +75,32 @@ def read_schedule(path: str | Path) -> Schedule:
     except ValueError as error:
         raise ScheduleFileError(f"{path}: is not JSON ({error}); give a schedule.json") from None
     try:
-        placement = Placement.from_dict(data["placement"])
-        number = data["num_micro_batches"]
-        blocks = tuple(
-            (int(start), int(micro_batch), str(name)) for name, micro_batch, start in data["blocks"]
-        )
-        return validate(Schedule(placement, number, blocks))  # type: ignore[arg-type]
+        return validate(_read(data))
     except KeyError as error:
-        raise ScheduleFileError(f"{path}: lacks the field {error}; see README, 'File forms'") from None
-    except (PlacementError, InvalidScheduleError, TypeError, ValueError) as error:
+        raise ScheduleFileError(f"{path}: lacks the field {error}; add it") from None
+    except (PlacementError, InvalidScheduleError, ScheduleFileError) as error:
         raise ScheduleFileError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _read(data: object) -> Schedule:
+    if not isinstance(data, dict):
+        raise ScheduleFileError("is not a mapping; give a schedule.json")
+    if data.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
+        raise ScheduleFileError(
+            f"schema_version: {data['schema_version']!r} is not known; write {SCHEMA_VERSION}"
+        )
+    number = data["num_micro_batches"]
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ScheduleFileError(f"num_micro_batches: {number!r} is not a whole number")
+    rows = data["blocks"]
+    if not isinstance(rows, list):
+        raise ScheduleFileError("blocks: is not a list of [name, micro_batch, start]")
+    blocks = tuple(_read_block(row, f"blocks[{i}]") for i, row in enumerate(rows))
+    return Schedule(Placement.from_dict(data["placement"]), number, blocks)
+
+
+def _read_block(row: object, where: str) -> ScheduledBlock:
+    if isinstance(row, list) and [type(item) for item in row] == [str, int, int]:
+        name, micro_batch, start = row
+        return ScheduledBlock(start, micro_batch, name)
+    raise ScheduleFileError(f"{where}: {row!r} is not [name, micro_batch, start] with whole ticks")

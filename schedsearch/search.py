@@ -198,14 +198,10 @@ class _Search:
         self.seed = seed
         self.on_progress = on_progress
         self.best: Repetend | None = None
-        self.least_span: Repetend | None = None
         self.best_makespan = 0
         self.infeasible = False
         self.queries = 0
-        longest_block = max(block.time for block in placement.blocks)
-        self.period_bound = max(
-            bounds.periods_from(bounds.period_bound(placement), micro_batches), longest_block
-        )
+        self.period_bound = bounds.least_period(placement, micro_batches)
         self.span_bound = bounds.critical_path(placement)
         self.makespan_bound = bounds.makespan_bound(placement, num_micro_batches)
 
@@ -254,19 +250,17 @@ class _Search:
     def minimise_span(self) -> None:
         """Bisect the span at the best period."""
         assert self.best is not None
-        self.least_span = self.best
-        low = self.span_bound
-        while low < self.least_span.span and self._time_left() > 0:
-            candidate = (low + self.least_span.span) // 2
-            answer, repetend = self._ask(self.best.period, candidate, self._time_left() / 2)
+        period, low = self.best.period, self.span_bound
+        while low < self.best.span and self._time_left() > 0:
+            candidate = (low + self.best.span) // 2
+            answer, repetend = self._ask(period, candidate, self._time_left() / 2)
             if repetend is not None:
-                self.least_span = repetend.compacted(self.best.period)
+                self.best = repetend.compacted(period)
             else:
                 low = candidate + 1
                 if answer is Answer.NO:
                     self.span_bound = max(self.span_bound, low)
-            self.report("span", self.least_span.span, self.span_bound)
-        self.best = self.least_span
+            self.report("span", self.best.span, self.span_bound)
 
     def minimise_makespan(self) -> None:
         """Sample repetends of the best period; keep the one that unrolls to the least makespan."""

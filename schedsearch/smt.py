@@ -50,13 +50,14 @@ def decide(
     if any(block.time > period for block in placement.blocks):
         return Answer.NO, None
     query = _Query(placement, micro_batches, period)
-    query.fix_first()
+    if span is None:
+        query.fix_first()
+    else:
+        query.limit_span(span)
     query.wait_for_inputs()
     query.run_one_at_a_time()
     query.respect_memory()
     query.order_micro_batches()
-    if span is not None:
-        query.limit_span(span)
     query.solver.set("timeout", max(1, int(timeout_s * 1000)))
     query.solver.set("random_seed", seed)
     verdict = query.solver.check()
@@ -146,7 +147,12 @@ class _Query:
                 self.solver.add(self._starts_before(lanes[-1], lanes[0], 1))
 
     def limit_span(self, span: int) -> None:
-        """The micro-batches of round 0 end by `span`, in two cases as in `wait_for_inputs`."""
+        """Round 0 starts at tick 0 and ends by `span`, in two cases as in `wait_for_inputs`.
+
+        Tick 0 is the start of whichever source comes first, which `fix_first` does not know.
+        """
+        sources = [(block.name, 0) for block in self.placement.blocks if not block.after]
+        self.solver.add(z3.Or([z3.And(self.round[s] == 0, self.start[s] == 0) for s in sources]))
         for instance in self.instances:
             last_start = span - self.placement.by_name[instance[0]].time
             rounds, rest = divmod(last_start, self.period)

@@ -16,12 +16,26 @@ def least_period(placement: Placement, longest: int, rounds: int = 3) -> int | N
         rounds: Starts up to ``rounds * period`` are tried.
     """
     for period in range(1, longest + 1):
-        if _some_starts(placement, period, rounds):
+        if _some_starts(placement, period, rounds * period, 2**60):
             return period
     return None
 
 
-def _some_starts(placement: Placement, period: int, rounds: int) -> bool:
+def least_span(placement: Placement, period: int, longest: int) -> int | None:
+    """The least span of a repetend of one micro-batch and a period, by trying every start of every block.
+
+    Args:
+        placement: As in `least_period`.
+        period: Ticks.
+        longest: Greatest span to try.
+    """
+    for span in range(1, longest + 1):
+        if _some_starts(placement, period, span, span):
+            return span
+    return None
+
+
+def _some_starts(placement: Placement, period: int, last_start: int, last_end: int) -> bool:
     order = placement.topological_order
     starts: dict[str, int] = {}
 
@@ -36,7 +50,7 @@ def _some_starts(placement: Placement, period: int, rounds: int) -> bool:
             ),
             default=0,
         )
-        for start in range(ready, rounds * period):
+        for start in range(ready, min(last_start, last_end - block.time + 1)):
             if all(
                 not set(block.devices) & set(placement.by_name[other].devices)
                 or _apart(start, block.time, starts[other], placement.by_name[other].time, period)

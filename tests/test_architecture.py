@@ -23,7 +23,7 @@ OWNERS = {
     "tqdm": ["experiments/progress.py"],
     "yaml": ["placements/spec.py", "experiments/command.py"],
     "scipy": ["schedsearch/bounds.py", "schedsearch/energy/"],
-    "networkx": ["schedsearch/bounds.py", "schedsearch/energy/"],
+    "networkx": ["schedsearch/bounds.py"],
 }
 
 

@@ -155,7 +155,7 @@ class Frontier:
             EnergyError: A field is missing or wrong.
         """
         top = _mapping(data, "frontier")
-        version = _field(top, "schema_version", "frontier")
+        version = top.get("schema_version", SCHEMA_VERSION)
         if version != SCHEMA_VERSION:
             raise EnergyError(f"schema_version: {version!r} is not known; write {SCHEMA_VERSION}")
         plans = _field(top, "plans", "frontier")

@@ -71,12 +71,12 @@ def test_minimum_memory_of_the_shapes(shape: str) -> None:
     assert {minimum_memory(placement, device) for device in range(4)} == {needed}
 
 
-def test_a_device_may_give_back_before_it_takes() -> None:
-    """A block that is free to run first makes room, and the bound knows it."""
+def test_minimum_memory_lets_free_blocks_give_back_first() -> None:
+    """G needs no more than its own 3, because B can give back F's 2 before."""
     blocks = (
         Block("F", Kind.F, (0,), 1, 2),
+        Block("G", Kind.F, (0,), 1, 3, ("F",)),
         Block("B", Kind.B, (0,), 1, -2, ("F",)),
-        Block("G", Kind.F, (0,), 1, 3),
         Block("C", Kind.B, (0,), 1, -3, ("G",)),
     )
     placement = Placement("free", 1, blocks)
@@ -86,6 +86,15 @@ def test_a_device_may_give_back_before_it_takes() -> None:
         CapacityError, match=r"memory\[0\]: 2 is too small for one micro-batch, which needs 3"
     ):
         require_capacity(placement.with_memory(2))
+
+
+def test_residence_and_makespan_bounds_by_hand() -> None:
+    """With transfers of 2 each way F0's activation is held 2 + 2 + 4 * 4 ticks, and memory 1 holds one."""
+    blocks = v_shape().blocks
+    there_and_back = Placement("t", 4, blocks, transfer=(("F0", "F1", 2), ("B1", "B0", 2)))
+    assert residence_bound(there_and_back.with_memory(1)) == pytest.approx(20)
+    assert makespan_bound(there_and_back.with_memory(1), 5) == 100
+    assert makespan_bound(there_and_back, 5) == 5 * 4 + 4 * 3 + 4
 
 
 def test_the_critical_path_counts_transfers() -> None:

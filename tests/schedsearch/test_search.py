@@ -1,16 +1,17 @@
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import least_period
+from oracles import least_period, least_span
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch import search as search_module
-from schedsearch.bounds import CapacityError, makespan_bound, minimum_memory, period_bound
+from schedsearch.bounds import CapacityError, critical_path, makespan_bound, minimum_memory, period_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.search import Progress, SearchError, Status, search
 from schedsearch.smt import Answer, decide
@@ -137,12 +138,69 @@ def test_metamorphic(placement: Placement, factor: int, random) -> None:
     assert period(replace(tight, blocks=renamed, memory=memory)) == base
 
 
+@settings(max_examples=25, deadline=None)
+@given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
+def test_span_equals_brute_force(placement: Placement) -> None:
+    result = search(placement, 2)
+    assert result.status is Status.OPTIMAL
+    assert result.span_bound == least_span(placement, result.repetend.period, longest=40)
+
+
+def test_the_span_counts_from_whichever_source_comes_first() -> None:
+    """The block that comes first in the list is not the one that starts first; once 10 was 'proved' here."""
+    blocks = (
+        Block("A", Kind.F, (0,), 1),
+        Block("P", Kind.F, (1,), 2),
+        Block("Q", Kind.F, (0,), 3, 0, ("P",)),
+        Block("R", Kind.F, (1,), 2, 0, ("Q", "A")),
+    )
+    placement = Placement("two sources", 2, blocks)
+    assert least_span(placement, 4, 12) == 8
+    result = search(placement, 1)
+    assert (result.repetend.period, result.span_bound) == (4, 8)
+    assert decide(placement, 1, 4, span=8)[0] is Answer.YES
+    assert decide(placement, 1, 4, span=7)[0] is Answer.NO
+
+
+def test_an_unlimited_search_ends_at_the_least_span() -> None:
+    result = search(v_shape(4, 2, 5).with_memory(6), 6)
+    assert result.repetend.span == result.span_bound == 28
+
+
+@pytest.mark.parametrize("unit", [1_000, 1_000_003])
+def test_the_load_is_exact_however_many_ticks(unit: int) -> None:
+    """A looped chain, ten blocks on each of two devices: a bound a tick too low takes for ever to refute."""
+    names = [f"F{i}" for i in range(20)]
+    blocks = tuple(
+        Block(name, Kind.F, (i % 2,), unit + 7 * i, 0, tuple(names[i - 1 : i]))
+        for i, name in enumerate(names)
+    )
+    result = search(Placement("loop", 2, blocks), 2, polish_time_limit_s=0.01, time_limit_s=60)
+    assert result.status is Status.OPTIMAL
+    assert (
+        result.repetend.period
+        == result.period_bound
+        == max(result.schedule.placement.load(d) for d in (0, 1))
+    )
+
+
+def test_a_block_that_gives_back_before_another_takes_is_refused() -> None:
+    blocks = (
+        Block("A", Kind.F, (0,), 1, -1),
+        Block("P", Kind.F, (1,), 1, 2, ("A",)),
+        Block("Q", Kind.B, (1,), 1, -2, ("P",)),
+        Block("R", Kind.B, (0,), 1, 1, ("P",)),
+    )
+    with pytest.raises(CapacityError, match="blocks: one micro-batch may give back 1 of memory on device 0"):
+        search(Placement("negative", 2, blocks, memory=(1, 2)), 4)
+
+
 def test_capacity_too_small_for_one_micro_batch_names_device_and_need() -> None:
     with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small .* needs 1 on device 0; raise"):
         search(v_shape().with_memory(0), 4)
 
 
-def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
+def crossed() -> Placement:
     """Each device alone could do it, but whichever starts holds what the other waits for."""
     blocks = (
         Block("F0", Kind.F, (0,), 1, 1),
@@ -154,40 +212,60 @@ def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
         Block("C0", Kind.B, (0,), 1, -1, ("G0", "G1")),
         Block("C1", Kind.B, (1,), 1, -1, ("G0", "G1")),
     )
-    placement = Placement("crossed", 2, blocks, memory=(1, 1))
-    result = search(placement, 2)
+    return Placement("crossed", 2, blocks, memory=(1, 1))
+
+
+@pytest.fixture
+def gives_up() -> Iterator[str]:
+    """A solver that never knows."""
+
+    def decide(placement, micro_batches, period, span=None, timeout_s=0.0, seed=0):
+        return Answer.UNKNOWN, None
+
+    search_module.SOLVERS["gives_up"] = decide
+    yield "gives_up"
+    del search_module.SOLVERS["gives_up"]
+
+
+def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
+    result = search(crossed(), 2)
     assert result.status is Status.INFEASIBLE
     assert "does not fit" in result.reason
     assert result.schedule is None
 
 
-def test_out_of_time_returns_the_best_so_far_with_its_bound() -> None:
-    def gives_up(placement, micro_batches, period, span=None, timeout_s=0.0, seed=0):
-        return Answer.UNKNOWN, None
+def test_a_solver_that_gives_up_is_unknown_not_infeasible(gives_up: str) -> None:
+    result = search(crossed(), 2, solver=gives_up)
+    assert result.status is Status.UNKNOWN
+    assert "search.time_limit_s" in result.reason
 
-    search_module.SOLVERS["gives_up"] = gives_up
-    try:
-        result = search(m_shape().with_memory(6), 4, solver="gives_up", time_limit_s=5)
-    finally:
-        del search_module.SOLVERS["gives_up"]
+
+def test_out_of_time_returns_the_best_so_far_with_its_bound(gives_up: str) -> None:
+    result = search(m_shape().with_memory(6), 4, solver=gives_up, time_limit_s=5)
     assert result.status is Status.FEASIBLE
     assert result.period_bound == 6 < result.repetend.period
+    assert result.span_bound == critical_path(result.schedule.placement) == 18
     validate(result.schedule)
 
 
-def test_ctrl_c_keeps_the_best_so_far() -> None:
+@pytest.mark.parametrize("phase", ["period", "span", "makespan"])
+def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
+    """In every phase; the label is FEASIBLE even when the period is proved already."""
     seen: list[Progress] = []
 
     def interrupt(progress: Progress) -> None:
         seen.append(progress)
-        if len(seen) == 2:
+        if [p.phase for p in seen].count(phase) == 2:
             raise KeyboardInterrupt
 
     placement = m_shape(4, 40, 97, 13, 11).with_memory(4)
     result = search(placement, 6, on_progress=interrupt)
     assert result.interrupted
     assert result.status is Status.FEASIBLE
-    assert result.repetend.period == seen[-1].best
+    best = {p.phase: p.best for p in seen}
+    assert result.repetend.period == best["period"]
+    assert phase != "span" or result.repetend.span == best["span"]
+    assert phase != "makespan" or result.schedule.makespan == best["makespan"]
     validate(result.schedule)
 
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule, ScheduledBlock
@@ -68,3 +69,18 @@ def test_every_block_once(change, message: str) -> None:
 def test_before_zero() -> None:
     with pytest.raises(InvalidScheduleError, match="starts at -1, before 0"):
         validate(moved(gpipe(v_shape(2), 1), "F0", 0, -1))
+
+
+def test_every_device_of_a_block_is_looked_at() -> None:
+    """J runs on both devices; only on the second it meets another block."""
+    placement = Placement("wide", 2, (Block("F", Kind.F, (1,), 2), Block("J", Kind.F, (0, 1), 1)))
+    with pytest.raises(InvalidScheduleError, match="on device 1, where"):
+        validate(Schedule(placement, 1, (ScheduledBlock(0, 0, "F"), ScheduledBlock(1, 0, "J"))))
+    tight = Placement(
+        "tight",
+        2,
+        (Block("J", Kind.F, (0, 1), 1, 2), Block("K", Kind.B, (0, 1), 1, -2, ("J",))),
+        memory=(2, 1),
+    )
+    with pytest.raises(InvalidScheduleError, match="device 1 holds 2"):
+        validate(Schedule(tight, 1, (ScheduledBlock(0, 0, "J"), ScheduledBlock(1, 0, "K"))))
