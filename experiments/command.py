@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-
-import hydra
-import yaml
-from hydra.errors import HydraException
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
-
-from experiments.options import did_you_mean
+from typing import NoReturn
 
 CONFIG = Path(__file__).parent / "conf"
 
@@ -37,13 +32,29 @@ class Failed(Exception):  # noqa: N818 - an outcome, like `Interrupted`
     """The task failed through no fault of the input; the message may have several lines."""
 
 
-def run_command(name: str, task: Callable[[DictConfig], None]) -> None:
-    """Compose the config from the command line, run the task in Hydra, and exit with a code.
+def run_command(name: str) -> None:
+    """Compose the config from the command line, run the task of `experiments.<name>_task` in Hydra, and exit.
+
+    Everything heavy is imported here, so that Ctrl-C while it loads ends in a line too.
 
     Args:
-        name: Of the command and of its config.
-        task: What to do with the config. A `ValueError` from it is taken to be the user's.
+        name: Of the command and of its config. A `ValueError` from its task is taken to be the user's.
     """
+    try:
+        _run_in_hydra(name)
+    except KeyboardInterrupt:
+        _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
+
+
+def _run_in_hydra(name: str) -> None:
+    if name == "run" and importlib.util.find_spec("torch") is None:
+        _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf import DictConfig
+    from omegaconf.errors import OmegaConfBaseException
+
+    task = importlib.import_module(f"experiments.{name}_task").task
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
 
     def guarded(config: DictConfig) -> None:
@@ -52,6 +63,8 @@ def run_command(name: str, task: Callable[[DictConfig], None]) -> None:
             task(config)
         except ValueError as error:
             _exit(f"{name}: error: {str(error).splitlines()[0]}", USER_ERROR)
+        except OSError as error:
+            _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
         except Interrupted as outcome:
             _exit(f"{name}: {outcome}", INTERRUPTED)
         except Failed as outcome:
@@ -59,24 +72,35 @@ def run_command(name: str, task: Callable[[DictConfig], None]) -> None:
 
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(guarded)()
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
         _exit(f"{name}: error: {_config_error(error)}", USER_ERROR)
-    except KeyboardInterrupt:
-        _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
+    except OSError as error:
+        _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
 
 
-def _exit(line: str, code: int) -> None:
+def _os_error(error: OSError) -> str:
+    return (
+        f"{error.filename or 'a file'}: {error.strerror or error}; choose another path, such as hydra.run.dir"
+    )
+
+
+def _exit(line: str, code: int) -> NoReturn:
     print(line, file=sys.stderr)  # noqa: T201
     sys.exit(code)
 
 
 def _config_error(error: Exception) -> str:
     """Return Hydra's message about the config as one line with a remedy."""
+    from experiments.options import did_you_mean
+
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     misspelt = re.match(r"Could not override '([^']+)'", lines[0])
     if misspelt:
         key = misspelt.group(1)
-        return f"{key}: is not an option of {CONFIG.name}/config.yaml; {did_you_mean(key, _option_names())}"
+        names = list(_option_names())
+        if key in names:
+            return f"{key}: is not an option of the placement that is chosen; choose another or leave it out"
+        return f"{key}: is not an option of {CONFIG.name}/config.yaml; {did_you_mean(key, names)}"
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
@@ -86,6 +110,8 @@ def _config_error(error: Exception) -> str:
 
 def _option_names() -> Iterator[str]:
     """Return the dotted name of every option of every config file."""
+    import yaml
+
     yield from _dotted(yaml.safe_load((CONFIG / "config.yaml").read_text(encoding="utf-8")), "")
     for path in sorted((CONFIG / "placement").glob("*.yaml")):
         yield from _dotted(yaml.safe_load(path.read_text(encoding="utf-8")), "placement.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import asdict, fields, replace
 from typing import Any
 
 from experiments.command import Failed, Interrupted
 from experiments.options import GptPlacementOptions, OptionError, Options, did_you_mean, read_fields
 from experiments.progress import SearchBar
-from placements import Placement, Profile
+from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import GPUS, Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
 from placements.shapes import SHAPES
@@ -31,11 +32,18 @@ def read_profile(options: Options) -> Profile | None:
     """Read the profile CSV that the options name; None where they name none."""
     chosen = options.profile
     gpu = _gpu(options)
+    for name in ("time_scale", "energy_scale"):
+        if not 0 < getattr(chosen, name) < math.inf:
+            raise OptionError(f"profile.{name}: {getattr(chosen, name):g} is not a factor above 0; give one")
+    if chosen.blocking_power_w is not None and not 0 <= chosen.blocking_power_w < math.inf:
+        raise OptionError(
+            f"profile.blocking_power_w: {chosen.blocking_power_w:g} is not a power; give 0 W or more"
+        )
     if chosen.path is None:
         return None
     power = gpu.blocking_power_w if chosen.blocking_power_w is None else chosen.blocking_power_w
     return Profile.from_csv(
-        chosen.path,
+        _path(chosen.path, "profile.path"),
         device=chosen.gpu,
         blocking_power_w=power,
         time_scale=chosen.time_scale,
@@ -48,10 +56,14 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     placement = _chosen_placement(options, profile)
     if options.search.memory is not None:
         capacity = read_capacity(options.search.memory, "search.memory", placement.num_devices)
+        if capacity is not None and min(capacity) < 0:
+            raise OptionError(f"search.memory: {min(capacity)} is negative; give a capacity of 0 or more")
         placement = replace(placement, memory=capacity)
     if profile is not None:
-        profile.require(placement)
-        placement = profile.times_for(placement)
+        try:
+            placement = profile.times_for(placement)
+        except ProfileError as error:
+            raise OptionError(f"{options.profile.path}: {error}") from None
     require_capacity(placement)
     return placement
 
@@ -135,7 +147,7 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     chosen = dict(options.placement)
     if "path" in chosen:
         _only(chosen, ["path"])
-        return Placement.from_yaml(chosen["path"])
+        return Placement.from_yaml(_path(chosen["path"], "placement.path"))
     if "shape" in chosen:
         return _shape(chosen, profile)
     return _gpt(chosen, _gpu(options))
@@ -151,13 +163,20 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
     if chosen.get("num_devices") is None:
         chosen["num_devices"] = (profile.num_stages if profile else None) or 4
     for key, value in chosen.items():
+        if key.endswith("_time") and isinstance(value, int) and value < 1:
+            raise OptionError(
+                f"placement.{key}: {value} is not at least 1 tick; give a whole number of ticks"
+            )
         wanted = bool if key == "inference" else int
         if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
             kind = "true or false" if wanted is bool else "a whole number"
             raise OptionError(f"placement.{key}: {value!r} is not {kind}")
     if isinstance(tick_ms, bool) or not isinstance(tick_ms, (int, float)):
         raise OptionError(f"placement.tick_ms: {tick_ms!r} is not a number of milliseconds")
-    return replace(shape(**chosen), tick_ms=float(tick_ms))
+    try:
+        return replace(shape(**chosen), tick_ms=float(tick_ms))
+    except PlacementError as error:
+        raise OptionError(f"placement.{error}") from None
 
 
 def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
@@ -170,6 +189,12 @@ def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
         )
     config = GptConfig(**{field.name: chosen.pop(field.name) for field in fields(GptConfig)})
     return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
+
+
+def _path(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise OptionError(f"{where}: {value!r} is not a path; give that of a file")
+    return value
 
 
 def _only(chosen: dict[str, Any], known: list[str], *more: str) -> None:

@@ -311,7 +311,7 @@ def _number(number: int, row: Mapping[str, str], column: str) -> float:
 
 def _clock(number: int, row: Mapping[str, str]) -> int:
     value = _number(number, row, "frequency")
-    if value <= 0 or value != int(value):
+    if not 0 < value < _LARGEST or value != int(value):
         raise ProfileError(
             f"line {number}, column frequency: {row['frequency']!r} is not a clock; give whole MHz above 0"
         )
@@ -322,7 +322,15 @@ def _cost(number: int, row: Mapping[str, str], column: str) -> float:
     value = _number(number, row, column)
     if value < 0:
         raise ProfileError(f"line {number}, column {column}: {row[column]!r} is negative; measure it again")
+    if value > _LARGEST or 0 < value < 1 / _LARGEST:
+        raise ProfileError(
+            f"line {number}, column {column}: {row[column]!r} is out of all range; check its unit"
+        )
     return value
+
+
+_LARGEST = 1e9
+"""Seconds, joules or megahertz beyond which a figure is a mistake; likewise below one over it."""
 
 
 def _write_rows(path: Path, rows: Iterable[Iterable[object]]) -> None:

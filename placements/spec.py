@@ -20,6 +20,20 @@ SCHEMA_VERSION = 1
 """Version of the placement file form; a file without the key is taken to be of this version."""
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without its silent rule that of two equal keys the last one counts."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key that is there twice."""
+        keys = [key.value for key, _ in node.value]
+        for i, key in enumerate(keys):
+            if key in keys[:i]:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key!r} is given twice", problem_mark=node.value[i][0].start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
 class PlacementError(ValueError):
     """A placement breaks a rule; the message names the field, the value and the remedy in one line."""
 
@@ -188,11 +202,10 @@ class Placement:
         """
         top = _fields(data, "placement", required=_TOP_REQUIRED, optional=_TOP_OPTIONAL)
         version = top.get("schema_version", SCHEMA_VERSION)
-        if version != SCHEMA_VERSION:
+        if type(version) is not int or version != SCHEMA_VERSION:
             raise PlacementError(f"schema_version: {version!r} is not known; write {SCHEMA_VERSION}")
         num_devices = _integer(top["num_devices"], "num_devices")
-        if num_devices < 1:
-            raise PlacementError(f"num_devices: {num_devices} is not at least 1")
+        _check_num_devices(num_devices)
         tick_ms = _number(top["tick_ms"], "tick_ms")
         blocks = _list(top["blocks"], "blocks")
         return cls(
@@ -200,7 +213,7 @@ class Placement:
             num_devices=num_devices,
             blocks=tuple(_read_block(block, f"blocks[{i}]", tick_ms) for i, block in enumerate(blocks)),
             tick_ms=tick_ms,
-            transfer=_read_transfer(top.get("transfer") or []),
+            transfer=_read_transfer([] if top.get("transfer") is None else top["transfer"]),
             memory=read_capacity(top.get("memory"), "memory", num_devices),
         )
 
@@ -217,7 +230,11 @@ class Placement:
             reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise PlacementError(f"{path}: cannot be read ({reason}); give the path of a YAML file") from None
         try:
-            data = yaml.safe_load(text)
+            data = yaml.load(text, Loader=_Loader)
+        except (RecursionError, ValueError):
+            raise PlacementError(
+                f"{path}: is nested too deep, or has a number too long; see README"
+            ) from None
         except yaml.YAMLError as error:
             raise PlacementError(
                 f"{path}: is not YAML ({_one_line(error)}); see README, 'File forms'"
@@ -230,6 +247,8 @@ class Placement:
 
 _LARGEST = 1e15
 """Largest number in a file: sums of many stay exact in 64 bits."""
+
+_MOST_DEVICES = 100_000
 
 _TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
 _TOP_OPTIONAL = ("schema_version", "memory", "transfer")
@@ -270,7 +289,8 @@ def _read_block(data: object, where: str, tick_ms: float) -> Block:
         time=_read_time(entry, where, tick_ms),
         memory=_integer(entry.get("memory", 0), f"{where}.memory"),
         after=tuple(
-            _text(item, f"{where}.after") for item in _list(entry.get("after") or [], f"{where}.after")
+            _text(item, f"{where}.after")
+            for item in _list([] if entry.get("after") is None else entry["after"], f"{where}.after")
         ),
     )
 
@@ -311,8 +331,7 @@ def _read_transfer(data: object) -> tuple[tuple[str, str, int], ...]:
 
 
 def _check_numbers(placement: Placement) -> None:
-    if placement.num_devices < 1:
-        raise PlacementError(f"num_devices: {placement.num_devices} is not at least 1")
+    _check_num_devices(placement.num_devices)
     if not (placement.tick_ms > 0 and math.isfinite(placement.tick_ms)):
         raise PlacementError(f"tick_ms: {placement.tick_ms} is not a positive number of milliseconds")
     if not placement.blocks:
@@ -330,6 +349,11 @@ def _check_numbers(placement: Placement) -> None:
                 )
 
 
+def _check_num_devices(num_devices: int) -> None:
+    if not 1 <= num_devices <= _MOST_DEVICES:
+        raise PlacementError(f"num_devices: {num_devices} is not at least 1 and at most {_MOST_DEVICES}")
+
+
 def _check_blocks(placement: Placement) -> None:
     names: set[str] = set()
     known = {block.name for block in placement.blocks}
@@ -343,7 +367,9 @@ def _check_blocks(placement: Placement) -> None:
         if not block.devices:
             raise PlacementError(f"{where}.devices: is empty; name at least one device")
         if len(set(block.devices)) < len(block.devices):
-            raise PlacementError(f"{where}.devices: {list(block.devices)} names a device twice")
+            raise PlacementError(
+                f"{where}.devices: {list(block.devices)} names a device twice; name each once"
+            )
         for device in block.devices:
             if not 0 <= device < placement.num_devices:
                 raise PlacementError(
@@ -356,7 +382,7 @@ def _check_blocks(placement: Placement) -> None:
                     f"{where}.after: there is no block {name!r}; the blocks are {_some(known)}"
                 )
         if len(set(block.after)) < len(block.after):
-            raise PlacementError(f"{where}.after: {list(block.after)} names a block twice")
+            raise PlacementError(f"{where}.after: {list(block.after)} names a block twice; name each once")
 
 
 def _check_transfer(placement: Placement) -> None:
@@ -365,7 +391,7 @@ def _check_transfer(placement: Placement) -> None:
         if target not in placement.by_name or source not in placement.by_name[target].after:
             raise PlacementError(f"transfer[{i}]: {target!r} is not after {source!r}; add it to its 'after'")
         if ticks < 0:
-            raise PlacementError(f"transfer[{i}].time: {ticks} is negative")
+            raise PlacementError(f"transfer[{i}].time: {ticks} is negative; give 0 ticks or more")
         if (source, target) in seen:
             raise PlacementError(f"transfer[{i}]: {source!r} to {target!r} is given twice")
         seen.add((source, target))
@@ -400,7 +426,7 @@ def _fields(data: object, where: str, required: tuple[str, ...], optional: tuple
 
 def _list(value: object, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise PlacementError(f"{where}: {value!r} is not a list")
+        raise PlacementError(f"{where}: {value!r} is not a list; give one in brackets")
     return value
 
 
@@ -414,7 +440,7 @@ def _text(value: object, where: str) -> str:
 
 def _number(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise PlacementError(f"{where}: {value!r} is not a number")
+        raise PlacementError(f"{where}: {value!r} is not a number; give one")
     if abs(value) > _LARGEST:
         raise PlacementError(f"{where}: is larger than {_LARGEST:g}; use a coarser unit")
     return value

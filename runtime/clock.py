@@ -104,6 +104,7 @@ class NvmlClock:
         )
         answer = self._first_line()
         if answer != READY:
+            self._controller.kill()  # It has locked nothing: it has had no request.
             self.reset()
             raise ClockError(answer)
 
@@ -190,7 +191,7 @@ def control(gpu: str) -> None:
         try:
             nvml.nvmlDeviceResetGpuLockedClocks(handle)
         except nvml.NVMLError as error:
-            sys.stderr.write(_in_words(nvml, error, gpu) + "; run: python -m runtime.clock reset\n")
+            sys.stderr.write(_in_words(nvml, error, gpu) + f"; run: {REPAIR}\n")
 
 
 def reset_all() -> list[str]:

@@ -107,7 +107,7 @@ def _docstring(programs: Programs, device: int, title: str, plan: str, directory
         f"Device {device} of {num_devices} of {' '.join(title.split())}: "
         f"{programs.num_micro_batches} micro-batches, plan {plan}.",
         "",
-        "Run all devices with:",
+        "Run all devices, where schedsearch is installed and from the folder above this one, with:",
         f"    torchrun --nproc-per-node {num_devices} -m runtime.launch {shlex.quote(directory)}",
         *_picture(picture, device),
     ]

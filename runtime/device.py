@@ -546,7 +546,7 @@ def _timed_iteration(
     iteration: Callable[[Any], None], device: Device, index: int, control: dist.ProcessGroup
 ) -> float:
     """Run one iteration and return the milliseconds from the common start to this device's end."""
-    if torch.cuda.is_available():
+    if torch_device().type == "cuda":
         torch.cuda.synchronize()  # the gradient step of the iteration before may still run
     dist.barrier(group=control)
     start_s = time.perf_counter()

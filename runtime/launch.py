@@ -138,6 +138,7 @@ class _Torchrun:
 
     def __init__(self, directory: Path, options: RunOptions) -> None:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--log-dir", str(options.results)]  # else it leaves a folder behind
         command += ["--nproc-per-node", str(options.num_devices), "-m", "runtime.launch", str(directory)]
         self._folder = options.results
         self._num_devices = options.num_devices

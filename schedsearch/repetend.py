@@ -93,6 +93,17 @@ class Repetend:
         end = max(ticks + by_name[name].time for (name, _), ticks in self.first_starts.items())
         return end - min(self.first_starts.values())
 
+    def repeated(self, times: int) -> Repetend:
+        """Return the same steady state written as a repetend of so many times the micro-batches."""
+        first = {
+            (name, lane + i * self.micro_batches): start + i * self.period
+            for (name, lane), start in self.first_starts.items()
+            for i in range(times)
+        }
+        return Repetend.from_first_starts(
+            self.placement, times * self.micro_batches, times * self.period, first
+        )
+
     def at_rhythm(self, num_micro_batches: int) -> Schedule:
         """Return the schedule in which every block keeps exactly the rhythm of the repetend."""
         origin = min(self.first_starts.values())

@@ -56,6 +56,12 @@ SOLVERS: dict[str, Solver] = {"z3": smt.decide}
 """The solvers by the name that the command line uses."""
 
 
+_SHARE_OF_ONE = 0.75
+"""Share of the time that several micro-batches per repetend have after one micro-batch."""
+
+_LONGEST_S = 4e6
+"""Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
+
 _SAMPLES = 12
 """Repetends of the least period that are unrolled in search of the least makespan."""
 
@@ -150,21 +156,23 @@ def search(
         raise SearchError(
             f"search.micro_batches_per_repetend: {micro_batches_per_repetend} is not at least 1"
         )
+    if not polish_time_limit_s >= 0:
+        raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s} is not 0 or more seconds")
     if not time_limit_s > 0:
         raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
     bounds.require_capacity(placement)
-    running = _Search(
-        placement,
-        num_micro_batches,
-        micro_batches_per_repetend,
-        SOLVERS[solver],
-        time.monotonic() + time_limit_s,
-        seed,
-        on_progress or (lambda _: None),
+    began = time.monotonic()
+    deadline = began + min(time_limit_s, _LONGEST_S)
+    asked = _Question(
+        placement, num_micro_batches, SOLVERS[solver], seed, began, on_progress or (lambda _: None)
     )
+    running = _Search(asked, micro_batches_per_repetend, deadline)
     interrupted = False
     try:
-        running.begin()
+        if micro_batches_per_repetend > 1:
+            running.begin_with_one(deadline - (deadline - began) * _SHARE_OF_ONE)
+        else:
+            running.begin()
         if running.best is not None:
             running.report("period", running.best.period, running.period_bound)
             running.minimise_period()
@@ -176,34 +184,34 @@ def search(
     return running.result(interrupted)
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What does not change while a search goes on, whatever the micro-batches per repetend."""
+
+    placement: Placement
+    num_micro_batches: int
+    solver: Solver
+    seed: int
+    began: float
+    on_progress: Callable[[Progress], None]
+
+
 class _Search:
     """One search's state: the best repetend and what is proved so far."""
 
-    def __init__(
-        self,
-        placement: Placement,
-        num_micro_batches: int,
-        micro_batches: int,
-        solver: Solver,
-        deadline: float,
-        seed: int,
-        on_progress: Callable[[Progress], None],
-    ) -> None:
-        self.placement = placement
-        self.num_micro_batches = num_micro_batches
+    def __init__(self, asked: _Question, micro_batches: int, deadline: float) -> None:
+        self.asked = asked
+        self.placement = asked.placement
+        self.num_micro_batches = asked.num_micro_batches
         self.micro_batches = micro_batches
-        self.solver = solver
-        self.began = time.monotonic()
         self.deadline = deadline
-        self.seed = seed
-        self.on_progress = on_progress
         self.best: Repetend | None = None
         self.best_makespan = 0
         self.infeasible = False
         self.queries = 0
-        self.period_bound = bounds.least_period(placement, micro_batches)
-        self.span_bound = bounds.critical_path(placement)
-        self.makespan_bound = bounds.makespan_bound(placement, num_micro_batches)
+        self.period_bound = bounds.least_period(asked.placement, micro_batches)
+        self.span_bound = bounds.critical_path(asked.placement)
+        self.makespan_bound = bounds.makespan_bound(asked.placement, asked.num_micro_batches)
 
     def begin(self) -> None:
         """Find a first repetend: one block after another, or whatever the solver finds with ample time."""
@@ -231,6 +239,17 @@ class _Search:
         self.infeasible = answer is Answer.NO
         if repetend is not None:
             self.best = repetend.compacted(self.period_bound)
+
+    def begin_with_one(self, deadline: float) -> None:
+        """Begin with the best repetend of one micro-batch found by a deadline, several times in a row."""
+        one = _Search(self.asked, 1, min(deadline, self.deadline))
+        one.begin()
+        try:
+            if one.best is not None:
+                one.minimise_period()
+        finally:
+            self.queries, self.infeasible = one.queries, one.infeasible
+            self.best = one.best.repeated(self.micro_batches) if one.best is not None else None
 
     def minimise_period(self) -> None:
         """Bisect the period between its bound and the best repetend's, the bound itself first."""
@@ -271,7 +290,7 @@ class _Search:
         for i, limit in enumerate(itertools.islice(limits, _SAMPLES)):
             if self.best_makespan <= self.makespan_bound or self._time_left() <= 0:
                 break
-            _, repetend = self._ask(period, limit, self._time_left() / 4, self.seed + i)
+            _, repetend = self._ask(period, limit, self._time_left() / 4, self.asked.seed + i)
             if repetend is None:
                 continue
             for candidate in (repetend, repetend.compacted(period)):
@@ -301,7 +320,7 @@ class _Search:
             self.span_bound,
             self.makespan_bound,
             self.queries,
-            time.monotonic() - self.began,
+            time.monotonic() - self.asked.began,
             interrupted,
             reason,
         )
@@ -310,8 +329,8 @@ class _Search:
         self, period: int, span: int | None, timeout_s: float, seed: int | None = None
     ) -> tuple[Answer, Repetend | None]:
         self.queries += 1
-        seed = self.seed if seed is None else seed
-        return self.solver(
+        seed = self.asked.seed if seed is None else seed
+        return self.asked.solver(
             self.placement, self.micro_batches, period, span, timeout_s=max(timeout_s, 0.01), seed=seed
         )
 
@@ -320,7 +339,8 @@ class _Search:
 
     def report(self, phase: str, best: int, bound: int) -> None:
         """Tell the caller how far the search is."""
-        self.on_progress(Progress(phase, best, bound, self.queries, time.monotonic() - self.began))
+        elapsed_s = time.monotonic() - self.asked.began
+        self.asked.on_progress(Progress(phase, best, bound, self.queries, elapsed_s))
 
 
 def _one_after_another(placement: Placement) -> list[str] | None:

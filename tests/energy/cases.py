@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from placements import OperatingPoint, Placement, Profile
+from placements import Kind, OperatingPoint, Placement, Profile
 from schedsearch.schedule import Instance, Schedule
 
 STAGE_PROFILES = Path(__file__).parents[3] / "shared" / "data" / "perseus" / "stage_profile"
@@ -38,6 +38,20 @@ def profiles(draw: st.DrawFn, placement: Placement, max_clocks: int = 4) -> Prof
             for k, (time, energy) in enumerate(costs)
         )
     return Profile("random", points, draw(st.sampled_from([0.0, 3.0, 7.5])))
+
+
+def noisy_profile(placement: Placement, num_clocks: int, seed: int) -> Profile:
+    """Return a profile as measured ones are: time about 1/clock, power rising steeply, all a bit off."""
+    random = np.random.default_rng(seed)
+    points = {}
+    for block in placement.blocks:
+        clock_mhz = np.sort(random.choice(np.arange(600, 1411, 15), num_clocks, replace=False))
+        at_maximum_ms = random.uniform(20, 40) * (2 if block.kind is Kind.B else 1)
+        time_ms = at_maximum_ms * (0.35 + 0.65 * 1410 / clock_mhz) * random.normal(1, 0.004, num_clocks)
+        power_w = (90 + 210 * (clock_mhz / 1410) ** 2.6) * random.normal(1, 0.01, num_clocks)
+        costs = zip(clock_mhz.tolist(), time_ms.tolist(), (time_ms * power_w).tolist(), strict=True)
+        points[block.name] = tuple(OperatingPoint(*cost) for cost in costs)
+    return Profile("noisy", points, 60.0)
 
 
 def profile_of(blocking_power_w: float = 0.0, **blocks: Sequence[tuple[int, float, float]]) -> Profile:

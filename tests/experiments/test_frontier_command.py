@@ -90,6 +90,8 @@ WRONG = [
         "energy.deadline_ms: is given beside energy.slowdown",
     ),
     (["energy.num_plans=0"], "energy.num_plans: 0 is not at least 1"),
+    (["energy.slowdown=inf"], "energy.slowdown: inf is not at least 1"),
+    (["energy.deadline_ms=inf"], "energy.deadline_ms: inf is not a time above 0"),
     (["profile.path=none.csv"], "none.csv: cannot be read"),
     (["placement.num_devices=4"], "has 5 stages (F0 to F4) where v_shape has 4; set placement.num_devices=5"),
     (["placement=m_shape"], "profile: lacks E, EB of m_shape"),
@@ -113,6 +115,8 @@ def test_wrong_input(overrides: list[str], message: str, command, profile_csv: P
         (3, "0,forward,690,abc,2", "'abc'"),
         (3, "0,sideways,690,1,2", "'sideways'"),
         (3, "0,forward,690,1", "energy"),
+        (3, "0,forward,690,1e300,1", "out of all range"),
+        (3, "0,forward,1e30,1,1", "is not a clock"),
         (0, "a,b,c", "columns"),
     ],
 )
@@ -130,5 +134,7 @@ def test_a_wrong_profile_names_file_and_line(
 def test_a_deadline_that_cannot_be_kept(command) -> None:
     done = command("frontier", "placement=v_shape", "search.num_micro_batches=4", "energy.deadline_ms=3")
     assert done.returncode == 2
-    assert "cannot be kept, the shortest iteration takes" in done.stderr.splitlines()[-1]
+    assert (
+        "energy.deadline_ms: 3 cannot be kept, the shortest iteration takes" in done.stderr.splitlines()[-1]
+    )
     assert "Traceback" not in done.stderr

@@ -101,9 +101,9 @@ def test_gpipe_of_ones_own_placement_with_a_split_backward(command, tmp_path: Pa
 
 WRONG = [
     (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
-    (["runtime.model=gpt", "placement=k_shape"], "use model=synthetic"),
+    (["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
     (["runtime.num_heads=7"], "num_heads"),
-    (["runtime.dtype=float8"], "model.dtype: 'float8' is not known"),
+    (["runtime.dtype=float8"], "runtime.dtype: 'float8' is not known"),
     (["runtime.text=none.txt"], "none.txt"),
     (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
     (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not a positive number"),

@@ -115,6 +115,21 @@ WRONG = [
     (["placement.num_heads=7"], "num_heads"),
     (["profile.gpu=a1000"], "profile.gpu: 'a1000' is not known; did you mean a100?"),
     (["search.num_micro_batches"], "search.num_micro_batches"),
+    (["placement=file", "placement.path=null"], "placement.path: None is not a path"),
+    (["placement=file", "placement.path="], "placement.path: '' is not a path"),
+    (
+        ["placement=v_shape", "placement.path=x"],
+        "placement.path: is not an option of the placement that is chosen",
+    ),
+    (["placement=null"], "Config group override"),
+    (["placement=v_shape", "search.memory=-1"], "search.memory: -1 is negative"),
+    (["placement=v_shape", "placement.forward_time=0"], "placement.forward_time: 0 is not at least 1 tick"),
+    (
+        ["placement=v_shape", "search.polish_time_limit_s=-1"],
+        "search.polish_time_limit_s: -1.0 is not 0 or more",
+    ),
+    (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not a factor above 0"),
+    (["search=foo"], "search: 'foo' is not a group of options"),
 ]
 
 
@@ -175,3 +190,20 @@ def test_a_wrong_schedule_file(change, message: str, command, tmp_path: Path) ->
     with pytest.raises(ScheduleFileError, match=message) as error:
         read_schedule(path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_an_output_that_cannot_be_written(command) -> None:
+    line = one_line_error(command("search", "placement=v_shape", "hydra.run.dir=/dev/null/x"))
+    assert "/dev/null/x: Not a directory; choose another path" in line
+
+
+@pytest.mark.parametrize("delay_s", [0.15, 0.4])
+def test_ctrl_c_while_it_loads(delay_s: float, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "experiments.search", f"hydra.run.dir={tmp_path / 'out'}"]
+    process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)  # the latter before Python reaches the first line
+    assert process.returncode < 0 or errors.splitlines()[-1].startswith("search: interrupted")
+    assert process.returncode < 0 or "Traceback" not in errors

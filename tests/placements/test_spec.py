@@ -87,6 +87,10 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("transfer.0.to", "B0", "'B0' is not after 'F0'"),
         ("transfer.0.time", -1, "is negative"),
         ("colour", "blue", "unknown field 'colour'"),
+        ("schema_version", True, "schema_version: True is not known"),
+        ("num_devices", 10**9, "at most 100000"),
+        ("blocks.0.after", 0, "0 is not a list"),
+        ("transfer", 0, "0 is not a list"),
     ],
 )
 def test_wrong_input_is_one_line_with_file_field_and_remedy(
@@ -108,6 +112,9 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
         ("", "is not a mapping"),
         ("name: x", "lacks the field 'num_devices'"),
         ("\x00", "is not YAML"),
+        ("name: a\nname: b", "'name' is given twice, line 2"),
+        ("[" * 5000, "nested too deep"),
+        ("x: " + "9" * 5000, "a number too long"),
     ],
 )
 def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) -> None:

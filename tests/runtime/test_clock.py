@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime import clock as clock_module
 from runtime.clock import ClockError, NvmlClock, RecordingClock, main, open_clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,6 +183,81 @@ def test_without_a_driver_clocks_are_recorded(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     description = open_clock("0").description
     assert "NVML does not start (Shared Library Not Found)" in description
+
+
+FAKE_MODULE = """
+import time
+NVML_ERROR_NO_PERMISSION = 4
+resets = []
+class NVMLError(Exception): ...
+def nvmlInit(): {init}
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceResetGpuLockedClocks(handle):
+    resets.append(handle)
+    if len(resets) > 1: {last_reset}
+"""
+
+
+class Watched(subprocess.Popen):  # type: ignore[type-arg]
+    """A process that a test can look at afterwards, with how often it was waited for in vain."""
+
+    started: list["Watched"] = []  # noqa: RUF012
+    num_timeouts = 0
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[call-overload]
+        Watched.started.append(self)
+
+    def wait(self, timeout: float | None = None) -> int:
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.num_timeouts += 1
+            raise
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which `pynvml` can be faked; controllers have half a second for each answer."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    monkeypatch.setattr(Watched, "started", [])
+    return tmp_path
+
+
+def test_controller_that_never_answers_is_killed(impatient: Path) -> None:
+    (impatient / "pynvml.py").write_text(FAKE_MODULE.format(init="time.sleep(30)", last_reset="pass"))
+    with pytest.raises(ClockError, match=r"the clock controller did not answer within 0\.5 s"):
+        NvmlClock("0")
+    (controller,) = Watched.started
+    assert controller.returncode == -signal.SIGKILL
+    assert controller.num_timeouts == 0, "it was waited for once more"
+
+
+def test_controller_that_hangs_at_the_end_is_killed(impatient: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (impatient / "pynvml.py").write_text(FAKE_MODULE.format(init="pass", last_reset="time.sleep(30)"))
+    monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 20)
+    clock = NvmlClock("0")
+    monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 0.5)
+    clock.reset()
+    assert Watched.started[0].returncode == -signal.SIGKILL
+
+
+def test_last_reset_that_fails_says_how_to_repair_it(tmp_path: Path) -> None:
+    fake = FAKE_MODULE.format(init="pass", last_reset="raise NVMLError('GPU is lost')")
+    (tmp_path / "pynvml.py").write_text(fake)
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime.clock", "control", "0"],
+        input="",
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+    )
+    assert done.stdout == "ready\n"
+    assert done.stderr == (
+        "NVML refuses to control the clock of GPU 0 (GPU is lost); run: python -m runtime.clock reset\n"
+    )
 
 
 def test_script_on_the_cpu_records() -> None:

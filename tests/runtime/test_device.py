@@ -6,15 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, v_shape
+from placements.shapes import SHAPES, k_shape, m_shape, v_shape
+from runtime import device as device_module
+from runtime.channels import Channels, connect
+from runtime.clock import RecordingClock
 from runtime.codegen import generate
-from runtime.device import Calls
+from runtime.device import Calls, Device, ScriptError
 from runtime.launch import LaunchError, launch
 from runtime.measure import Comparison, Measurement
 from runtime.models import Text, Tokens, suitable_model
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
+from runtime.results import Position
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 
@@ -199,6 +205,129 @@ def test_a_tensor_that_nobody_takes_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(LaunchError, match="before F0 -> F9 of micro-batch 1 was received or computed"):
         run(edited(lower(gpipe(v_shape(2), 2)), 0, add), tmp_path)
+
+
+def test_a_tensor_that_came_in_vain_is_named(tmp_path: Path) -> None:
+    programs = edited(lower(gpipe(v_shape(2), 2)), 0, lambda program: program.append(Send("F0", "F1", 0, 1)))
+    programs = edited(programs, 1, lambda program: program.append(Receive("F0", "F1", 0, 0)))
+    with pytest.raises(LaunchError, match="device 1: nobody took F0 -> F1 of micro-batch 0"):
+        run(programs, tmp_path, iterations=1)
+
+
+class OneBlock:
+    """Stands for `Blocks`: a forward block whose tensor another one takes."""
+
+    inputs: Mapping[str, Sequence[str]] = {"F0": (), "F1": ("F0",)}
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+
+    def begin(self, iteration: int) -> None: ...
+
+    def run(self, block: str, micro_batch: int, arrived: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        self.events.append(f"run {block}")
+        return {"F1": torch.zeros(1)}
+
+
+class EventClock(RecordingClock):
+    """Writes requests among the other events."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self.events = events
+
+    def set(self, clock_mhz: int) -> None:
+        self.events.append(f"clock {clock_mhz}")
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens on a machine whose GPU is a fake that writes down who waits for it."""
+    happened: list[str] = []
+
+    class Stream:
+        def synchronize(self) -> None:
+            happened.append("wait for the stream")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("wait for the GPU"))
+    monkeypatch.setattr(dist, "barrier", lambda group: happened.append(f"barrier of {group}"))
+    return happened
+
+
+def one_device(events: list[str], calls: Calls) -> Device:
+    groups = Channels("all", {}, {})  # type: ignore[arg-type]
+    made = Device(0, OneBlock(events), groups, EventClock(events), calls, Position(None, 0))  # type: ignore[arg-type]
+    made.begin(0)
+    return made
+
+
+def test_a_tensor_that_was_computed_in_vain_is_named(
+    events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    calls = Calls()
+    calls.send("F0", "F1", 0, target=1)
+    made = one_device(events, calls)
+    made.run("F0", 0)
+    with pytest.raises(ScriptError, match="device 0: nobody took F0 -> F1 of micro-batch 0"):
+        made.finish()
+
+
+CLOCKS = [1410, 1410, None, 900]
+
+
+@pytest.mark.parametrize(
+    ("backend", "waited"), [("nccl", ["wait for the stream"]), ("gloo", [])], ids=["gpu", "cpu"]
+)
+def test_a_new_clock_waits_for_the_blocks_before_and_for_nothing_else(
+    backend: str, waited: list[str], events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "get_backend", lambda: backend)
+    made = one_device(events, Calls())
+    for n, clock_mhz in enumerate(CLOCKS):
+        made.run("F0", n, clock_mhz)
+    assert events == [
+        *(*waited, "clock 1410", "run F0"),
+        *("clock 1410", "run F0"),
+        "run F0",
+        *(*waited, "clock 900", "run F0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("backend", "waited"), [("nccl", ["wait for the GPU"]), ("gloo", [])], ids=["gpu", "cpu"]
+)
+def test_an_iteration_is_timed_from_an_idle_gpu_to_an_idle_gpu(
+    backend: str, waited: list[str], events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run on the CPU leaves the machine's GPU alone: in a forked process it could not even be used."""
+    monkeypatch.setattr(dist, "get_backend", lambda: backend)
+    made = one_device(events, Calls())
+    device_module._timed_iteration(lambda on: on.run("F0", 0), made, 0, "all")  # type: ignore[arg-type]
+    assert events == [*waited, "barrier of all", "run F0", *waited]
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_each_direction_has_a_group_of_its_own(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a posted receive holds up the sends. All processes create the same groups in the same order."""
+    created: list[object] = []
+
+    def new_group(members: Sequence[int] | None = None, **options: object) -> object:
+        created.append(members)
+        return object()
+
+    monkeypatch.setattr(dist, "new_group", new_group)
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    for name in ("send", "recv", "all_gather"):
+        monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
+    directions = ((0, 1), (1, 0), (1, 2), (2, 1))
+    groups = connect(m_shape(3), directions, index, 30)
+    assert created == [None, [0, 1], [0, 1], [1, 2], [1, 2], [0, 1, 2]]
+    assert tuple(groups.links) == directions
+    assert len({id(group) for group in groups.links.values()}) == 4
 
 
 def test_calls_are_counted_without_being_carried_out() -> None:

@@ -9,7 +9,7 @@ from oracles import least_period, least_span
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, m_shape, v_shape, x_shape
+from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
 from schedsearch import search as search_module
 from schedsearch.bounds import CapacityError, critical_path, makespan_bound, minimum_memory, period_bound
 from schedsearch.metrics import peak_memory
@@ -62,6 +62,14 @@ def test_several_micro_batches_per_repetend_use_tight_memory_better(micro_batche
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
     assert max(peak_memory(result.schedule)) <= 3
     assert period / micro_batches >= period_bound(placement) == pytest.approx(16 / 3)
+
+
+def test_several_micro_batches_are_never_worse_than_one() -> None:
+    placement = nn_shape(6).with_memory(8)
+    one = search(placement, 4, polish_time_limit_s=0)
+    several = search(placement, 4, micro_batches_per_repetend=3, time_limit_s=2, polish_time_limit_s=0)
+    assert several.repetend.period_per_micro_batch <= one.repetend.period_per_micro_batch
+    assert several.repetend.micro_batches == 3
 
 
 @pytest.mark.parametrize("shape", SHAPES)

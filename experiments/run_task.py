@@ -1,4 +1,4 @@
-"""The main job, from placement to verified run and report; the command is `experiments.run`."""
+"""The task of `experiments.run`: all steps, from a placement to a verified run and its report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from omegaconf import DictConfig
 
 from experiments.command import Failed
-from experiments.frontier import check_energy_options, frontier_and_save
+from experiments.frontier_task import check_energy_options, frontier_and_save
 from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.progress import StepBar
 from experiments.report import save_report
-from experiments.search import output_directory, search_and_save
+from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, read_profile
 from placements import Placement
 from runtime.autodiff import pair_backward
@@ -24,7 +24,7 @@ from runtime.codegen import generate
 from runtime.deadlock import check
 from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
-from runtime.models import ModelOptions, Text, layers, suitable_model
+from runtime.models import ModelError, ModelOptions, Text, layers, suitable_model
 from runtime.program import lower
 from schedsearch.files import write_json
 from schedsearch.picture import picture
@@ -72,14 +72,17 @@ def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batche
     """Return the model to run on the placement.
 
     Raises:
-        ModelError: It does not fit the placement, or its text cannot be read.
+        OptionError: It does not fit the placement, or its text cannot be read.
         UnrunnablePlacementError: Gradients have no way through the placement.
     """
     pair_backward(placement)
     name = suitable_model(placement) if options.model == "auto" else options.model
     model = _model_options(options, name)
-    layers(placement, model)
-    Text(model, num_micro_batches)
+    try:
+        layers(placement, model)
+        Text(model, num_micro_batches)
+    except ModelError as error:
+        raise _in_options(error) from None
     return model
 
 
@@ -133,11 +136,18 @@ def describe(measurement: Measurement) -> str:
     )
 
 
+def _in_options(error: ModelError) -> OptionError:
+    """Return a model's error in the words of the options."""
+    text = str(error).replace("model.name", "runtime.model").replace("model.", "runtime.", 1)
+    return OptionError(text.replace("use model=", "use runtime.model="))
+
+
 def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
-    return ModelOptions.from_dict(
-        {
-            field.name: name if field.name == "name" else given[field.name]
-            for field in dataclasses.fields(ModelOptions)
-        }
-    )
+    given["name"] = name
+    try:
+        return ModelOptions.from_dict(
+            {field.name: given[field.name] for field in dataclasses.fields(ModelOptions)}
+        )
+    except ModelError as error:
+        raise _in_options(error) from None

@@ -1,0 +1,110 @@
+"""The task of `experiments.frontier`: steps 1 to 3."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.options import EnergyOptions, OptionError, Options, read_options
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from experiments.pictures import draw_pictures
+from experiments.progress import StepBar
+from experiments.search_task import output_directory, search_and_save
+from experiments.steps import build_placement, complete_profile, read_profile
+from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate
+from schedsearch.files import write_bytes, write_json
+
+log = logging.getLogger(__name__)
+
+MOST_PLANS = 10_000
+"""More deadlines than that take memory and say nothing new."""
+
+PLAN_SCHEMA_VERSION = 1
+"""Version of the form of ``plan.json``."""
+
+
+def task(config: DictConfig) -> None:
+    """Search, compute the frontier, and save."""
+    options = read_options(config)
+    check_energy_options(options.energy)
+    directory = output_directory()
+    profile = read_profile(options)
+    found = search_and_save(options, build_placement(options, profile), profile, directory)
+    frontier_and_save(options, found, directory)
+
+
+def check_energy_options(options: EnergyOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        OptionError: One is out of its range.
+    """
+    if options.deadline_ms is not None and options.slowdown is not None:
+        raise OptionError("energy.deadline_ms: is given beside energy.slowdown; give one of the two")
+    if options.deadline_ms is not None and not 0 < options.deadline_ms < math.inf:
+        raise OptionError(f"energy.deadline_ms: {options.deadline_ms:g} is not a time above 0")
+    if options.slowdown is not None and not 1 <= options.slowdown < math.inf:
+        raise OptionError(f"energy.slowdown: {options.slowdown:g} is not at least 1, no slowdown")
+    if not 1 <= options.num_plans <= MOST_PLANS:
+        raise OptionError(f"energy.num_plans: {options.num_plans} is not at least 1 and at most {MOST_PLANS}")
+
+
+def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -> EnergyOutcome:
+    """Compute the frontier and the plan for the deadline; write them, the profile and the pictures."""
+    profile = complete_profile(options, found.placement, found.profile)
+    maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
+    deadline_ms = options.energy.deadline_ms or maximum.time_ms * (options.energy.slowdown or 1.0)
+    bar = StepBar("frontier")
+    with bar:
+        try:
+            frontier = compute_frontier(found.schedule, profile, options.energy.num_plans, deadline_ms, bar)
+        except EnergyError as error:
+            raise OptionError(f"energy.{error}") from None
+    plan = frontier.at(deadline_ms)
+    outcome = EnergyOutcome(
+        profile, frontier, deadline_ms, plan, simulate(found.schedule, profile, plan.clock_mhz)
+    )
+    profile.to_csv(directory / "profile.csv")
+    write_json(directory / "frontier.json", frontier.to_dict())
+    write_json(directory / "plan.json", plan_to_dict(outcome))
+    log.info("%s", describe(outcome))
+    outcome = replace(outcome, pictures=draw_pictures(found, outcome))
+    for name, png in outcome.pictures.items():
+        write_bytes(directory / f"{name}.png", png)
+    log.info("frontier in %s", directory / "frontier.json")
+    return outcome
+
+
+def plan_to_dict(outcome: EnergyOutcome) -> dict[str, object]:
+    """Return the chosen plan as plain data."""
+    frontier, plan = outcome.frontier, outcome.plan
+    return {
+        "schema_version": PLAN_SCHEMA_VERSION,
+        "deadline_ms": outcome.deadline_ms,
+        "time_ms": plan.time_ms,
+        "energy_mj": plan.energy_mj,
+        "lower_bound_mj": plan.lower_bound_mj,
+        "energy_until_deadline_mj": frontier.energy_next_to(plan, outcome.deadline_ms),
+        "saving": frontier.saving(plan, outcome.deadline_ms),
+        "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
+        "start_ms": {
+            name: [outcome.simulation.start_ms[name, n] for n in range(len(clocks))]
+            for name, clocks in plan.clock_mhz.items()
+        },
+    }
+
+
+def describe(outcome: EnergyOutcome) -> str:
+    """Return the frontier's ends and the chosen plan in one line."""
+    frontier, plan = outcome.frontier, outcome.plan
+    return (
+        f"{len(frontier.plans)} plans "
+        f"from {frontier.shortest.time_ms:.6g} to {frontier.plans[-1].time_ms:.6g} ms; "
+        f"deadline {outcome.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
+        f"{frontier.saving(plan, outcome.deadline_ms):.2%} saved against the highest clocks, "
+        f"{plan.gap:.2%} above the lower bound"
+    )

@@ -1,0 +1,69 @@
+"""The task of `experiments.search`: steps 1 and 2."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from experiments.command import Interrupted
+from experiments.options import Options, read_options
+from experiments.outcomes import SearchOutcome
+from experiments.steps import build_placement, find_schedule, memory_unit, read_profile
+from placements import Placement, Profile
+from schedsearch.files import write_json, write_text
+from schedsearch.picture import picture
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.search import SearchResult
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> None:
+    """Search and save."""
+    options = read_options(config)
+    profile = read_profile(options)
+    search_and_save(options, build_placement(options, profile), profile, output_directory())
+
+
+def output_directory() -> Path:
+    """Return where Hydra wants the output."""
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+def search_and_save(
+    options: Options, placement: Placement, profile: Profile | None, directory: Path
+) -> SearchOutcome:
+    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``.
+
+    Raises:
+        Interrupted: The search was interrupted from the keyboard; both files are written all the same.
+    """
+    schedule, result = find_schedule(options, placement)
+    write_text(directory / "placement.yaml", placement.to_yaml())
+    write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
+    log.info("%s", describe(schedule, result))
+    log.info("schedule in %s", directory / "schedule.json")
+    if result is not None and result.interrupted:
+        raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
+    return SearchOutcome(placement, profile, schedule, result, memory_unit(options))
+
+
+def describe(schedule: Schedule, result: SearchResult | None) -> str:
+    """Return the schedule as a picture and its figures as a line."""
+    facts = [f"makespan {schedule.makespan}"]
+    if result is not None and result.repetend is not None:
+        repetend = result.repetend
+        facts = [
+            f"{result.status.value}: period {repetend.period_per_micro_batch:g} per micro-batch "
+            f"(bound {result.period_bound:g}, steady bubble {repetend.bubble_rate:.1%})",
+            f"span {repetend.span} (bound {result.span_bound})",
+            f"makespan {schedule.makespan} (bound {result.makespan_bound})",
+            f"{result.seconds:.2f} s",
+        ]
+    name = schedule.placement.name
+    grid = picture(schedule, max_columns=120)
+    return f"{name}, {schedule.num_micro_batches} micro-batches\n{grid}\n{', '.join(facts)}"
