@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from placements import Placement
-from schedsearch import bounds, smt
+from schedsearch import bounds, cpsat, smt
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule
-from schedsearch.smt import Answer
+from schedsearch.solver import Answer, Solver, portfolio
 from schedsearch.validate import validate
 
 
@@ -37,22 +36,11 @@ class Status(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-class Solver(Protocol):
-    """Decides whether a repetend exists; see `schedsearch.smt.decide`."""
-
-    def __call__(
-        self,
-        placement: Placement,
-        micro_batches: int,
-        period: int,
-        span: int | None = None,
-        timeout_s: float = ...,
-        seed: int = 0,
-    ) -> tuple[Answer, Repetend | None]:
-        """Return the answer, and the repetend when it is YES."""
-
-
-SOLVERS: dict[str, Solver] = {"z3": smt.decide}
+SOLVERS: dict[str, Solver] = {
+    "z3": smt.decide,
+    "cpsat": cpsat.decide,
+    "portfolio": portfolio(smt.decide, cpsat.decide),
+}
 """The solvers by the name that the command line uses."""
 
 

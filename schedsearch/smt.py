@@ -9,21 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from enum import Enum
 
 import z3
 
 from placements import Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
-
-
-class Answer(Enum):
-    """What a solver says to a query; UNKNOWN means that it gave up, never that there is none."""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
+from schedsearch.solver import Answer
 
 
 def decide(

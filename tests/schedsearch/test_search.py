@@ -14,7 +14,8 @@ from schedsearch import search as search_module
 from schedsearch.bounds import CapacityError, critical_path, makespan_bound, minimum_memory, period_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.search import Progress, SearchError, Status, search
-from schedsearch.smt import Answer, decide
+from schedsearch.smt import decide
+from schedsearch.solver import Answer
 from schedsearch.validate import InvalidScheduleError, validate
 
 TESSEL_MEMORY = {"v_shape": 4, "x_shape": 4, "m_shape": 6, "nn_shape": 6, "k_shape": 6}

@@ -1,0 +1,166 @@
+"""The repetend as one CP-SAT query (the only file that imports ortools); the question of `schedsearch.smt`.
+
+With many devices or several micro-batches per repetend, CP-SAT often finds a repetend where Z3 takes long; Z3
+is the quicker of the two to prove that there is none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+from ortools.sat.python import cp_model
+
+from placements import Placement
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Instance
+from schedsearch.solver import Answer
+
+
+def decide(
+    placement: Placement,
+    micro_batches: int,
+    period: int,
+    span: int | None = None,
+    timeout_s: float = 60.0,
+    seed: int = 0,
+) -> tuple[Answer, Repetend | None]:
+    """Decide whether a repetend of a period exists, and return one; see `schedsearch.smt.decide`.
+
+    Raises:
+        KeyboardInterrupt: The solver was interrupted from the keyboard.
+    """
+    if any(block.time > period for block in placement.blocks):
+        return Answer.NO, None
+    query = _Query(placement, micro_batches, period)
+    query.fix_first()
+    query.wait_for_inputs()
+    query.run_one_at_a_time()
+    query.respect_memory()
+    query.order_micro_batches()
+    if span is not None:
+        query.limit_span(span)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = timeout_s
+    solver.parameters.random_seed = seed
+    solver.parameters.num_workers = 1  # more would make answers depend on the machine
+    status = _solve(solver, query.model)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Answer.YES, query.repetend(solver)
+    if status == cp_model.INFEASIBLE:
+        return Answer.NO, None
+    return Answer.UNKNOWN, None
+
+
+def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+    """Solve in a thread, so that Ctrl-C reaches this one; CP-SAT itself would swallow it."""
+    solver.parameters.catch_sigint_signal = False
+    with ThreadPoolExecutor(1) as executor:
+        solving = executor.submit(solver.solve, model)
+        try:
+            return solving.result()
+        except KeyboardInterrupt:
+            solver.stop_search()
+            raise
+
+
+class _Query:
+    """One query's variables; each method adds one family of constraints, as in `schedsearch.smt`."""
+
+    def __init__(self, placement: Placement, micro_batches: int, period: int) -> None:
+        self.placement = placement
+        self.micro_batches = micro_batches
+        self.period = period
+        self.model = cp_model.CpModel()
+        self.instances: list[Instance] = [
+            (block.name, lane) for block in placement.blocks for lane in range(micro_batches)
+        ]
+        delays = sum(ticks // period + 1 for _, _, ticks in placement.transfer)
+        last = len(self.instances) + delays
+        self.round = {i: self.model.new_int_var(0, last, f"round {i}") for i in self.instances}
+        self.start = {i: self.model.new_int_var(0, period - 1, f"start {i}") for i in self.instances}
+        self.before: dict[tuple[Instance, Instance], cp_model.LiteralT] = {}
+
+    def fix_first(self) -> None:
+        """The first block starts its round: any repetend can be turned until it does."""
+        self.model.add(self.start[self.placement.topological_order[0].name, 0] == 0)
+
+    def wait_for_inputs(self) -> None:
+        """A block starts after the blocks of its micro-batch that it waits for."""
+        for block in self.placement.blocks:
+            for name in block.after:
+                ticks = self._time(name) + self.placement.transfer_time(name, block.name)
+                for lane in range(self.micro_batches):
+                    self.model.add(self._at((block.name, lane)) >= self._at((name, lane)) + ticks)
+
+    def run_one_at_a_time(self) -> None:
+        """Of two blocks on a device one comes first in the round, and ends before the other's next start."""
+        for device in range(self.placement.num_devices):
+            here = self._on(device)
+            for a, b in itertools.combinations(here, 2):
+                if (a, b) not in self.before:
+                    self.before[a, b] = a_first = self.model.new_bool_var(f"before {a} {b}")
+                    self.before[b, a] = ~a_first
+                    self._fit_before(a, b, a_first)
+                    self._fit_before(b, a, ~a_first)
+            self.model.add_no_overlap(
+                self.model.new_fixed_size_interval_var(
+                    self.start[i] + shift, self._time(i[0]), f"{i} {shift}"
+                )
+                for i in here
+                for shift in (0, self.period)
+            )
+
+    def respect_memory(self) -> None:
+        """A device never holds more than its capacity; see `schedsearch.smt` for the sum."""
+        if self.placement.memory is None:
+            return
+        memory = {i: self.placement.by_name[i[0]].memory for i in self.instances}
+        for device, capacity in enumerate(self.placement.memory):
+            here = [i for i in self._on(device) if memory[i]]
+            rounds = cp_model.LinearExpr.weighted_sum(
+                [self.round[c] for c in here], [-memory[c] for c in here]
+            )
+            for b in here:
+                if memory[b] > 0:
+                    others = [c for c in here if c != b]
+                    earlier = cp_model.LinearExpr.weighted_sum(
+                        [self.before[c, b] for c in others], [memory[c] for c in others]
+                    )
+                    self.model.add(rounds + earlier + memory[b] <= capacity)
+
+    def order_micro_batches(self) -> None:
+        """Each block runs the micro-batches in their order; others are renamings (Tessel, Property IV.1)."""
+        for block in self.placement.blocks:
+            lanes = [(block.name, lane) for lane in range(self.micro_batches)]
+            for a, b in itertools.pairwise(lanes):
+                self.model.add(self._at(a) < self._at(b))
+            if self.micro_batches > 1:
+                self.model.add(self._at(lanes[-1]) < self._at(lanes[0]) + self.period)
+
+    def limit_span(self, span: int) -> None:
+        """The micro-batches of round 0 end by `span`."""
+        for instance in self.instances:
+            self.model.add(self._at(instance) + self._time(instance[0]) <= span)
+
+    def repetend(self, solver: cp_model.CpSolver) -> Repetend:
+        """Return the repetend of the solver's answer."""
+        first = {
+            i: solver.value(self.round[i]) * self.period + solver.value(self.start[i]) for i in self.instances
+        }
+        return Repetend.from_first_starts(self.placement, self.micro_batches, self.period, first)
+
+    def _time(self, name: str) -> int:
+        return self.placement.by_name[name].time
+
+    def _at(self, instance: Instance) -> cp_model.LinearExpr:
+        return self.round[instance] * self.period + self.start[instance]
+
+    def _on(self, device: int) -> list[Instance]:
+        return [i for i in self.instances if device in self.placement.by_name[i[0]].devices]
+
+    def _fit_before(self, a: Instance, b: Instance, literal: cp_model.LiteralT) -> None:
+        ends_before = self.model.add(self.start[a] + self._time(a[0]) <= self.start[b])
+        returns_after = self.model.add(self.start[b] + self._time(b[0]) <= self.start[a] + self.period)
+        ends_before.only_enforce_if(literal)
+        returns_after.only_enforce_if(literal)

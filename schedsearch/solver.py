@@ -1,0 +1,66 @@
+"""What the search asks of a solver: a decision, and two ways to get it at once."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from placements import Placement
+from schedsearch.repetend import Repetend
+
+
+class Answer(Enum):
+    """What a solver says to a query; UNKNOWN means that it gave up, never that there is none."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Solver(Protocol):
+    """Decides whether a repetend exists; see `schedsearch.smt.decide`."""
+
+    def __call__(
+        self,
+        placement: Placement,
+        micro_batches: int,
+        period: int,
+        span: int | None = None,
+        timeout_s: float = ...,
+        seed: int = 0,
+    ) -> tuple[Answer, Repetend | None]:
+        """Return the answer, and the repetend when it is YES."""
+
+
+def portfolio(*solvers: Solver, first_slice_s: float = 0.5) -> Solver:
+    """Return a solver that asks several in turn, for twice as long each time, until one knows.
+
+    It takes at most four times as long per solver as the quickest alone, and needs no processes.
+
+    Args:
+        solvers: In the order in which they are asked.
+        first_slice_s: Seconds that each gets the first time.
+    """
+
+    def decide(
+        placement: Placement,
+        micro_batches: int,
+        period: int,
+        span: int | None = None,
+        timeout_s: float = 60.0,
+        seed: int = 0,
+    ) -> tuple[Answer, Repetend | None]:
+        left, slice_s = timeout_s, first_slice_s
+        while left > 0:
+            for solver in solvers:
+                given = min(slice_s, left / len(solvers)) if left > slice_s else left
+                answer, repetend = solver(placement, micro_batches, period, span, timeout_s=given, seed=seed)
+                if answer is not Answer.UNKNOWN:
+                    return answer, repetend
+                left -= given
+                if left <= 0:
+                    break
+            slice_s *= 2
+        return Answer.UNKNOWN, None
+
+    return decide
