@@ -33,13 +33,14 @@ def decide(
     if any(block.time > period for block in placement.blocks):
         return Answer.NO, None
     query = _Query(placement, micro_batches, period)
-    query.fix_first()
+    if span is None:
+        query.fix_first()
+    else:
+        query.limit_span(span)
     query.wait_for_inputs()
     query.run_one_at_a_time()
     query.respect_memory()
     query.order_micro_batches()
-    if span is not None:
-        query.limit_span(span)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = timeout_s
     solver.parameters.random_seed = seed
@@ -139,7 +140,9 @@ class _Query:
                 self.model.add(self._at(lanes[-1]) < self._at(lanes[0]) + self.period)
 
     def limit_span(self, span: int) -> None:
-        """The micro-batches of round 0 end by `span`."""
+        """Round 0 starts at tick 0 and ends by `span`."""
+        sources = [(block.name, 0) for block in self.placement.blocks if not block.after]
+        self.model.add_min_equality(0, [self._at(source) for source in sources])
         for instance in self.instances:
             self.model.add(self._at(instance) + self._time(instance[0]) <= span)
 
