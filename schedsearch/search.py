@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from placements import Placement
-from schedsearch import bounds, cpsat, smt
+from schedsearch import bounds, smt
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule
 from schedsearch.solver import Answer, Solver, portfolio
@@ -36,13 +36,22 @@ class Status(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-SOLVERS: dict[str, Solver] = {
-    "z3": smt.decide,
-    "cpsat": cpsat.decide,
-    "portfolio": portfolio(smt.decide, cpsat.decide),
-}
-"""The solvers by the name that the command line uses."""
+def _cpsat() -> Solver:
+    try:
+        from schedsearch import cpsat  # takes a second to load, and not everyone needs it
+    except ImportError:
+        raise SearchError(
+            "search.solver: OR-tools is not installed; pip install 'schedsearch[cpsat]' or use z3"
+        ) from None
+    return cpsat.decide
 
+
+SOLVERS: dict[str, Callable[[], Solver]] = {
+    "z3": lambda: smt.decide,
+    "cpsat": _cpsat,
+    "portfolio": lambda: portfolio(smt.decide, _cpsat()),
+}
+"""What loads each solver, by the name that the command line uses."""
 
 _SHARE_OF_ONE = 0.75
 """Share of the time that several micro-batches per repetend have after one micro-batch."""
@@ -152,7 +161,7 @@ def search(
     began = time.monotonic()
     deadline = began + min(time_limit_s, _LONGEST_S)
     asked = _Question(
-        placement, num_micro_batches, SOLVERS[solver], seed, began, on_progress or (lambda _: None)
+        placement, num_micro_batches, SOLVERS[solver](), seed, began, on_progress or (lambda _: None)
     )
     running = _Search(asked, micro_batches_per_repetend, deadline)
     interrupted = False

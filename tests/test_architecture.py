@@ -15,6 +15,7 @@ LAYERS = ["placements", "schedsearch", "runtime", "experiments"]
 
 OWNERS = {
     "z3": ["schedsearch/smt.py"],
+    "ortools": ["schedsearch/cpsat.py"],
     "matplotlib": ["schedsearch/plot.py"],
     "pynvml": ["runtime/clock.py"],
     "torch": ["runtime/"],

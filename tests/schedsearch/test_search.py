@@ -231,7 +231,7 @@ def gives_up() -> Iterator[str]:
     def decide(placement, micro_batches, period, span=None, timeout_s=0.0, seed=0):
         return Answer.UNKNOWN, None
 
-    search_module.SOLVERS["gives_up"] = decide
+    search_module.SOLVERS["gives_up"] = lambda: decide
     yield "gives_up"
     del search_module.SOLVERS["gives_up"]
 
@@ -289,7 +289,7 @@ def test_z3_gives_up_in_time() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"solver": "cplex"}, "search.solver: 'cplex' is not a solver; use z3"),
+        ({"solver": "cplex"}, "search.solver: 'cplex' is not a solver; use z3 or cpsat or portfolio"),
         ({"time_limit_s": 0}, "search.time_limit_s: 0 is not"),
         ({"micro_batches_per_repetend": 0}, "search.micro_batches_per_repetend: 0 is not"),
     ],

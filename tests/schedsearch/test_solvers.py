@@ -1,0 +1,71 @@
+"""Z3 and CP-SAT answer the same questions in the same way."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements as random_placements
+
+from placements import Placement
+from placements.shapes import SHAPES, nn_shape, v_shape
+from schedsearch import cpsat, smt
+from schedsearch.bounds import minimum_memory
+from schedsearch.search import Status, search
+from schedsearch.solver import Answer, portfolio
+from schedsearch.validate import validate
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    random_placements(),
+    st.integers(1, 2),
+    st.integers(3, 30),
+    st.none() | st.integers(3, 30),
+    st.integers(0, 2),
+)
+def test_they_agree(
+    placement: Placement, micro_batches: int, period: int, span: int | None, spare: int
+) -> None:
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    one, _ = smt.decide(placement, micro_batches, period, span)
+    other, repetend = cpsat.decide(placement, micro_batches, period, span)
+    assert one is other is not Answer.UNKNOWN
+    if repetend is not None:
+        assert repetend.period == period
+        assert span is None or repetend.span <= span
+        validate(repetend.at_rhythm(4))
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "portfolio"])
+@pytest.mark.parametrize(
+    ("shape", "memory"), [("x_shape", 3), ("m_shape", 4), ("nn_shape", 5), ("k_shape", 2)]
+)
+def test_equal_optima(solver: str, shape: str, memory: int) -> None:
+    placement = SHAPES[shape]().with_memory(memory)
+    one = search(placement, 4, polish_time_limit_s=2)
+    other = search(placement, 4, solver=solver, polish_time_limit_s=2)
+    assert one.status is other.status is Status.OPTIMAL
+    assert (one.repetend.period, one.span_bound) == (other.repetend.period, other.span_bound)
+
+
+def test_cpsat_finds_what_takes_z3_long() -> None:
+    """64 devices with just enough memory for 1F1B."""
+    result = search(v_shape(64).with_memory(64), 64, solver="cpsat", polish_time_limit_s=0)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, 4)
+
+
+def test_a_portfolio_asks_the_next_when_one_gives_up() -> None:
+    asked = []
+
+    def gives_up(placement, micro_batches, period, span=None, timeout_s=0.0, seed=0):
+        asked.append(timeout_s)
+        return Answer.UNKNOWN, None
+
+    both = portfolio(gives_up, smt.decide, first_slice_s=0.01)
+    answer, repetend = both(nn_shape().with_memory(6), 1, 8, timeout_s=20.0)
+    assert answer is Answer.YES and repetend.period == 8
+    assert asked == sorted(asked) and asked
+    none = portfolio(gives_up, gives_up, first_slice_s=1.0)
+    asked.clear()
+    assert none(v_shape(), 1, 4, timeout_s=10.0) == (Answer.UNKNOWN, None)
+    assert sum(asked) == pytest.approx(10.0)
