@@ -13,17 +13,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from placements import Placement
+from runtime.calls import Calls, ScriptError, Transfer
 from runtime.channels import Channel, Channels, connect, torch_device
 from runtime.clock import Clock, RecordingClock, open_clock
 from runtime.models import Blocks, Model, ModelOptions, ParameterShard
@@ -35,88 +35,11 @@ from runtime.results import (
     write_summary,
     write_tensors,
 )
-
-LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
-"""How scripts are started by hand."""
-
-
-class ScriptError(ValueError):
-    """A script does not run what its placement says, or was started in the wrong way."""
+from runtime.run_options import RunOptions
 
 
 class TransferError(RuntimeError):
     """A tensor did not arrive or could not be sent; the message says where the device stands."""
-
-
-class Transfer(NamedTuple):
-    """What a message carries: the tensor that a block hands to another.
-
-    Attributes:
-        producer: The block that made it.
-        consumer: The block that takes it.
-        micro_batch: Of both.
-    """
-
-    producer: str
-    consumer: str
-    micro_batch: int
-
-    def __str__(self) -> str:
-        """Return it as errors name it."""
-        return f"{self.producer} -> {self.consumer} of micro-batch {self.micro_batch}"
-
-
-class Run(NamedTuple):
-    """A call of `Device.run`.
-
-    Attributes:
-        block: Name of the block.
-        micro_batch: Which micro-batch.
-        clock_mhz: The clock asked for before it, or None.
-    """
-
-    block: str
-    micro_batch: int
-    clock_mhz: int | None
-
-
-@dataclass
-class Calls:
-    """The calls of a script's iteration, written down without being carried out.
-
-    A script may call it like a `Device`; so counts and mistakes are known before any process waits.
-
-    Attributes:
-        runs: Blocks, in order.
-        sends: What is sent, in order; once for each target.
-        receives: What is received, in order.
-    """
-
-    runs: list[Run] = field(default_factory=list)
-    sends: list[tuple[Transfer, int]] = field(default_factory=list)
-    receives: list[tuple[Transfer, int]] = field(default_factory=list)
-
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
-        """Write down a run."""
-        self.runs.append(Run(block, micro_batch, clock_mhz))
-
-    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
-        """Write down a send."""
-        self.sends.append((Transfer(producer, consumer, micro_batch), target))
-
-    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
-        """Write down a receive."""
-        self.receives.append((Transfer(producer, consumer, micro_batch), source))
-
-    @property
-    def count(self) -> int:
-        """Number of calls."""
-        return len(self.runs) + len(self.sends) + len(self.receives)
-
-    @property
-    def asks_for_clocks(self) -> bool:
-        """Whether any block is given a clock."""
-        return any(run.clock_mhz is not None for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -341,73 +264,6 @@ class Device:
             torch.cuda.current_stream().synchronize()
         self._clock.set(clock_mhz)
         self._clock_mhz = clock_mhz
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a script's process takes part in a run.
-
-    Attributes:
-        device: The process's device in the placement.
-        num_devices: Processes of the run.
-        iterations: How often the script's iteration runs.
-        backend: ``gloo`` (CPU) or ``nccl`` (one GPU for each device).
-        timeout_s: How long a transfer may wait for its other end.
-        results: Folder for `runtime.results`, or None to only report progress.
-        keeps_tensors: Whether gradients and parameters are written too, for comparison.
-        blocking: See `Device`.
-        meeting: URL where the processes find each other.
-    """
-
-    device: int
-    num_devices: int
-    iterations: int = 1
-    backend: str = "gloo"
-    timeout_s: float = 300.0
-    results: Path | None = None
-    keeps_tensors: bool = True
-    blocking: bool = False
-    meeting: str = "env://"
-
-    @classmethod
-    def from_environment(cls) -> RunOptions:
-        """Read what torchrun and `runtime.launch` have set.
-
-        Raises:
-            ScriptError: The process was not started by torchrun.
-        """
-        environment = os.environ
-        if "RANK" not in environment:
-            raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
-        num_local = int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
-        results = environment.get("SCHEDSEARCH_RESULTS")
-        return cls(
-            device=int(environment["RANK"]),
-            num_devices=int(environment["WORLD_SIZE"]),
-            iterations=int(environment.get("SCHEDSEARCH_ITERATIONS", "1")),
-            backend=environment.get("SCHEDSEARCH_BACKEND") or default_backend(num_local),
-            timeout_s=float(environment.get("SCHEDSEARCH_TIMEOUT_S", "300")),
-            results=Path(results) if results else None,
-            keeps_tensors=environment.get("SCHEDSEARCH_KEEPS_TENSORS", "1") == "1",
-            blocking=environment.get("SCHEDSEARCH_BLOCKING", "0") == "1",
-            meeting=environment.get("SCHEDSEARCH_MEETING", "env://"),
-        )
-
-    def to_environment(self) -> dict[str, str]:
-        """Return what `from_environment` reads, without what torchrun sets."""
-        found = {
-            "SCHEDSEARCH_ITERATIONS": str(self.iterations),
-            "SCHEDSEARCH_BACKEND": self.backend,
-            "SCHEDSEARCH_TIMEOUT_S": str(self.timeout_s),
-            "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
-            "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
-        }
-        return found | ({"SCHEDSEARCH_RESULTS": str(self.results)} if self.results else {})
-
-
-def default_backend(num_local_devices: int) -> str:
-    """Return ``nccl`` where this machine has a GPU for each of its devices, else ``gloo``."""
-    return "nccl" if torch.cuda.device_count() >= num_local_devices else "gloo"
 
 
 def main(

@@ -30,7 +30,7 @@ from typing import Protocol
 import torch
 
 from placements import Placement
-from runtime.device import RunOptions, ScriptError, default_backend
+from runtime.calls import ScriptError
 from runtime.measure import Measurement
 from runtime.models import ModelError, ModelOptions
 from runtime.models.blocks import warm_up
@@ -42,6 +42,7 @@ from runtime.results import (
     read_summary,
     write_failure,
 )
+from runtime.run_options import RunOptions, default_backend
 
 LAUNCHERS = ("torchrun", "fork")
 """How processes are started: by torchrun, or forked from this process (CPU only, fractions of a second)."""

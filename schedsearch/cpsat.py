@@ -7,14 +7,14 @@ is the quicker of the two to prove that there is none.
 from __future__ import annotations
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from ortools.sat.python import cp_model
 
 from placements import Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
-from schedsearch.solver import Answer
+from schedsearch.solver import INTERRUPTS, Answer
 
 
 def decide(
@@ -45,6 +45,7 @@ def decide(
     solver.parameters.max_time_in_seconds = timeout_s
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = 1  # more would make answers depend on the machine
+    INTERRUPTS.raise_if_seen()
     status = _solve(solver, query.model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Answer.YES, query.repetend(solver)
@@ -54,15 +55,15 @@ def decide(
 
 
 def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
-    """Solve in a thread, so that Ctrl-C reaches this one; CP-SAT itself would swallow it."""
+    """Solve in a thread, so that this one can look for Ctrl-C; CP-SAT itself would swallow it."""
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(1) as executor:
         solving = executor.submit(solver.solve, model)
-        try:
-            return solving.result()
-        except KeyboardInterrupt:
-            solver.stop_search()
-            raise
+        while not wait([solving], timeout=0.1).done:
+            if INTERRUPTS.seen:
+                solver.stop_search()
+                raise KeyboardInterrupt
+        return solving.result()
 
 
 class _Query:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Instance, Schedule
 
 
 def bubble_rate(schedule: Schedule) -> float:
@@ -58,3 +58,25 @@ def latency(schedule: Schedule) -> NDArray[np.int64]:
         first[micro_batch] = min(first[micro_batch], start)
         last[micro_batch] = max(last[micro_batch], start + by_name[name].time)
     return np.subtract(last, first)
+
+
+def total_slack(schedule: Schedule) -> int:
+    """Return the ticks by which blocks could start later, last ones first, summed over blocks and devices.
+
+    Later than they do, but in the same order on every device and with the same makespan: what lower clocks
+    can use (Perseus, Sec. 2.2).
+    """
+    placement, total = schedule.placement, 0
+    latest: dict[Instance, int] = {}
+    next_start = [schedule.makespan] * placement.num_devices
+    for start, micro_batch, name in reversed(schedule.blocks):
+        block = placement.by_name[name]
+        ends = [next_start[device] for device in block.devices]
+        ends += [
+            latest[f, micro_batch] - placement.transfer_time(name, f) for f in placement.successors[name]
+        ]
+        latest[name, micro_batch] = last = min(ends) - block.time
+        for device in block.devices:
+            next_start[device] = last
+        total += (last - start) * len(block.devices)
+    return total

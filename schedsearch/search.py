@@ -13,9 +13,10 @@ from enum import StrEnum
 
 from placements import Placement
 from schedsearch import bounds, smt
+from schedsearch.metrics import total_slack
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule
-from schedsearch.solver import Answer, Solver, portfolio
+from schedsearch.solver import INTERRUPTS, Answer, Solver, portfolio
 from schedsearch.validate import validate
 
 
@@ -59,8 +60,8 @@ _SHARE_OF_ONE = 0.75
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
 
-_SAMPLES = 12
-"""Repetends of the least period that are unrolled in search of the least makespan."""
+_PATIENCE = 24
+"""Repetends in a row that may bring no shorter makespan before the search for one ends."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ def search(
     )
     running = _Search(asked, micro_batches_per_repetend, deadline)
     interrupted = False
+    INTERRUPTS.watch()
     try:
         if micro_batches_per_repetend > 1:
             running.begin_with_one(deadline - (deadline - began) * _SHARE_OF_ONE)
@@ -178,6 +180,8 @@ def search(
             running.minimise_makespan()
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        INTERRUPTS.unwatch()
     return running.result(interrupted)
 
 
@@ -203,7 +207,6 @@ class _Search:
         self.micro_batches = micro_batches
         self.deadline = deadline
         self.best: Repetend | None = None
-        self.best_makespan = 0
         self.infeasible = False
         self.queries = 0
         self.period_bound = bounds.least_period(asked.placement, micro_batches)
@@ -279,22 +282,31 @@ class _Search:
             self.report("span", self.best.span, self.span_bound)
 
     def minimise_makespan(self) -> None:
-        """Sample repetends of the best period; keep the one that unrolls to the least makespan."""
+        """Sample repetends of the best period; keep the one that unrolls to the least makespan.
+
+        Of equal makespans the one with more slack is better, since lower clocks can use it.
+        """
         assert self.best is not None
         period, span = self.best.period, self.best.span
-        self.best_makespan = self.best.unroll(self.num_micro_batches).makespan
         limits = itertools.cycle([None, span, span + period // 2, span + period, span + 2 * period])
-        for i, limit in enumerate(itertools.islice(limits, _SAMPLES)):
-            if self.best_makespan <= self.makespan_bound or self._time_left() <= 0:
+        best, improved = self._quality(self.best), 0
+        for i, limit in enumerate(limits):
+            if best[0] <= self.makespan_bound or i - improved >= _PATIENCE or self._time_left() <= 0:
                 break
             _, repetend = self._ask(period, limit, self._time_left() / 4, self.asked.seed + i)
             if repetend is None:
                 continue
             for candidate in (repetend, repetend.compacted(period)):
-                makespan = candidate.unroll(self.num_micro_batches).makespan
-                if (makespan, candidate.span) < (self.best_makespan, self.best.span):
-                    self.best, self.best_makespan = candidate, makespan
-            self.report("makespan", self.best_makespan, self.makespan_bound)
+                quality = self._quality(candidate)
+                if quality < best:
+                    improved = i if quality[0] < best[0] else improved
+                    self.best, best = candidate, quality
+            self.report("makespan", best[0], self.makespan_bound)
+
+    def _quality(self, repetend: Repetend) -> tuple[int, int, int]:
+        """Return what makes one repetend of a period better than another: less, from the first figure on."""
+        schedule = repetend.unroll(self.num_micro_batches)
+        return schedule.makespan, -total_slack(schedule), repetend.span
 
     def result(self, interrupted: bool) -> SearchResult:
         """Return the answer as it stands."""
@@ -325,6 +337,7 @@ class _Search:
     def _ask(
         self, period: int, span: int | None, timeout_s: float, seed: int | None = None
     ) -> tuple[Answer, Repetend | None]:
+        INTERRUPTS.raise_if_seen()
         self.queries += 1
         seed = self.asked.seed if seed is None else seed
         return self.asked.solver(

@@ -15,7 +15,7 @@ import z3
 from placements import Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
-from schedsearch.solver import Answer
+from schedsearch.solver import INTERRUPTS, Answer
 
 
 def decide(
@@ -52,6 +52,7 @@ def decide(
     query.order_micro_batches()
     query.solver.set("timeout", max(1, int(timeout_s * 1000)))
     query.solver.set("random_seed", seed)
+    INTERRUPTS.raise_if_seen()
     verdict = query.solver.check()
     if verdict == z3.sat:
         return Answer.YES, query.repetend()

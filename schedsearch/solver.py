@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from enum import Enum
-from typing import Protocol
+from types import FrameType
+from typing import Any, Protocol
 
 from placements import Placement
 from schedsearch.repetend import Repetend
@@ -15,6 +18,52 @@ class Answer(Enum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
+
+
+class Interrupts:
+    """Remembers Ctrl-C instead of raising KeyboardInterrupt wherever Python happens to be.
+
+    In the middle of making a query's many thousand terms the exception would be lost in a destructor, or
+    become a ctypes error. So whoever is about to wait for a solver looks here, and so does `search` between
+    queries. A second Ctrl-C is passed on at once.
+    """
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._handler: Any = None
+
+    def watch(self) -> None:
+        """Begin; does nothing outside the main thread, which alone gets signals."""
+        self._seen = False
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.getsignal(signal.SIGINT)
+            if callable(self._handler):
+                signal.signal(signal.SIGINT, self._note)
+
+    def unwatch(self) -> None:
+        """Give the signal back to whoever had it."""
+        if callable(self._handler):
+            signal.signal(signal.SIGINT, self._handler)
+        self._handler = None
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was one since `watch`."""
+        return self._seen
+
+    def raise_if_seen(self) -> None:
+        """Raise KeyboardInterrupt if there was one since `watch`."""
+        if self._seen:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._seen:
+            self._handler(number, frame)
+        self._seen = True
+
+
+INTERRUPTS = Interrupts()
+"""Of this process; signals are the process's too."""
 
 
 class Solver(Protocol):

@@ -12,10 +12,11 @@ import torch.distributed as dist
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, v_shape
 from runtime import device as device_module
+from runtime.calls import Calls, ScriptError
 from runtime.channels import Channels, connect
 from runtime.clock import RecordingClock
 from runtime.codegen import generate
-from runtime.device import Calls, Device, ScriptError
+from runtime.device import Device
 from runtime.launch import LaunchError, launch
 from runtime.measure import Comparison, Measurement
 from runtime.models import Text, Tokens, suitable_model

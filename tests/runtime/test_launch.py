@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from placements.shapes import v_shape
+from runtime.calls import ScriptError
 from runtime.codegen import generate
-from runtime.device import RunOptions, ScriptError
 from runtime.launch import LaunchError, launch, main
 from runtime.program import lower
 from runtime.results import Position, Progress, read_position, read_progress, write_progress
+from runtime.run_options import RunOptions
 from schedsearch.baselines import gpipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,12 +48,12 @@ def insert(script: Path, line: str) -> None:
     script.write_text(text.replace(docstring, f"{docstring}    {line}\n"))
 
 
-def descendants() -> list[str]:
-    """Return the command lines of the processes that run scripts now."""
+def running(directory: Path) -> list[str]:
+    """Return the ids of the processes that run the scripts of a folder now."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if b"runtime.launch" in path.read_bytes():
+            if str(directory).encode() in path.read_bytes():
                 found.append(path.parent.name)
         except OSError:
             continue
@@ -124,11 +125,10 @@ def test_a_run_that_hangs_tells_who_waits_for_what(scripts: Path) -> None:
 
 @pytest.mark.slow
 def test_torchrun_leaves_no_process_behind(scripts: Path) -> None:
-    before = set(descendants())
     insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
     with pytest.raises(LaunchError, match="no progress for 15 s"):
         launch(scripts, 2, 1, 15)
-    assert set(descendants()) <= before
+    assert running(scripts) == []
 
 
 @pytest.mark.slow
@@ -141,19 +141,18 @@ def test_torchrun_reports_the_failing_device(scripts: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "fork"])
 def test_devices_die_with_a_killed_launch(scripts: Path, launcher: str) -> None:
-    before = set(descendants())
     insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
     command = f"from runtime.launch import launch; launch({str(scripts)!r}, 2, 1, 90, launcher={launcher!r})"
     parent = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT)
     deadline = time.monotonic() + 60
     least = 4 if launcher == "torchrun" else 3  # the launch, torchrun, and two devices
-    while len(set(descendants()) - before) < least:
+    while len(running(scripts)) < least:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     deadline = time.monotonic() + 10
-    while set(descendants()) - before:
+    while running(scripts):
         assert time.monotonic() < deadline, "a device outlives its launch"
         time.sleep(0.1)
 

@@ -1,5 +1,8 @@
 """Z3 and CP-SAT answer the same questions in the same way."""
 
+import signal
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +13,7 @@ from placements.shapes import SHAPES, nn_shape, v_shape
 from schedsearch import cpsat, smt
 from schedsearch.bounds import minimum_memory
 from schedsearch.search import Status, search
-from schedsearch.solver import Answer, portfolio
+from schedsearch.solver import INTERRUPTS, Answer, portfolio
 from schedsearch.validate import validate
 
 
@@ -69,3 +72,35 @@ def test_a_portfolio_asks_the_next_when_one_gives_up() -> None:
     asked.clear()
     assert none(v_shape(), 1, 4, timeout_s=10.0) == (Answer.UNKNOWN, None)
     assert sum(asked) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])
+def test_ctrl_c_is_kept_for_a_place_where_it_can_be_raised(decide) -> None:
+    INTERRUPTS.watch()
+    try:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            decide(v_shape(), 1, 4)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        INTERRUPTS.unwatch()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    INTERRUPTS.watch()
+    INTERRUPTS.unwatch()
+    assert decide(v_shape(), 1, 4)[0] is Answer.YES
+
+
+@pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])
+def test_ctrl_c_ends_a_wait(decide) -> None:
+    """A question that neither solver answers in half a minute."""
+    hard = nn_shape().with_memory(3)
+    INTERRUPTS.watch()
+    timer = threading.Timer(1.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            decide(hard, 3, 31, timeout_s=100)
+    finally:
+        timer.cancel()
+        INTERRUPTS.unwatch()

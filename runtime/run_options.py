@@ -1,0 +1,81 @@
+"""How a process takes part in a run, and how it is told: through the environment, as torchrun does."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from runtime.calls import ScriptError
+
+LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
+"""How scripts are started by hand."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a script's process takes part in a run.
+
+    Attributes:
+        device: The process's device in the placement.
+        num_devices: Processes of the run.
+        iterations: How often the script's iteration runs.
+        backend: ``gloo`` (CPU) or ``nccl`` (one GPU for each device).
+        timeout_s: How long a transfer may wait for its other end.
+        results: Folder for `runtime.results`, or None to only report progress.
+        keeps_tensors: Whether gradients and parameters are written too, for comparison.
+        blocking: See `Device`.
+        meeting: URL where the processes find each other.
+    """
+
+    device: int
+    num_devices: int
+    iterations: int = 1
+    backend: str = "gloo"
+    timeout_s: float = 300.0
+    results: Path | None = None
+    keeps_tensors: bool = True
+    blocking: bool = False
+    meeting: str = "env://"
+
+    @classmethod
+    def from_environment(cls) -> RunOptions:
+        """Read what torchrun and `runtime.launch` have set.
+
+        Raises:
+            ScriptError: The process was not started by torchrun.
+        """
+        environment = os.environ
+        if "RANK" not in environment:
+            raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
+        num_local = int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
+        results = environment.get("SCHEDSEARCH_RESULTS")
+        return cls(
+            device=int(environment["RANK"]),
+            num_devices=int(environment["WORLD_SIZE"]),
+            iterations=int(environment.get("SCHEDSEARCH_ITERATIONS", "1")),
+            backend=environment.get("SCHEDSEARCH_BACKEND") or default_backend(num_local),
+            timeout_s=float(environment.get("SCHEDSEARCH_TIMEOUT_S", "300")),
+            results=Path(results) if results else None,
+            keeps_tensors=environment.get("SCHEDSEARCH_KEEPS_TENSORS", "1") == "1",
+            blocking=environment.get("SCHEDSEARCH_BLOCKING", "0") == "1",
+            meeting=environment.get("SCHEDSEARCH_MEETING", "env://"),
+        )
+
+    def to_environment(self) -> dict[str, str]:
+        """Return what `from_environment` reads, without what torchrun sets."""
+        found = {
+            "SCHEDSEARCH_ITERATIONS": str(self.iterations),
+            "SCHEDSEARCH_BACKEND": self.backend,
+            "SCHEDSEARCH_TIMEOUT_S": str(self.timeout_s),
+            "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
+            "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
+        }
+        return found | ({"SCHEDSEARCH_RESULTS": str(self.results)} if self.results else {})
+
+
+def default_backend(num_local_devices: int) -> str:
+    """Return ``nccl`` where this machine has a GPU for each of its devices, else ``gloo``."""
+    return "nccl" if torch.cuda.device_count() >= num_local_devices else "gloo"
