@@ -214,42 +214,41 @@ class _Search:
         self.makespan_bound = bounds.makespan_bound(asked.placement, asked.num_micro_batches)
 
     def begin(self) -> None:
-        """Find a first repetend: one block after another, or whatever the solver finds with ample time."""
+        """Find a first repetend of one micro-batch: one block after another, or what the solver finds."""
         order = _one_after_another(self.placement)
-        ample = sum(block.time for block in self.placement.blocks) + sum(
-            t for _, _, t in self.placement.transfer
-        )
-        ample *= self.micro_batches
+        times = [block.time for block in self.placement.blocks]
+        ample = sum(times) + sum(ticks for _, _, ticks in self.placement.transfer)
         if order is not None:
-            first: dict[Instance, int] = {}
-            now = 0
-            for lane, name in itertools.product(range(self.micro_batches), order):
-                block = self.placement.by_name[name]
-                inputs = (
-                    first[a, lane] + self.placement.by_name[a].time + self.placement.transfer_time(a, name)
-                    for a in block.after
-                )
-                first[name, lane] = now = max([now, *inputs])
-                now += block.time
-            period = max(now, ample)
-            self.best = Repetend.from_first_starts(self.placement, self.micro_batches, period, first)
+            starts = self._one_by_one(order)
+            self.best = Repetend.from_first_starts(self.placement, 1, ample, starts)
+        else:
+            answer, self.best = self._ask(ample, None, self._time_left())
+            self.infeasible = answer is Answer.NO
+        if self.best is not None:
             self.best = self.best.compacted(self.period_bound)
-            return
-        answer, repetend = self._ask(ample, None, self._time_left())
-        self.infeasible = answer is Answer.NO
-        if repetend is not None:
-            self.best = repetend.compacted(self.period_bound)
 
     def begin_with_one(self, deadline: float) -> None:
         """Begin with the best repetend of one micro-batch found by a deadline, several times in a row."""
         one = _Search(self.asked, 1, min(deadline, self.deadline))
-        one.begin()
         try:
+            one.begin()
             if one.best is not None:
                 one.minimise_period()
         finally:
             self.queries, self.infeasible = one.queries, one.infeasible
             self.best = one.best.repeated(self.micro_batches) if one.best is not None else None
+
+    def _one_by_one(self, order: list[str]) -> dict[Instance, int]:
+        """Return the starts of one micro-batch's blocks when no two run at once."""
+        starts: dict[Instance, int] = {}
+        end: dict[str, int] = {}
+        now = 0
+        for name in order:
+            block = self.placement.by_name[name]
+            now = max([now, *(end[a] + self.placement.transfer_time(a, name) for a in block.after)])
+            starts[name, 0] = now
+            end[name] = now = now + block.time
+        return starts
 
     def minimise_period(self) -> None:
         """Bisect the period between its bound and the best repetend's, the bound itself first."""

@@ -65,10 +65,18 @@ def test_several_micro_batches_per_repetend_use_tight_memory_better(micro_batche
     assert period / micro_batches >= period_bound(placement) == pytest.approx(16 / 3)
 
 
-def test_several_micro_batches_are_never_worse_than_one() -> None:
+def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even when the solver has no answer for more than one."""
+
+    def only_one(placement, micro_batches, period, span=None, timeout_s=60.0, seed=0):
+        if micro_batches > 1:
+            return Answer.UNKNOWN, None
+        return decide(placement, micro_batches, period, span, timeout_s, seed)
+
+    monkeypatch.setitem(search_module.SOLVERS, "only_one", lambda: only_one)
     placement = nn_shape(6).with_memory(8)
     one = search(placement, 4, polish_time_limit_s=0)
-    several = search(placement, 4, micro_batches_per_repetend=3, time_limit_s=2, polish_time_limit_s=0)
+    several = search(placement, 4, micro_batches_per_repetend=3, solver="only_one", polish_time_limit_s=0)
     assert several.repetend.period_per_micro_batch <= one.repetend.period_per_micro_batch
     assert several.repetend.micro_batches == 3
 

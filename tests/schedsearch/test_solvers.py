@@ -45,10 +45,10 @@ def test_they_agree(
 )
 def test_equal_optima(solver: str, shape: str, memory: int) -> None:
     placement = SHAPES[shape]().with_memory(memory)
-    one = search(placement, 4, polish_time_limit_s=2)
-    other = search(placement, 4, solver=solver, polish_time_limit_s=2)
+    one = search(placement, 4, polish_time_limit_s=0)
+    other = search(placement, 4, solver=solver, polish_time_limit_s=0)
     assert one.status is other.status is Status.OPTIMAL
-    assert (one.repetend.period, one.span_bound) == (other.repetend.period, other.span_bound)
+    assert one.repetend.period == other.repetend.period
 
 
 def test_cpsat_finds_what_takes_z3_long() -> None:
