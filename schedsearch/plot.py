@@ -315,7 +315,11 @@ def _clock_scale(axes: Axes, clock_mhz: Mapping[Instance, float]) -> ScalarMappa
     margin = 0.5 if lowest == highest else 0.0
     scale = ScalarMappable(Normalize(lowest - margin, highest + margin), CLOCK_COLORS)
     figure = axes.figure.figure
-    figure.colorbar(scale, ax=axes, label="clock (MHz)", pad=0.01, fraction=0.03, aspect=14)
+    bar = figure.colorbar(
+        scale, ax=axes, label="clock (MHz)", pad=0.01, fraction=0.03, aspect=14, format="%d"
+    )
+    if margin:
+        bar.set_ticks([lowest])
     return scale
 
 

@@ -61,7 +61,10 @@ def test_with_clocks_the_blocks_are_as_many_and_a_bar_shows_the_scale() -> None:
 def test_one_clock_for_all_has_a_scale_too() -> None:
     schedule = gpipe(v_shape(2), 2)
     clocks = dict.fromkeys(schedule.start_of, 1410.0)
-    assert png(timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks)).startswith(PNG_START)
+    axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks)
+    assert png(axes).startswith(PNG_START)
+    (bar,) = (other for other in axes.figure.axes if other is not axes)
+    assert [label.get_text() for label in bar.get_yticklabels()] == [f"{next(iter(clocks.values())):.0f}"]
 
 
 def test_blocks_lie_at_their_times() -> None:
