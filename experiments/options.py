@@ -45,7 +45,9 @@ class SearchOptions:
 
     num_micro_batches: int
     memory: int | float | list[Any] | None
-    micro_batches_per_repetend: int
+    micro_batches_per_repetend: int | None
+    most_micro_batches_per_repetend: int
+    objectives: list[Any]
     solver: str
     time_limit_s: float
     polish_time_limit_s: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from schedsearch import plot
-from schedsearch.schedule import Instance
+from schedsearch.schedule import Instance, micro_batches_of
 
 
 def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes]:
@@ -17,31 +17,34 @@ def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes
 
 
 def _timeline(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
-    clocks = {
-        (name, n): float(clock) for name, each in tuned.plan.clock_mhz.items() for n, clock in enumerate(each)
-    }
     return plot.png(
         plot.timeline(
             found.placement,
             tuned.simulation.start_ms,
-            _durations_ms(tuned),
-            clock_mhz=clocks,
+            _durations_ms(found, tuned),
+            clock_mhz={instance: float(clock) for instance, clock in _clocks(found, tuned).items()},
             title=f"{found.placement.name}: {tuned.plan.time_ms:.6g} ms at the planned clocks",
         )
     )
 
 
-def _durations_ms(tuned: EnergyOutcome) -> dict[Instance, float]:
+def _clocks(found: SearchOutcome, tuned: EnergyOutcome) -> dict[Instance, int]:
+    """Return the planned clock of every instance in MHz."""
+    number = found.schedule.num_micro_batches
+    return {
+        (name, n): clock
+        for name, clocks in tuned.plan.clock_mhz.items()
+        for n, clock in zip(micro_batches_of(found.placement, name, number), clocks, strict=True)
+    }
+
+
+def _durations_ms(found: SearchOutcome, tuned: EnergyOutcome) -> dict[Instance, float]:
     time_ms = {
         (name, point.clock_mhz): point.time_ms
         for name, points in tuned.profile.points.items()
         for point in points
     }
-    return {
-        (name, n): time_ms[name, clock]
-        for name, clocks in tuned.plan.clock_mhz.items()
-        for n, clock in enumerate(clocks)
-    }
+    return {instance: time_ms[instance[0], clock] for instance, clock in _clocks(found, tuned).items()}
 
 
 def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from schedsearch.search import Progress
+from schedsearch.modulo import Progress
 
 
 class _Bar:

@@ -69,12 +69,13 @@ def check_runtime_options(options: RuntimeOptions) -> None:
 
 
 def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> ModelOptions:
-    """Return the model to run on the placement.
+    """Return the model to run on the placement, optimizer blocks aside.
 
     Raises:
         OptionError: It does not fit the placement, or its text cannot be read.
         UnrunnablePlacementError: Gradients have no way through the placement.
     """
+    placement = placement.per_micro_batch
     pair_backward(placement)
     name = suitable_model(placement) if options.model == "auto" else options.model
     model = _model_options(options, name)
@@ -89,12 +90,16 @@ def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batche
 def generate_scripts(
     found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
 ) -> list[Path]:
-    """Lower the schedule, prove the programs free of deadlock, and write one script per device."""
-    programs = check(lower(found.schedule))
+    """Lower the schedule, prove the programs free of deadlock, and write one script per device.
+
+    The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks.
+    """
+    schedule = found.schedule.per_micro_batch
+    programs = check(lower(schedule))
     repetend = found.result.repetend if found.result else None
     return generate(
         programs,
-        tuned.plan.clock_mhz,
+        {name: clocks for name, clocks in tuned.plan.clock_mhz.items() if name in schedule.placement.by_name},
         {name: value for name, value in dataclasses.asdict(model).items() if value is not None},
         directory,
         shift=repetend.micro_batches if repetend else 1,

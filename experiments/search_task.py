@@ -13,6 +13,7 @@ from experiments.options import Options, read_options
 from experiments.outcomes import SearchOutcome
 from experiments.steps import build_placement, find_schedule, memory_unit, read_profile
 from placements import Placement, Profile
+from placements.placement_file import placement_to_yaml
 from schedsearch.files import write_json, write_text
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
@@ -43,7 +44,7 @@ def search_and_save(
         Interrupted: The search was interrupted from the keyboard; both files are written all the same.
     """
     schedule, result = find_schedule(options, placement)
-    write_text(directory / "placement.yaml", placement.to_yaml())
+    write_text(directory / "placement.yaml", placement_to_yaml(placement))
     write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
     log.info("%s", describe(schedule, result))
     log.info("schedule in %s", directory / "schedule.json")

@@ -13,8 +13,8 @@ from experiments.progress import SearchBar
 from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import GPUS, Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
+from placements.placement_file import read_capacity, read_placement
 from placements.shapes import SHAPES
-from placements.spec import read_capacity
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.bounds import require_capacity
 from schedsearch.schedule import Schedule
@@ -101,6 +101,8 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, Sea
                 placement,
                 number,
                 micro_batches_per_repetend=chosen.micro_batches_per_repetend,
+                most_micro_batches_per_repetend=chosen.most_micro_batches_per_repetend,
+                objectives=chosen.objectives,
                 solver=chosen.solver,
                 time_limit_s=chosen.time_limit_s,
                 polish_time_limit_s=chosen.polish_time_limit_s,
@@ -147,7 +149,7 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     chosen = dict(options.placement)
     if "path" in chosen:
         _only(chosen, ["path"])
-        return Placement.from_yaml(_path(chosen["path"], "placement.path"))
+        return read_placement(_path(chosen["path"], "placement.path"))
     if "shape" in chosen:
         return _shape(chosen, profile)
     return _gpt(chosen, _gpu(options))

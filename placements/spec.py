@@ -1,7 +1,6 @@
 """A placement: the blocks of one micro-batch, the devices they run on, and what they need.
 
-The module knows the rules of a placement and its file form. It does not know in what order blocks run
-or at which clock.
+The module knows the rules of a placement. It does not know in what order blocks run or at which clock.
 """
 
 from __future__ import annotations
@@ -11,27 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
-from typing import Any
-
-import yaml
-
-SCHEMA_VERSION = 1
-"""Version of the placement file form; a file without the key is taken to be of this version."""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without its silent rule that of two equal keys the last one counts."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a key that is there twice."""
-        keys = [key.value for key, _ in node.value]
-        for i, key in enumerate(keys):
-            if key in keys[:i]:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"{key!r} is given twice", problem_mark=node.value[i][0].start_mark
-                )
-        return super().construct_mapping(node, deep)
 
 
 class PlacementError(ValueError):
@@ -39,12 +17,17 @@ class PlacementError(ValueError):
 
 
 class Kind(StrEnum):
-    """What a block computes: F forward, B whole backward, I and W its input and weight halves."""
+    """What a block computes.
+
+    F forward, B whole backward, I and W its input and weight halves; O an optimizer step, which runs once,
+    after the last micro-batch.
+    """
 
     F = "F"
     B = "B"
     I = "I"  # noqa: E741 - the literature's name for the input-gradient half
     W = "W"
+    O = "O"  # noqa: E741
 
 
 @dataclass(frozen=True)
@@ -57,7 +40,9 @@ class Block:
         devices: Device indices, kept ascending; several devices run it together (tensor parallel).
         time: Ticks; at least 1.
         memory: Units held on each of its devices from its start when positive, given back when negative.
-        after: Names of the blocks of the same micro-batch that must end before it starts.
+        after: Names of the blocks of the same micro-batch that must end before it starts; for an optimizer
+            block, of every micro-batch.
+        transient: More units needed on each of its devices only while it runs.
     """
 
     name: str
@@ -66,6 +51,7 @@ class Block:
     time: int
     memory: int = 0
     after: tuple[str, ...] = ()
+    transient: int = 0
 
     def __post_init__(self) -> None:
         """Sort the devices, so that all of them agree on their order."""
@@ -84,6 +70,8 @@ class Placement:
         transfer: Triples (from, to, ticks): the least time between the end of one block and the start
             of another that is after it; 0 where absent.
         memory: Capacity of each device in units of `Block.memory`, or None for no limit.
+        static_memory: What each device holds all the time, such as weights and optimizer states; empty
+            for nothing.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -95,6 +83,7 @@ class Placement:
     tick_ms: float = 1.0
     transfer: tuple[tuple[str, str, int], ...] = ()
     memory: tuple[int, ...] | None = field(default=None)
+    static_memory: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
@@ -102,12 +91,42 @@ class Placement:
         _check_blocks(self)
         _check_transfer(self)
         self.topological_order  # noqa: B018 - raises on a cycle
+        _check_optimizer(self)
         _check_memory_returns(self)
 
     @cached_property
     def by_name(self) -> Mapping[str, Block]:
         """Map each block's name to the block."""
         return {block.name: block for block in self.blocks}
+
+    @cached_property
+    def per_micro_batch(self) -> Placement:
+        """The placement without its optimizer blocks: what repeats with every micro-batch."""
+        optimizer = {block.name for block in self.optimizer_blocks}
+        if not optimizer:
+            return self
+        return replace(
+            self,
+            blocks=tuple(block for block in self.blocks if block.name not in optimizer),
+            transfer=tuple(triple for triple in self.transfer if triple[1] not in optimizer),
+        )
+
+    @cached_property
+    def optimizer_blocks(self) -> tuple[Block, ...]:
+        """The blocks that run once, after the last micro-batch, in topological order."""
+        return tuple(block for block in self.topological_order if block.kind is Kind.O)
+
+    @cached_property
+    def static(self) -> tuple[int, ...]:
+        """What each device holds all the time; shape ``(num_devices,)``."""
+        return self.static_memory or (0,) * self.num_devices
+
+    @cached_property
+    def free_memory(self) -> tuple[int, ...] | None:
+        """Capacity of each device less what it holds all the time, or None for no limit."""
+        if self.memory is None:
+            return None
+        return tuple(capacity - held for capacity, held in zip(self.memory, self.static, strict=True))
 
     @cached_property
     def successors(self) -> Mapping[str, tuple[str, ...]]:
@@ -155,8 +174,10 @@ class Placement:
         return tuple(block for block in self.topological_order if device in block.devices)
 
     def load(self, device: int) -> int:
-        """Return the ticks of work that one micro-batch puts on a device."""
-        return sum(block.time for block in self.blocks if device in block.devices)
+        """Return the ticks of work that one micro-batch puts on a device, optimizer blocks aside."""
+        return sum(
+            block.time for block in self.blocks if device in block.devices and block.kind is not Kind.O
+        )
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the same placement with another capacity: one number for all devices, or one each."""
@@ -164,192 +185,32 @@ class Placement:
             return replace(self, memory=None if memory is None else (memory,) * self.num_devices)
         return replace(self, memory=tuple(memory))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the file form as plain data; `transfer` as ``{from, to, time}``."""
-        data: dict[str, Any] = {
-            "schema_version": SCHEMA_VERSION,
-            "name": self.name,
-            "num_devices": self.num_devices,
-            "tick_ms": self.tick_ms,
-        }
-        if self.memory is not None:
-            data["memory"] = list(self.memory)
-        data["blocks"] = [
-            {
-                "name": block.name,
-                "kind": block.kind.value,
-                "devices": list(block.devices),
-                "time": block.time,
-                "memory": block.memory,
-                "after": list(block.after),
-            }
-            for block in self.blocks
-        ]
-        if self.transfer:
-            data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in self.transfer]
-        return data
-
-    def to_yaml(self) -> str:
-        """Return the placement as the text of a ``placement.yaml``."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, default_flow_style=None, width=110)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Placement:
-        """Build a placement from its file form.
-
-        Raises:
-            PlacementError: A field is missing, unknown or of the wrong type, or a rule is broken.
-        """
-        top = _fields(data, "placement", required=_TOP_REQUIRED, optional=_TOP_OPTIONAL)
-        version = top.get("schema_version", SCHEMA_VERSION)
-        if type(version) is not int or version != SCHEMA_VERSION:
-            raise PlacementError(f"schema_version: {version!r} is not known; write {SCHEMA_VERSION}")
-        num_devices = _integer(top["num_devices"], "num_devices")
-        _check_num_devices(num_devices)
-        tick_ms = _number(top["tick_ms"], "tick_ms")
-        blocks = _list(top["blocks"], "blocks")
-        return cls(
-            name=_text(top["name"], "name"),
-            num_devices=num_devices,
-            blocks=tuple(_read_block(block, f"blocks[{i}]", tick_ms) for i, block in enumerate(blocks)),
-            tick_ms=tick_ms,
-            transfer=_read_transfer([] if top.get("transfer") is None else top["transfer"]),
-            memory=read_capacity(top.get("memory"), "memory", num_devices),
-        )
-
-    @classmethod
-    def from_yaml(cls, path: str | Path) -> Placement:
-        """Read a placement from a YAML file.
-
-        Raises:
-            PlacementError: The file cannot be read or is wrong; the message begins with its path.
-        """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise PlacementError(f"{path}: cannot be read ({reason}); give the path of a YAML file") from None
-        try:
-            data = yaml.load(text, Loader=_Loader)
-        except (RecursionError, ValueError):
-            raise PlacementError(
-                f"{path}: is nested too deep, or has a number too long; see README"
-            ) from None
-        except yaml.YAMLError as error:
-            raise PlacementError(
-                f"{path}: is not YAML ({_one_line(error)}); see README, 'File forms'"
-            ) from None
-        try:
-            return cls.from_dict(data)
-        except PlacementError as error:
-            raise PlacementError(f"{path}: {error}") from None
-
-
-_LARGEST = 1e15
-"""Largest number in a file: sums of many stay exact in 64 bits."""
 
 _MOST_DEVICES = 100_000
 
-_TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
-_TOP_OPTIONAL = ("schema_version", "memory", "transfer")
-
-
-def read_capacity(value: object, where: str, num_devices: int) -> tuple[int, ...] | None:
-    """Return one capacity per device from one number, a list, or None for no limit; fractions round down.
-
-    Raises:
-        PlacementError: It is none of these, or the list has the wrong length.
-    """
-    if value is None:
-        return None
-    if isinstance(value, (list, tuple)):
-        if len(value) != num_devices:
-            raise PlacementError(
-                f"{where}: has {len(value)} entries for {num_devices} devices; give one for each"
-            )
-        return tuple(math.floor(_number(item, f"{where}[{i}]")) for i, item in enumerate(value))
-    return (math.floor(_number(value, where)),) * num_devices
-
-
-def _read_block(data: object, where: str, tick_ms: float) -> Block:
-    entry = _fields(
-        data, where, required=("name", "kind", "devices"), optional=("time", "time_ms", "memory", "after")
-    )
-    name = _text(entry["name"], f"{where}.name")
-    where = f"{where} ({name})"
-    kind = entry["kind"]
-    if not isinstance(kind, str) or kind not in set(Kind):
-        raise PlacementError(f"{where}.kind: {kind!r} is not a kind; use F, B, I or W")
-    devices = entry["devices"]
-    devices = devices if isinstance(devices, list) else [devices]
-    return Block(
-        name=name,
-        kind=Kind(kind),
-        devices=tuple(_integer(device, f"{where}.devices") for device in devices),
-        time=_read_time(entry, where, tick_ms),
-        memory=_integer(entry.get("memory", 0), f"{where}.memory"),
-        after=tuple(
-            _text(item, f"{where}.after")
-            for item in _list([] if entry.get("after") is None else entry["after"], f"{where}.after")
-        ),
-    )
-
-
-def _read_time(entry: Mapping[str, Any], where: str, tick_ms: float) -> int:
-    if ("time" in entry) == ("time_ms" in entry):
-        raise PlacementError(f"{where}: give either 'time' (ticks) or 'time_ms'")
-    if "time" in entry:
-        return _integer(entry["time"], f"{where}.time")
-    time_ms = _number(entry["time_ms"], f"{where}.time_ms")
-    if not (tick_ms > 0 and math.isfinite(tick_ms)):
-        raise PlacementError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
-    if time_ms / _LARGEST > tick_ms:
-        raise PlacementError(
-            f"{where}.time_ms: {time_ms} is more than {_LARGEST:g} ticks; use a larger tick_ms"
-        )
-    ticks = round(time_ms / tick_ms)
-    if time_ms > 0 and ticks == 0:
-        raise PlacementError(
-            f"{where}.time_ms: {time_ms} rounds to 0 ticks of {tick_ms} ms; use a smaller tick_ms"
-        )
-    return ticks
-
-
-def _read_transfer(data: object) -> tuple[tuple[str, str, int], ...]:
-    triples = []
-    for i, item in enumerate(_list(data, "transfer")):
-        where = f"transfer[{i}]"
-        if isinstance(item, (list, tuple)):
-            if len(item) != 3:
-                raise PlacementError(f"{where}: {item!r} is not a triple [from, to, time]")
-            source, target, ticks = item
-        else:
-            entry = _fields(item, where, required=("from", "to", "time"), optional=())
-            source, target, ticks = entry["from"], entry["to"], entry["time"]
-        triples.append((_text(source, where), _text(target, where), _integer(ticks, f"{where}.time")))
-    return tuple(triples)
-
 
 def _check_numbers(placement: Placement) -> None:
-    _check_num_devices(placement.num_devices)
+    check_num_devices(placement.num_devices)
     if not (placement.tick_ms > 0 and math.isfinite(placement.tick_ms)):
         raise PlacementError(f"tick_ms: {placement.tick_ms} is not a positive number of milliseconds")
     if not placement.blocks:
         raise PlacementError("blocks: is empty; give at least one block")
-    if placement.memory is not None:
-        if len(placement.memory) != placement.num_devices:
+    for name, values in (("memory", placement.memory), ("static_memory", placement.static_memory or None)):
+        if values is not None and len(values) != placement.num_devices:
             raise PlacementError(
-                f"memory: has {len(placement.memory)} entries for {placement.num_devices} devices; "
-                "give one for each"
+                f"{name}: has {len(values)} entries for {placement.num_devices} devices; give one for each"
             )
-        for device, capacity in enumerate(placement.memory):
-            if capacity < 0:
-                raise PlacementError(
-                    f"memory[{device}]: {capacity} is negative; give a capacity of 0 or more"
-                )
+        for device, units in enumerate(values or ()):
+            if units < 0:
+                raise PlacementError(f"{name}[{device}]: {units} is negative; give 0 or more")
 
 
-def _check_num_devices(num_devices: int) -> None:
+def check_num_devices(num_devices: int) -> None:
+    """Check the number of devices on its own, before anything is made for each of them.
+
+    Raises:
+        PlacementError: There are none, or too many.
+    """
     if not 1 <= num_devices <= _MOST_DEVICES:
         raise PlacementError(f"num_devices: {num_devices} is not at least 1 and at most {_MOST_DEVICES}")
 
@@ -364,6 +225,8 @@ def _check_blocks(placement: Placement) -> None:
         names.add(block.name)
         if block.time < 1:
             raise PlacementError(f"{where}.time: {block.time} is not at least 1 tick")
+        if block.transient < 0:
+            raise PlacementError(f"{where}.transient: {block.transient} is negative; give 0 or more")
         if not block.devices:
             raise PlacementError(f"{where}.devices: is empty; name at least one device")
         if len(set(block.devices)) < len(block.devices):
@@ -379,10 +242,35 @@ def _check_blocks(placement: Placement) -> None:
         for name in block.after:
             if name not in known:
                 raise PlacementError(
-                    f"{where}.after: there is no block {name!r}; the blocks are {_some(known)}"
+                    f"{where}.after: there is no block {name!r}; the blocks are {some(known)}"
                 )
         if len(set(block.after)) < len(block.after):
             raise PlacementError(f"{where}.after: {list(block.after)} names a block twice; name each once")
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first of some names in a line."""
+    names = sorted(names)
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+
+
+def _check_optimizer(placement: Placement) -> None:
+    optimizer = {block.name for block in placement.optimizer_blocks}
+    if len(optimizer) == len(placement.blocks):
+        raise PlacementError("blocks: are all optimizer blocks; give blocks that run in every micro-batch")
+    for block in placement.optimizer_blocks:
+        if block.memory:
+            raise PlacementError(
+                f"blocks ({block.name}).memory: {block.memory} would be held by an optimizer block, which "
+                "runs once; give what it needs as 'transient'"
+            )
+    for block in placement.blocks:
+        first = next((name for name in block.after if name in optimizer), None)
+        if first is not None and block.name not in optimizer:
+            raise PlacementError(
+                f"blocks ({block.name}).after: {first!r} is an optimizer block, which runs after the last "
+                "micro-batch; only optimizer blocks can be after it"
+            )
 
 
 def _check_transfer(placement: Placement) -> None:
@@ -406,59 +294,3 @@ def _check_memory_returns(placement: Placement) -> None:
                 f"blocks: one micro-batch {what} {abs(held)} of memory on device {device}; "
                 "make the memory of the device's blocks sum to 0"
             )
-
-
-def _fields(data: object, where: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise PlacementError(
-            f"{where}: is not a mapping but {type(data).__name__}; give {', '.join(required)}"
-        )
-    for key in required:
-        if key not in data:
-            raise PlacementError(f"{where}: lacks the field {key!r}; add it")
-    for key in data:
-        if key not in required and key not in optional:
-            raise PlacementError(
-                f"{where}: has an unknown field {key!r}; the fields are {', '.join(required + optional)}"
-            )
-    return data
-
-
-def _list(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise PlacementError(f"{where}: {value!r} is not a list; give one in brackets")
-    return value
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise PlacementError(
-            f"{where}: {value!r} is not a name; put text there, in quotes if it looks like a number"
-        )
-    return value
-
-
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise PlacementError(f"{where}: {value!r} is not a number; give one")
-    if abs(value) > _LARGEST:
-        raise PlacementError(f"{where}: is larger than {_LARGEST:g}; use a coarser unit")
-    return value
-
-
-def _integer(value: object, where: str) -> int:
-    number = _number(value, where)
-    if number != int(number):
-        raise PlacementError(f"{where}: {value!r} is not a whole number; use a finer unit")
-    return int(number)
-
-
-def _some(names: Iterable[str]) -> str:
-    names = sorted(names)
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    mark = getattr(error, "problem_mark", None)
-    return f"{problem}, line {mark.line + 1}" if mark else str(problem)

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from placements.placement_file import placement_to_dict
 from runtime.literal import literal, text_literal
 from runtime.program import Instruction, Programs, Receive, Run
 from runtime.roll import Rolled, roll
@@ -71,7 +72,7 @@ def generate(
 def plan_hash(programs: Programs, clock_mhz: Mapping[str, Sequence[int]]) -> str:
     """Return twelve hexadecimal digits that tell plans apart: placement, programs and clocks."""
     clocks = {block: [int(clock) for clock in clocks] for block, clocks in clock_mhz.items()}
-    content = [programs.placement.to_dict(), programs.num_micro_batches, str(programs), clocks]
+    content = [placement_to_dict(programs.placement), programs.num_micro_batches, str(programs), clocks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -132,7 +133,7 @@ def _data(programs: Programs, model: Mapping[str, object]) -> str:
     """Return the constants that all scripts share."""
     constants: dict[str, object] = {
         "MODEL": dict(model),
-        "PLACEMENT": programs.placement.to_dict(),
+        "PLACEMENT": placement_to_dict(programs.placement),
         "NUM_MICRO_BATCHES": programs.num_micro_batches,
         "CHANNELS": list(programs.channels),
     }

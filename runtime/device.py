@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placements import Placement
+from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.calls import Calls, ScriptError, Transfer
 from runtime.channels import Channel, Channels, connect, torch_device
 from runtime.clock import Clock, RecordingClock, open_clock
@@ -294,7 +295,7 @@ def main(
     script = Script(
         iteration,
         ModelOptions.from_dict(model),
-        Placement.from_dict(placement),
+        placement_from_dict(placement),
         num_micro_batches,
         tuple((source, target) for source, target in channels),
     )
@@ -384,7 +385,7 @@ def _facts(script: Script, options: RunOptions, clock: Clock) -> dict[str, Any]:
     """Return what was run, and on what."""
     return {
         "model": asdict(script.model),
-        "placement": script.placement.to_dict(),
+        "placement": placement_to_dict(script.placement),
         "num_micro_batches": script.num_micro_batches,
         "clock_requests": clock.requests,
         "clock_backend": clock.description,

@@ -29,7 +29,7 @@ from typing import Protocol
 
 import torch
 
-from placements import Placement
+from placements.placement_file import placement_from_dict
 from runtime.calls import ScriptError
 from runtime.measure import Measurement
 from runtime.models import ModelError, ModelOptions
@@ -343,7 +343,7 @@ def _measurement(options: RunOptions, compares: bool) -> Measurement:
     first = summaries[0]
     case = Case(
         ModelOptions(**first["model"]),
-        Placement.from_dict(first["placement"]),
+        placement_from_dict(first["placement"]),
         first["num_micro_batches"],
         options.iterations,
         "cuda" if options.backend == "nccl" else "cpu",

@@ -11,44 +11,34 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from ortools.sat.python import cp_model
 
-from placements import Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
-from schedsearch.solver import INTERRUPTS, Answer
+from schedsearch.solver import INTERRUPTS, Answer, MemoryTurn, Query, memory_turn
 
 
-def decide(
-    placement: Placement,
-    micro_batches: int,
-    period: int,
-    span: int | None = None,
-    timeout_s: float = 60.0,
-    seed: int = 0,
-) -> tuple[Answer, Repetend | None]:
+def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
     """Decide whether a repetend of a period exists, and return one; see `schedsearch.smt.decide`.
 
     Raises:
         KeyboardInterrupt: The solver was interrupted from the keyboard.
     """
-    if any(block.time > period for block in placement.blocks):
+    if any(block.time > query.period for block in query.placement.blocks):
         return Answer.NO, None
-    query = _Query(placement, micro_batches, period)
-    if span is None:
-        query.fix_first()
-    else:
-        query.limit_span(span)
-    query.wait_for_inputs()
-    query.run_one_at_a_time()
-    query.respect_memory()
-    query.order_micro_batches()
+    model = _Model(query)
+    model.wait_for_inputs()
+    model.run_one_at_a_time()
+    model.respect_memory()
+    model.order_micro_batches()
+    model.limit_span()
+    model.limit_latency()
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = timeout_s
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = 1  # more would make answers depend on the machine
     INTERRUPTS.raise_if_seen()
-    status = _solve(solver, query.model)
+    status = _solve(solver, model.model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer.YES, query.repetend(solver)
+        return Answer.YES, model.repetend(solver)
     if status == cp_model.INFEASIBLE:
         return Answer.NO, None
     return Answer.UNKNOWN, None
@@ -66,26 +56,23 @@ def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSol
         return solving.result()
 
 
-class _Query:
-    """One query's variables; each method adds one family of constraints, as in `schedsearch.smt`."""
+class _Model:
+    """A query's variables; each method adds one family of constraints, as in `schedsearch.smt`."""
 
-    def __init__(self, placement: Placement, micro_batches: int, period: int) -> None:
-        self.placement = placement
-        self.micro_batches = micro_batches
-        self.period = period
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.placement = query.placement
+        self.micro_batches = query.micro_batches
+        self.period = query.period
         self.model = cp_model.CpModel()
         self.instances: list[Instance] = [
-            (block.name, lane) for block in placement.blocks for lane in range(micro_batches)
+            (block.name, lane) for block in self.placement.blocks for lane in range(self.micro_batches)
         ]
-        delays = sum(ticks // period + 1 for _, _, ticks in placement.transfer)
+        delays = sum(ticks // self.period + 1 for _, _, ticks in self.placement.transfer)
         last = len(self.instances) + delays
         self.round = {i: self.model.new_int_var(0, last, f"round {i}") for i in self.instances}
-        self.start = {i: self.model.new_int_var(0, period - 1, f"start {i}") for i in self.instances}
+        self.start = {i: self.model.new_int_var(0, self.period - 1, f"start {i}") for i in self.instances}
         self.before: dict[tuple[Instance, Instance], cp_model.LiteralT] = {}
-
-    def fix_first(self) -> None:
-        """The first block starts its round: any repetend can be turned until it does."""
-        self.model.add(self.start[self.placement.topological_order[0].name, 0] == 0)
 
     def wait_for_inputs(self) -> None:
         """A block starts after the blocks of its micro-batch that it waits for."""
@@ -115,21 +102,32 @@ class _Query:
 
     def respect_memory(self) -> None:
         """A device never holds more than its capacity; see `schedsearch.smt` for the sum."""
-        if self.placement.memory is None:
+        if self.placement.free_memory is None:
             return
         memory = {i: self.placement.by_name[i[0]].memory for i in self.instances}
-        for device, capacity in enumerate(self.placement.memory):
+        transient = {i: self.placement.by_name[i[0]].transient for i in self.instances}
+        for device, capacity in enumerate(self.placement.free_memory):
+            if (turn := memory_turn(self.placement, device)) is not None:
+                self._take_turns(turn)
+                continue
             here = [i for i in self._on(device) if memory[i]]
             rounds = cp_model.LinearExpr.weighted_sum(
                 [self.round[c] for c in here], [-memory[c] for c in here]
             )
-            for b in here:
-                if memory[b] > 0:
+            for b in self._on(device):
+                if memory[b] > 0 or transient[b] > 0:
                     others = [c for c in here if c != b]
                     earlier = cp_model.LinearExpr.weighted_sum(
                         [self.before[c, b] for c in others], [memory[c] for c in others]
                     )
-                    self.model.add(rounds + earlier + memory[b] <= capacity)
+                    self.model.add(rounds + earlier + memory[b] + transient[b] <= capacity)
+
+    def _take_turns(self, turn: MemoryTurn) -> None:
+        """With room for so many, each block that takes waits for the block that gives back before it."""
+        for lane in range(self.micro_batches):
+            rounds, later_lane = divmod(lane + turn.room, self.micro_batches)
+            given_back = self._at((turn.giver, lane)) + self._time(turn.giver)
+            self.model.add(self._at((turn.taker, later_lane)) + rounds * self.period >= given_back)
 
     def order_micro_batches(self) -> None:
         """Each block runs the micro-batches in their order; others are renamings (Tessel, Property IV.1)."""
@@ -140,12 +138,28 @@ class _Query:
             if self.micro_batches > 1:
                 self.model.add(self._at(lanes[-1]) < self._at(lanes[0]) + self.period)
 
-    def limit_span(self, span: int) -> None:
-        """Round 0 starts at tick 0 and ends by `span`."""
+    def limit_span(self) -> None:
+        """Round 0 starts at tick 0 and ends by the span; without a limit the first block starts its round."""
+        span = self.query.span
+        if span is None:
+            self.model.add(self.start[self.placement.topological_order[0].name, 0] == 0)
+            return
         sources = [(block.name, 0) for block in self.placement.blocks if not block.after]
         self.model.add_min_equality(0, [self._at(source) for source in sources])
         for instance in self.instances:
             self.model.add(self._at(instance) + self._time(instance[0]) <= span)
+
+    def limit_latency(self) -> None:
+        """No block of a micro-batch ends later than so long after another's start."""
+        if self.query.latency is None:
+            return
+        sources = [block.name for block in self.placement.blocks if not block.after]
+        sinks = [block.name for block in self.placement.blocks if not self.placement.successors[block.name]]
+        for b in sinks:
+            for a in sources:
+                for lane in range(self.micro_batches):
+                    end = self._at((b, lane)) + self._time(b)
+                    self.model.add(end <= self._at((a, lane)) + self.query.latency)
 
     def repetend(self, solver: cp_model.CpSolver) -> Repetend:
         """Return the repetend of the solver's answer."""

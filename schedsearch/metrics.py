@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.schedule import Instance, Schedule, dependencies
 
 
 def bubble_rate(schedule: Schedule) -> float:
@@ -14,14 +14,17 @@ def bubble_rate(schedule: Schedule) -> float:
     Tessel's Table II gives the share of the repetend alone; see `schedsearch.repetend.Repetend`.
     """
     placement = schedule.placement
-    busy = schedule.num_micro_batches * sum(placement.load(device) for device in range(placement.num_devices))
+    busy = sum(
+        placement.by_name[name].time * len(placement.by_name[name].devices) for _, _, name in schedule.blocks
+    )
     return 1 - busy / (placement.num_devices * schedule.makespan)
 
 
 def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return when a device's memory changes, and what it holds from then on.
+    """Return when a device's memory changes, and what it holds from then on, static memory included.
 
-    Memory is taken and given back at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2).
+    Memory is taken and given back at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
+    need only while they run is not in it, but is in `peak_memory`.
 
     Returns:
         Ticks, ascending, and units of `Block.memory`; both of shape ``(num_blocks_on_device,)``.
@@ -30,7 +33,7 @@ def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
     order = schedule.order(device)
     starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
     held = np.cumsum([placement.by_name[name].memory for name, _ in order], dtype=np.int64)
-    return starts, held
+    return starts, held + placement.static[device]
 
 
 def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
@@ -45,8 +48,13 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     Returns:
         Units of `Block.memory`; shape ``(num_devices,)``.
     """
-    devices = range(schedule.placement.num_devices)
-    return np.array([max(memory_over_time(schedule, d)[1], default=0) for d in devices], dtype=np.int64)
+    placement = schedule.placement
+    peaks = []
+    for device in range(placement.num_devices):
+        transient = [placement.by_name[name].transient for name, _ in schedule.order(device)]
+        held = memory_over_time(schedule, device)[1] + np.array(transient, dtype=np.int64)
+        peaks.append(max(held, default=placement.static[device]))
+    return np.array(peaks, dtype=np.int64)
 
 
 def latency(schedule: Schedule) -> NDArray[np.int64]:
@@ -54,7 +62,7 @@ def latency(schedule: Schedule) -> NDArray[np.int64]:
     by_name = schedule.placement.by_name
     first = np.full(schedule.num_micro_batches, np.iinfo(np.int64).max, dtype=np.int64)
     last = np.zeros(schedule.num_micro_batches, dtype=np.int64)
-    for start, micro_batch, name in schedule.blocks:
+    for start, micro_batch, name in schedule.per_micro_batch.blocks:
         first[micro_batch] = min(first[micro_batch], start)
         last[micro_batch] = max(last[micro_batch], start + by_name[name].time)
     return np.subtract(last, first)
@@ -68,13 +76,14 @@ def total_slack(schedule: Schedule) -> int:
     """
     placement, total = schedule.placement, 0
     latest: dict[Instance, int] = {}
+    followers: dict[Instance, list[tuple[Instance, int]]] = {}
+    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
+        followers.setdefault(earlier, []).append((later, ticks))
     next_start = [schedule.makespan] * placement.num_devices
     for start, micro_batch, name in reversed(schedule.blocks):
         block = placement.by_name[name]
         ends = [next_start[device] for device in block.devices]
-        ends += [
-            latest[f, micro_batch] - placement.transfer_time(name, f) for f in placement.successors[name]
-        ]
+        ends += [latest[later] - ticks for later, ticks in followers.get((name, micro_batch), [])]
         latest[name, micro_batch] = last = min(ends) - block.time
         for device in block.devices:
             next_start[device] = last

@@ -25,7 +25,7 @@ from matplotlib.ticker import StrMethodFormatter
 
 from placements import Block, Kind, Placement
 from schedsearch.files import write_bytes
-from schedsearch.metrics import memory_over_time
+from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.schedule import Instance, Schedule
 
 DOTS_PER_INCH = 130
@@ -36,13 +36,19 @@ Color = tuple[float, float, float]
 Point = tuple[float, float]
 """Time in ms and energy in mJ of an iteration."""
 
-KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442"}
+KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442", Kind.O: "#999999"}
 """Colours of blocks on one device, from the palette of Okabe and Ito, safe for the colour-blind."""
 
-SHARED_COLOR = {Kind.F: "#009E73", Kind.B: "#CC79A7", Kind.I: "#CC79A7", Kind.W: "#CC79A7"}
+SHARED_COLOR = {Kind.F: "#009E73", Kind.B: "#CC79A7", Kind.I: "#CC79A7", Kind.W: "#CC79A7", Kind.O: "#666666"}
 """Colours of blocks on several devices."""
 
-KIND_NAME = {Kind.F: "forward", Kind.B: "backward", Kind.I: "input gradient", Kind.W: "weight gradient"}
+KIND_NAME = {
+    Kind.F: "forward",
+    Kind.B: "backward",
+    Kind.I: "input gradient",
+    Kind.W: "weight gradient",
+    Kind.O: "optimizer step",
+}
 
 CLOCK_COLORS = "viridis"
 
@@ -355,11 +361,11 @@ def _draw_memory(
     """Draw a device's memory as a row whose height is its capacity, or its peak where that is more."""
     capacity = schedule.placement.memory[device] if schedule.placement.memory is not None else None
     _, held = memory_over_time(schedule, device)
-    peak = int(max(held, default=0))
+    peak, static = int(peak_memory(schedule)[device]), schedule.placement.static[device]
     top = max(peak, capacity or 0, 1)
     times = [0.0, *(start_ms[instance] for instance in schedule.order(device)), end_ms]
     floor = device + _ROW / 2
-    levels = floor - _ROW * np.array([0, *held, held[-1] if len(held) else 0]) / top
+    levels = floor - _ROW * np.array([static, *held, held[-1] if len(held) else static]) / top
     axes.fill_between(times, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
     axes.step(times, levels, where="post", color=_HELD, linewidth=1.2)
     text = f"peak {peak:,} {unit}".rstrip()
@@ -373,7 +379,7 @@ _HELD, _CAPACITY = "#0072B2", "#D55E00"
 
 
 def _memory_handles(placement: Placement) -> list[Patch | Line2D]:
-    handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held by activations")]
+    handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held")]
     if placement.memory is not None:
         handles.append(Line2D([], [], color=_CAPACITY, linewidth=1.6, linestyle="--", label="capacity"))
     return handles

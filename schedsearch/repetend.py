@@ -93,6 +93,36 @@ class Repetend:
         end = max(ticks + by_name[name].time for (name, _), ticks in self.first_starts.items())
         return end - min(self.first_starts.values())
 
+    @cached_property
+    def latency(self) -> int:
+        """Ticks from the first start to the last end of the micro-batch for which that is longest."""
+        by_name = self.placement.by_name
+        longest = 0
+        for lane in range(self.micro_batches):
+            starts = {name: self.first_starts[name, lane] for name in self.start}
+            end = max(start + by_name[name].time for name, start in starts.items())
+            longest = max(longest, end - min(starts.values()))
+        return longest
+
+    @cached_property
+    def peak_memory(self) -> tuple[int, ...]:
+        """The most that each device holds in the steady state; shape ``(num_devices,)``."""
+        peaks = []
+        for device in range(self.placement.num_devices):
+            blocks = self.placement.on(device)
+            here = [(block, self.first_starts[block.name, i]) for block in blocks for i in self._lanes]
+            held = [
+                sum(other.memory * ((start - earlier) // self.period) for other, earlier in here)
+                + block.transient
+                for block, start in here
+            ]
+            peaks.append(self.placement.static[device] + max(held, default=0))
+        return tuple(peaks)
+
+    @property
+    def _lanes(self) -> range:
+        return range(self.micro_batches)
+
     def repeated(self, times: int) -> Repetend:
         """Return the same steady state written as a repetend of so many times the micro-batches."""
         first = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
-from placements import Placement
+from placements import Kind, Placement
 
 
 class ScheduledBlock(NamedTuple):
@@ -25,7 +26,26 @@ class ScheduledBlock(NamedTuple):
 
 
 Instance = tuple[str, int]
-"""A block of one micro-batch: (block name, micro-batch)."""
+"""A block of one micro-batch: (block name, micro-batch); an optimizer block's is the last micro-batch."""
+
+
+def micro_batches_of(placement: Placement, name: str, num_micro_batches: int) -> range:
+    """Return the micro-batches in which a block runs: all, or for an optimizer block the last."""
+    first = num_micro_batches - 1 if placement.by_name[name].kind is Kind.O else 0
+    return range(max(first, 0), num_micro_batches)
+
+
+def dependencies(placement: Placement, num_micro_batches: int) -> Iterator[tuple[Instance, Instance, int]]:
+    """Yield who waits for whom: the earlier instance, the later, and the ticks of transfer between them.
+
+    A block waits for its inputs of the same micro-batch, an optimizer block for those of every micro-batch.
+    """
+    for block in placement.blocks:
+        for name in block.after:
+            ticks = placement.transfer_time(name, block.name)
+            for micro_batch in micro_batches_of(placement, name, num_micro_batches):
+                later = num_micro_batches - 1 if block.kind is Kind.O else micro_batch
+                yield (name, micro_batch), (block.name, later), ticks
 
 
 @dataclass(frozen=True)
@@ -35,7 +55,8 @@ class Schedule:
     Attributes:
         placement: What runs where.
         num_micro_batches: How many micro-batches the schedule runs.
-        blocks: Every block of every micro-batch, by increasing start, then micro-batch and name.
+        blocks: Every block of every micro-batch, by increasing start, then micro-batch and name; optimizer
+            blocks once, as of the last micro-batch.
     """
 
     placement: Placement
@@ -56,6 +77,13 @@ class Schedule:
         """End of the last block in ticks."""
         by_name = self.placement.by_name
         return max((start + by_name[block].time for start, _, block in self.blocks), default=0)
+
+    @property
+    def per_micro_batch(self) -> Schedule:
+        """The schedule without its optimizer blocks."""
+        placement = self.placement.per_micro_batch
+        blocks = tuple(block for block in self.blocks if block.block in placement.by_name)
+        return Schedule(placement, self.num_micro_batches, blocks)
 
     def order(self, device: int) -> tuple[Instance, ...]:
         """Return the (block, micro-batch) pairs that run on a device, in the order in which they start."""
@@ -82,33 +110,33 @@ def as_soon_as_possible(
     Args:
         placement: What runs where.
         num_micro_batches: How many micro-batches the orders hold.
-        orders: For each device the (block, micro-batch) pairs in the order in which it runs them.
+        orders: For each device the (block, micro-batch) pairs in the order in which it runs them; optimizer
+            blocks may be left out, and then come last.
 
     Raises:
         DeadlockError: The orders and the dependencies make a cycle.
     """
-    waiting_for: dict[Instance, int] = {}
-    next_on_device: dict[Instance, list[Instance]] = {}
-    for micro_batch in range(num_micro_batches):
-        for block in placement.blocks:
-            waiting_for[block.name, micro_batch] = len(block.after)
-    for order in orders:
-        previous: Instance | None = None
-        for instance in order:
-            if previous is not None:
-                next_on_device.setdefault(previous, []).append(instance)
-                waiting_for[instance] += 1
-            previous = instance
+    waiting_for: dict[Instance, int] = {
+        (block.name, micro_batch): 0
+        for block in placement.blocks
+        for micro_batch in micro_batches_of(placement, block.name, num_micro_batches)
+    }
+    followers: dict[Instance, list[tuple[Instance, int]]] = {instance: [] for instance in waiting_for}
+    for earlier, later, ticks in dependencies(placement, num_micro_batches):
+        followers[earlier].append((later, ticks))
+        waiting_for[later] += 1
+    for device, order in enumerate(orders):
+        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, device, order)):
+            followers[earlier].append((later, 0))
+            waiting_for[later] += 1
     start = dict.fromkeys(waiting_for, 0)
     ready = [instance for instance, count in waiting_for.items() if count == 0]
     done = 0
     while ready:
-        name, micro_batch = instance = ready.pop()
+        instance = ready.pop()
         done += 1
-        end = start[instance] + placement.by_name[name].time
-        followers = [((f, micro_batch), placement.transfer_time(name, f)) for f in placement.successors[name]]
-        followers += [(follower, 0) for follower in next_on_device.get(instance, [])]
-        for follower, transfer in followers:
+        end = start[instance] + placement.by_name[instance[0]].time
+        for follower, transfer in followers[instance]:
             start[follower] = max(start[follower], end + transfer)
             waiting_for[follower] -= 1
             if waiting_for[follower] == 0:
@@ -120,3 +148,25 @@ def as_soon_as_possible(
         )
     blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in start.items())
     return Schedule(placement, num_micro_batches, tuple(blocks))
+
+
+def _with_optimizer(
+    placement: Placement, num_micro_batches: int, device: int, order: Iterable[Instance]
+) -> list[Instance]:
+    """Return a device's order with the optimizer blocks that it leaves out at its end."""
+    complete = list(order)
+    here = [(b.name, num_micro_batches - 1) for b in placement.optimizer_blocks if device in b.devices]
+    return complete + [instance for instance in here if num_micro_batches > 0 and instance not in complete]
+
+
+def with_optimizer(placement: Placement, schedule: Schedule) -> Schedule:
+    """Return a schedule of the blocks of every micro-batch with the placement's optimizer blocks at its end.
+
+    Args:
+        placement: With optimizer blocks, or without any.
+        schedule: Of ``placement.per_micro_batch``.
+    """
+    if not placement.optimizer_blocks:
+        return schedule
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    return as_soon_as_possible(placement, schedule.num_micro_batches, orders)

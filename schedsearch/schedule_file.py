@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from placements import Placement, PlacementError
+from placements import PlacementError
+from placements.placement_file import placement_from_dict, placement_to_dict
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.search import SearchResult, Status
@@ -28,7 +29,7 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         result: The search that found it; None for a hand-made schedule, whose status is FEASIBLE and whose
             fields on the period are null.
     """
-    placement = schedule.placement.to_dict()
+    placement = placement_to_dict(schedule.placement)
     placement["transfer"] = [list(triple) for triple in schedule.placement.transfer]
     repetend = result.repetend if result else None
     return {
@@ -96,7 +97,7 @@ def _read(data: object) -> Schedule:
     if not isinstance(rows, list):
         raise ScheduleFileError("blocks: is not a list of [name, micro_batch, start]")
     blocks = tuple(_read_block(row, f"blocks[{i}]") for i, row in enumerate(rows))
-    return Schedule(Placement.from_dict(data["placement"]), number, blocks)
+    return Schedule(placement_from_dict(data["placement"]), number, blocks)
 
 
 def _read_block(row: object, where: str) -> ScheduledBlock:

@@ -1,22 +1,22 @@
-"""Repetend search: the least period, then the least span, then the least makespan; with status and bounds.
-
-Knows no solver's language: a solver is a function like `schedsearch.smt.decide`.
-"""
+"""Repetend search: the least period, swept over micro-batches per repetend, then other objectives in turn."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 from placements import Placement
 from schedsearch import bounds, smt
 from schedsearch.metrics import total_slack
+from schedsearch.modulo import Asking, ModuloSearch, Objective, Progress, ample_period
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Instance, Schedule
-from schedsearch.solver import INTERRUPTS, Answer, Solver, portfolio
+from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.solver import INTERRUPTS, Answer, Query, Solver, portfolio
 from schedsearch.validate import validate
 
 
@@ -38,24 +38,27 @@ class Status(StrEnum):
 
 
 def _cpsat() -> Solver:
-    try:
-        from schedsearch import cpsat  # takes a second to load, and not everyone needs it
-    except ImportError:
-        raise SearchError(
-            "search.solver: OR-tools is not installed; pip install 'schedsearch[cpsat]' or use z3"
-        ) from None
+    from schedsearch import cpsat  # takes a second to load, and is not always needed
+
     return cpsat.decide
 
 
+def _cpsat_when_asked(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
+    return _cpsat()(query, timeout_s=timeout_s, seed=seed)
+
+
 SOLVERS: dict[str, Callable[[], Solver]] = {
+    "portfolio": lambda: portfolio(smt.decide, _cpsat_when_asked),
     "z3": lambda: smt.decide,
     "cpsat": _cpsat,
-    "portfolio": lambda: portfolio(smt.decide, _cpsat()),
 }
 """What loads each solver, by the name that the command line uses."""
 
-_SHARE_OF_ONE = 0.75
-"""Share of the time that several micro-batches per repetend have after one micro-batch."""
+OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
+"""What is made least by default, in this order."""
+
+_SHARE_OF_ONE = 0.5
+"""Share of the time that one micro-batch per repetend gets where more may follow."""
 
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
@@ -65,22 +68,23 @@ _PATIENCE = 24
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a search is.
+class Tried:
+    """What is known of one number of micro-batches per repetend.
 
     Attributes:
-        phase: ``period``, ``span`` or ``makespan``: what is being made smaller.
-        best: Least value found, in ticks.
-        bound: Greatest lower bound proved, in ticks.
-        queries: Questions put to the solver so far.
-        elapsed_s: Seconds since the search began.
+        micro_batches: Per repetend.
+        period: The least found, in ticks; None where none was found that beats fewer micro-batches.
+        bound: Ticks that no such period beats.
+        refuted: The greatest period that a solver proved to be too short, so that `bound` is the next; None
+            where `bound` needs no solver.
+        seconds: Time spent on it.
     """
 
-    phase: str
-    best: int
+    micro_batches: int
+    period: int | None
     bound: int
-    queries: int
-    elapsed_s: float
+    refuted: int | None
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,13 @@ class SearchResult:
     Attributes:
         status: Of the period: OPTIMAL when it meets `period_bound`.
         repetend: The steady state; None when there is no schedule.
-        schedule: The repetend unrolled to the asked number of micro-batches, validated; None when none.
-        period_bound: Ticks per micro-batch that no repetend of as many micro-batches beats.
+        schedule: Of the asked number of micro-batches, validated; None when none.
+        period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for.
         span_bound: Ticks that the span of no repetend of this period beats.
         makespan_bound: Ticks that no schedule of as many micro-batches beats, periodic or not.
         queries: Questions put to the solver.
         seconds: Wall-clock time of the search.
+        tried: Each number of micro-batches per repetend that was asked for, in ascending order.
         interrupted: Whether it was interrupted from the keyboard.
         reason: Why there is no schedule; empty when there is one.
     """
@@ -108,16 +113,26 @@ class SearchResult:
     makespan_bound: int
     queries: int
     seconds: float
+    tried: tuple[Tried, ...] = ()
     interrupted: bool = False
     reason: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How far the period may be above the least one, as a share of the bound; 0 when it is proved."""
+        if self.repetend is None:
+            return math.inf
+        return max(0.0, self.repetend.period_per_micro_batch / self.period_bound - 1)
 
 
 def search(
     placement: Placement,
     num_micro_batches: int,
     *,
-    micro_batches_per_repetend: int = 1,
-    solver: str = "z3",
+    micro_batches_per_repetend: int | None = None,
+    most_micro_batches_per_repetend: int = 3,
+    objectives: Sequence[str] = OBJECTIVES,
+    solver: str = "portfolio",
     time_limit_s: float = 60.0,
     polish_time_limit_s: float = 10.0,
     seed: int = 0,
@@ -126,19 +141,23 @@ def search(
     """Search the repetend of least period under each device's memory, and unroll it.
 
     The period is searched from its bound up, by bisection over decision queries; every answer is
-    compacted, so that the upper end is always a period that some order of blocks really has. At the least
-    period the span is made least in the same way. Then repetends of the same period and of various
-    spans are sampled, and the one with the least makespan for the asked number of micro-batches is kept: how
-    well warmup and cooldown pack depends on more than the span. (Tessel, Sec. IV-C, solves warmup and
-    cooldown on their own, after the repetend.)
+    compacted, so that the upper end is always a period that some order of blocks really has. One micro-batch
+    per repetend comes first, all that Tessel searches; where that does not meet the bound, two and more are
+    tried, and kept where they are better per micro-batch. What follows the period among the objectives is
+    made least among repetends of that period, and so on. For the makespan, repetends of various spans are
+    sampled: how well warmup and cooldown pack depends on more than the span. (Tessel, Sec. IV-C, solves
+    warmup and cooldown on their own, after the repetend.)
 
     Args:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: To unroll to; at least 1.
-        micro_batches_per_repetend: At least 1 (Tessel: 1).
+        micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
+        most_micro_batches_per_repetend: Where to stop trying.
+        objectives: What to make least, in this order; see `schedsearch.modulo.Objective`. The period is one
+            of them, and the makespan can only be the last.
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned.
-        polish_time_limit_s: Seconds of it for the span and the makespan, once the period is settled.
+        polish_time_limit_s: Seconds of it for the objectives after the period.
         seed: Of the solver's random choices.
         on_progress: Called with the first schedule found, and after each query.
 
@@ -146,38 +165,35 @@ def search(
         SearchError: An argument is out of its range.
         CapacityError: A device's memory is too small for one micro-batch.
     """
+    wanted = read_objectives(objectives)
     if solver not in SOLVERS:
         raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
-    if num_micro_batches < 1:
-        raise SearchError(f"search.num_micro_batches: {num_micro_batches} is not at least 1")
-    if micro_batches_per_repetend < 1:
-        raise SearchError(
-            f"search.micro_batches_per_repetend: {micro_batches_per_repetend} is not at least 1"
-        )
+    for name, number in (
+        ("num_micro_batches", num_micro_batches),
+        (
+            "micro_batches_per_repetend",
+            1 if micro_batches_per_repetend is None else micro_batches_per_repetend,
+        ),
+        ("most_micro_batches_per_repetend", most_micro_batches_per_repetend),
+    ):
+        if number < 1:
+            raise SearchError(f"search.{name}: {number} is not at least 1")
     if not polish_time_limit_s >= 0:
         raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s} is not 0 or more seconds")
     if not time_limit_s > 0:
         raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
     bounds.require_capacity(placement)
     began = time.monotonic()
-    deadline = began + min(time_limit_s, _LONGEST_S)
-    asked = _Question(
-        placement, num_micro_batches, SOLVERS[solver](), seed, began, on_progress or (lambda _: None)
-    )
-    running = _Search(asked, micro_batches_per_repetend, deadline)
+    time_limit_s = min(time_limit_s, _LONGEST_S)
+    asking = Asking(SOLVERS[solver](), seed, began, on_progress or (lambda _: None))
+    running = _Search(placement, num_micro_batches, wanted, asking, began + time_limit_s)
+    only = micro_batches_per_repetend
     interrupted = False
     INTERRUPTS.watch()
     try:
-        if micro_batches_per_repetend > 1:
-            running.begin_with_one(deadline - (deadline - began) * _SHARE_OF_ONE)
-        else:
-            running.begin()
-        if running.best is not None:
-            running.report("period", running.best.period, running.period_bound)
-            running.minimise_period()
-            running.deadline = min(running.deadline, time.monotonic() + polish_time_limit_s)
-            running.minimise_span()
-            running.minimise_makespan()
+        sizes = range(1, most_micro_batches_per_repetend + 1) if only is None else range(only, only + 1)
+        running.sweep(sizes, began + time_limit_s - min(polish_time_limit_s, time_limit_s / 4))
+        running.polish(time.monotonic() + polish_time_limit_s)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -185,203 +201,229 @@ def search(
     return running.result(interrupted)
 
 
-@dataclass(frozen=True)
-class _Question:
-    """What does not change while a search goes on, whatever the micro-batches per repetend."""
+def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
+    """Return the objectives by their names.
 
-    placement: Placement
-    num_micro_batches: int
-    solver: Solver
-    seed: int
-    began: float
-    on_progress: Callable[[Progress], None]
+    Raises:
+        SearchError: One is unknown or there twice, the period is missing, or the makespan is not the last.
+    """
+    known = [objective.value for objective in Objective]
+    for name in names:
+        if name not in known:
+            raise SearchError(f"search.objectives: {name!r} is not an objective; use {', '.join(known)}")
+    wanted = tuple(Objective(name) for name in names)
+    if len(set(wanted)) < len(wanted):
+        raise SearchError("search.objectives: one is there twice; name each once")
+    if Objective.PERIOD not in wanted:
+        raise SearchError("search.objectives: the period is missing; add period")
+    if Objective.MAKESPAN in wanted[:-1]:
+        raise SearchError(
+            "search.objectives: the makespan is not the last; nothing can be made less after it"
+        )
+    return wanted
 
 
 class _Search:
-    """One search's state: the best repetend and what is proved so far."""
+    """One search's state: the best repetend, the best schedule, and what is proved so far."""
 
-    def __init__(self, asked: _Question, micro_batches: int, deadline: float) -> None:
-        self.asked = asked
-        self.placement = asked.placement
-        self.num_micro_batches = asked.num_micro_batches
-        self.micro_batches = micro_batches
+    def __init__(
+        self,
+        placement: Placement,
+        num_micro_batches: int,
+        objectives: tuple[Objective, ...],
+        asking: Asking,
+        deadline: float,
+    ) -> None:
+        self.whole = placement
+        self.placement = placement.per_micro_batch
+        self.num_micro_batches = num_micro_batches
+        position = objectives.index(Objective.PERIOD)
+        self.before, self.after = objectives[:position], objectives[position + 1 :]
+        self.asking = asking
         self.deadline = deadline
-        self.best: Repetend | None = None
-        self.infeasible = False
-        self.queries = 0
-        self.period_bound = bounds.least_period(asked.placement, micro_batches)
-        self.span_bound = bounds.critical_path(asked.placement)
-        self.makespan_bound = bounds.makespan_bound(asked.placement, asked.num_micro_batches)
+        self.period_bound = bounds.period_bound(placement)
+        self.makespan_bound = bounds.makespan_bound(placement, num_micro_batches)
+        self.searches: list[ModuloSearch] = []
+        self.seconds: list[float] = []
+        self.best: ModuloSearch | None = None
+        self.span_bound = bounds.critical_path(placement)
+        self.reason = ""
+        self.sizes = range(1, 2)
 
-    def begin(self) -> None:
-        """Find a first repetend of one micro-batch: one block after another, or what the solver finds."""
-        order = _one_after_another(self.placement)
-        times = [block.time for block in self.placement.blocks]
-        ample = sum(times) + sum(ticks for _, _, ticks in self.placement.transfer)
-        if order is not None:
-            starts = self._one_by_one(order)
-            self.best = Repetend.from_first_starts(self.placement, 1, ample, starts)
-        else:
-            answer, self.best = self._ask(ample, None, self._time_left())
-            self.infeasible = answer is Answer.NO
-        if self.best is not None:
-            self.best = self.best.compacted(self.period_bound)
+    def sweep(self, sizes: range, deadline: float) -> None:
+        """Search the least period for each number of micro-batches per repetend, until the bound is met."""
+        self.sizes = sizes
+        one = ModuloSearch(self.placement, 1, self.asking, self._share(deadline, sizes[0] == sizes[-1] == 1))
+        self._run(one, sizes[0] == 1)
+        if one.best is None:
+            return
+        for micro_batches in sizes if sizes[0] > 1 else sizes[1:]:
+            if sizes[0] == 1 and (self._is_proved() or time.monotonic() >= deadline):
+                break
+            share = (deadline - time.monotonic()) / (sizes[-1] - micro_batches + 1)
+            search = ModuloSearch(self.placement, micro_batches, self.asking, time.monotonic() + share)
+            search.limit = {key: value for key, value in one.limit.items() if key is not Objective.PERIOD}
+            if sizes[0] > 1:
+                search.best = one.best.repeated(micro_batches)
+                self.best = search
+            else:
+                assert self.best is not None and self.best.best is not None
+                search.beat = math.ceil(_per_micro_batch(self.best.best) * micro_batches)
+            self._run(search, True)
 
-    def begin_with_one(self, deadline: float) -> None:
-        """Begin with the best repetend of one micro-batch found by a deadline, several times in a row."""
-        one = _Search(self.asked, 1, min(deadline, self.deadline))
+    def _share(self, deadline: float, all_of_it: bool) -> float:
+        now = time.monotonic()
+        return deadline if all_of_it else now + (deadline - now) * _SHARE_OF_ONE
+
+    def _run(self, search: ModuloSearch, counts: bool) -> None:
+        """Run one search; whether it counts says if its repetends are among those asked for."""
+        began = time.monotonic()
+        if counts:
+            self.searches.append(search)
+            self.seconds.append(0.0)
         try:
-            one.begin()
-            if one.best is not None:
-                one.minimise_period()
+            if search.best is None and search.beat is None:
+                search.begin()
+                self.best = search
+                self._explain(search)
+                if search.best is None:
+                    return
+                search.asking.report(
+                    Objective.PERIOD, search.best.period, search.bound[Objective.PERIOD], search.micro_batches
+                )
+                for objective in self.before:
+                    search.minimise(objective)
+            search.minimise(Objective.PERIOD)
         finally:
-            self.queries, self.infeasible = one.queries, one.infeasible
-            self.best = one.best.repeated(self.micro_batches) if one.best is not None else None
+            if search.best is not None:
+                self._keep(search)
+            if counts:
+                self.seconds[-1] = time.monotonic() - began
 
-    def _one_by_one(self, order: list[str]) -> dict[Instance, int]:
-        """Return the starts of one micro-batch's blocks when no two run at once."""
-        starts: dict[Instance, int] = {}
-        end: dict[str, int] = {}
-        now = 0
-        for name in order:
-            block = self.placement.by_name[name]
-            now = max([now, *(end[a] + self.placement.transfer_time(a, name) for a in block.after)])
-            starts[name, 0] = now
-            end[name] = now = now + block.time
-        return starts
+    def _keep(self, search: ModuloSearch) -> None:
+        assert self.best is not None and search.best is not None
+        if self.best.best is None or _per_micro_batch(search.best) <= _per_micro_batch(self.best.best):
+            self.best = search
 
-    def minimise_period(self) -> None:
-        """Bisect the period between its bound and the best repetend's, the bound itself first."""
+    def _is_proved(self) -> bool:
         assert self.best is not None
-        low, candidate = self.period_bound, self.period_bound
-        while low < self.best.period and self._time_left() > 0:
-            answer, repetend = self._ask(candidate, None, self._time_left() / 2)
-            if repetend is not None:
-                self.best = repetend.compacted(self.period_bound)
-            else:
-                low = candidate + 1
-                if answer is Answer.NO:
-                    self.period_bound = max(self.period_bound, low)
-            self.report("period", self.best.period, self.period_bound)
-            candidate = (low + self.best.period) // 2
+        return self.best.best is not None and _per_micro_batch(self.best.best) <= self.period_bound
 
-    def minimise_span(self) -> None:
-        """Bisect the span at the best period."""
-        assert self.best is not None
-        period, low = self.best.period, self.span_bound
-        while low < self.best.span and self._time_left() > 0:
-            candidate = (low + self.best.span) // 2
-            answer, repetend = self._ask(period, candidate, self._time_left() / 2)
-            if repetend is not None:
-                self.best = repetend.compacted(period)
+    def polish(self, deadline: float) -> None:
+        """Make the objectives after the period least, one after another."""
+        if self.best is None or self.best.best is None:
+            return
+        self.best.deadline = min(self.deadline, deadline)
+        for objective in self.after:
+            if objective is not Objective.MAKESPAN:
+                self.best.minimise(objective)
             else:
-                low = candidate + 1
-                if answer is Answer.NO:
-                    self.span_bound = max(self.span_bound, low)
-            self.report("span", self.best.span, self.span_bound)
+                self._minimise_makespan(self.best)
 
-    def minimise_makespan(self) -> None:
+    def _minimise_makespan(self, search: ModuloSearch) -> None:
         """Sample repetends of the best period; keep the one that unrolls to the least makespan.
 
         Of equal makespans the one with more slack is better, since lower clocks can use it.
         """
-        assert self.best is not None
-        period, span = self.best.period, self.best.span
+        assert search.best is not None
+        if Objective.SPAN not in search.limit:
+            search.minimise(Objective.SPAN)
+            del search.limit[Objective.SPAN]
+        period, span = search.best.period, search.best.span
         limits = itertools.cycle([None, span, span + period // 2, span + period, span + 2 * period])
-        best, improved = self._quality(self.best), 0
+        best, improved = self._quality(search.best), 0
         for i, limit in enumerate(limits):
-            if best[0] <= self.makespan_bound or i - improved >= _PATIENCE or self._time_left() <= 0:
+            if best[0] <= self.makespan_bound or i - improved >= _PATIENCE or search.time_left_s <= 0:
                 break
-            _, repetend = self._ask(period, limit, self._time_left() / 4, self.asked.seed + i)
-            if repetend is None:
-                continue
-            for candidate in (repetend, repetend.compacted(period)):
+            for candidate in search.sample(limit, i):
                 quality = self._quality(candidate)
                 if quality < best:
                     improved = i if quality[0] < best[0] else improved
-                    self.best, best = candidate, quality
-            self.report("makespan", best[0], self.makespan_bound)
+                    search.best, best = candidate, quality
+            self.asking.report(Objective.MAKESPAN, best[0], self.makespan_bound, search.micro_batches)
 
     def _quality(self, repetend: Repetend) -> tuple[int, int, int]:
         """Return what makes one repetend of a period better than another: less, from the first figure on."""
-        schedule = repetend.unroll(self.num_micro_batches)
+        schedule = self._unrolled(repetend)
         return schedule.makespan, -total_slack(schedule), repetend.span
+
+    def _unrolled(self, repetend: Repetend) -> Schedule:
+        return with_optimizer(self.whole, repetend.unroll(self.num_micro_batches))
+
+    def _explain(self, search: ModuloSearch) -> None:
+        """Say why there is no schedule, if there is none."""
+        if search.infeasible:
+            self.reason = " ".join(
+                ["one micro-batch alone does not fit the memory in any order;", *self._needs()]
+            )
+        elif search.best is None:
+            self.reason = "no schedule was found in the time given; raise search.time_limit_s"
+
+    def _needs(self) -> Iterator[str]:
+        """Yield what would make it fit: on one device, where that is enough, or else on all."""
+        memory = self.placement.memory
+        assert memory is not None, "without capacities everything fits"
+        taken = [sum(b.memory for b in self.placement.on(d) if b.memory > 0) for d in range(len(memory))]
+        for device, capacity in enumerate(memory):
+            more = self._least_more(taken[device], [int(other == device) for other in range(len(memory))])
+            if more is not None:
+                instead = f"{capacity + more} instead of {capacity}"
+                yield f"it would with {instead} on device {device}; raise search.memory"
+                return
+        more = self._least_more(max(taken), [1] * len(memory))
+        yield (f"it would with {more} more on each device; " if more else "") + "raise search.memory"
+
+    def _least_more(self, high: int, devices: Sequence[int]) -> int | None:
+        """Return how much more memory, at most `high`, on devices marked 1 lets one micro-batch fit."""
+        assert self.placement.memory is not None
+        memory, low = self.placement.memory, 0
+
+        def fits(more: int) -> bool:
+            capacity = [each + more * mark for each, mark in zip(memory, devices, strict=True)]
+            query = Query(self.placement.with_memory(capacity), 1, ample_period(self.placement))
+            return self.asking(query, max(0.1, (self.deadline - time.monotonic()) / 8))[0] is Answer.YES
+
+        if not fits(high):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return high
 
     def result(self, interrupted: bool) -> SearchResult:
         """Return the answer as it stands."""
-        status, reason = Status.UNKNOWN, "no schedule was found in the time given; raise search.time_limit_s"
-        schedule = None
-        if self.best is not None:
-            schedule, reason = validate(self.best.unroll(self.num_micro_batches)), ""
-            proved = self.best.period <= self.period_bound and not interrupted
-            status = Status.OPTIMAL if proved else Status.FEASIBLE
-        elif self.infeasible:
-            status = Status.INFEASIBLE
-            reason = (
-                "one micro-batch alone does not fit the devices' memory in any order; raise search.memory"
+        best = self.best.best if self.best is not None else None
+        tried = tuple(
+            Tried(
+                search.micro_batches,
+                search.best.period if search.best is not None else None,
+                search.bound[Objective.PERIOD],
+                max(search.refuted, default=None),
+                seconds,
             )
+            for search, seconds in zip(self.searches, self.seconds, strict=True)
+        )
+        proofs = [Fraction(each.bound, each.micro_batches) for each in tried]
+        bound = min(proofs) if len(tried) == len(self.sizes) else self.period_bound
+        if best is None:
+            status = Status.INFEASIBLE if self.best is not None and self.best.infeasible else Status.UNKNOWN
+        else:
+            proved = _per_micro_batch(best) <= bound and not interrupted
+            status = Status.OPTIMAL if proved else Status.FEASIBLE
         return SearchResult(
             status,
-            self.best,
-            schedule,
-            self.period_bound / self.micro_batches,
-            self.span_bound,
+            best,
+            validate(self._unrolled(best)) if best is not None else None,
+            float(bound),
+            self.best.bound[Objective.SPAN] if self.best is not None else self.span_bound,
             self.makespan_bound,
-            self.queries,
-            time.monotonic() - self.asked.began,
+            self.asking.queries,
+            time.monotonic() - self.asking.began,
+            tried,
             interrupted,
-            reason,
+            "" if best is not None else self.reason,
         )
 
-    def _ask(
-        self, period: int, span: int | None, timeout_s: float, seed: int | None = None
-    ) -> tuple[Answer, Repetend | None]:
-        INTERRUPTS.raise_if_seen()
-        self.queries += 1
-        seed = self.asked.seed if seed is None else seed
-        return self.asked.solver(
-            self.placement, self.micro_batches, period, span, timeout_s=max(timeout_s, 0.01), seed=seed
-        )
 
-    def _time_left(self) -> float:
-        return self.deadline - time.monotonic()
-
-    def report(self, phase: str, best: int, bound: int) -> None:
-        """Tell the caller how far the search is."""
-        elapsed_s = time.monotonic() - self.asked.began
-        self.asked.on_progress(Progress(phase, best, bound, self.queries, elapsed_s))
-
-
-def _one_after_another(placement: Placement) -> list[str] | None:
-    """Return an order of one micro-batch's blocks that respects memory, or None where being greedy fails.
-
-    Of the blocks whose inputs are there and that fit, the one that takes least comes first, the latest of
-    equals: depth first, so that what is held is given back soon.
-    """
-    free = list(placement.memory) if placement.memory is not None else None
-    position = {block.name: i for i, block in enumerate(placement.topological_order)}
-    missing = {block.name: len(block.after) for block in placement.blocks}
-    ready = [name for name, count in missing.items() if count == 0]
-    order: list[str] = []
-    while ready:
-        fitting = [
-            name
-            for name in ready
-            if free is None
-            or all(
-                placement.by_name[name].memory <= free[device] for device in placement.by_name[name].devices
-            )
-        ]
-        if not fitting:
-            return None
-        name = min(fitting, key=lambda name: (placement.by_name[name].memory > 0, -position[name]))
-        ready.remove(name)
-        order.append(name)
-        if free is not None:
-            for device in placement.by_name[name].devices:
-                free[device] -= placement.by_name[name].memory
-        for follower in placement.successors[name]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                ready.append(follower)
-    return order
+def _per_micro_batch(repetend: Repetend) -> Fraction:
+    return Fraction(repetend.period, repetend.micro_batches)

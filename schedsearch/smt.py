@@ -12,95 +12,82 @@ from collections.abc import Iterator
 
 import z3
 
-from placements import Placement
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
-from schedsearch.solver import INTERRUPTS, Answer
+from schedsearch.solver import INTERRUPTS, Answer, MemoryTurn, Query, memory_turn
 
 
-def decide(
-    placement: Placement,
-    micro_batches: int,
-    period: int,
-    span: int | None = None,
-    timeout_s: float = 60.0,
-    seed: int = 0,
-) -> tuple[Answer, Repetend | None]:
+def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
     """Decide whether a repetend of a period exists, and return one.
 
     Args:
-        placement: What runs where; its `memory` is the capacity.
-        micro_batches: Micro-batches per repetend.
-        period: Ticks.
-        span: Longest time from first start to last end of one round's micro-batches, in ticks; None for any.
+        query: What is asked.
         timeout_s: Seconds after which the answer is UNKNOWN.
         seed: Of Z3's random choices.
 
     Raises:
         KeyboardInterrupt: Z3 was interrupted from the keyboard.
     """
-    if any(block.time > period for block in placement.blocks):
+    if any(block.time > query.period for block in query.placement.blocks):
         return Answer.NO, None
-    query = _Query(placement, micro_batches, period)
-    if span is None:
-        query.fix_first()
-    else:
-        query.limit_span(span)
-    query.wait_for_inputs()
-    query.run_one_at_a_time()
-    query.respect_memory()
-    query.order_micro_batches()
-    query.solver.set("timeout", max(1, int(timeout_s * 1000)))
-    query.solver.set("random_seed", seed)
+    model = _Model(query)
+    model.wait_for_inputs()
+    model.run_one_at_a_time()
+    model.respect_memory()
+    model.order_micro_batches()
+    model.limit_span()
+    model.limit_latency()
+    model.solver.set("timeout", max(1, int(timeout_s * 1000)))
+    model.solver.set("random_seed", seed)
     INTERRUPTS.raise_if_seen()
-    verdict = query.solver.check()
+    verdict = model.solver.check()
     if verdict == z3.sat:
-        return Answer.YES, query.repetend()
+        return Answer.YES, model.repetend()
     if verdict == z3.unsat:
         return Answer.NO, None
-    if "interrupted" in query.solver.reason_unknown():
+    if "interrupted" in model.solver.reason_unknown():
         raise KeyboardInterrupt
     return Answer.UNKNOWN, None
 
 
-class _Query:
-    """One query's variables; each method adds one family of constraints."""
+class _Model:
+    """A query's variables; each method adds one family of constraints."""
 
-    def __init__(self, placement: Placement, micro_batches: int, period: int) -> None:
-        self.placement = placement
-        self.micro_batches = micro_batches
-        self.period = period
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.placement = query.placement
+        self.micro_batches = query.micro_batches
+        self.period = query.period
         self.solver = z3.SolverFor("QF_LIA")
         self.instances: list[Instance] = [
-            (block.name, lane) for block in placement.blocks for lane in range(micro_batches)
+            (block.name, lane) for block in self.placement.blocks for lane in range(self.micro_batches)
         ]
         self.round = {instance: z3.Int(f"round {instance}") for instance in self.instances}
         self.start = {instance: z3.Int(f"start {instance}") for instance in self.instances}
         self.before: dict[tuple[Instance, Instance], z3.BoolRef] = {}
         for instance in self.instances:
             self.solver.add(self.round[instance] >= 0)
-            self.solver.add(self.start[instance] >= 0, self.start[instance] < period)
-
-    def fix_first(self) -> None:
-        """The first block starts its round: any repetend can be turned until it does."""
-        self.solver.add(self.start[self.placement.topological_order[0].name, 0] == 0)
+            self.solver.add(self.start[instance] >= 0, self.start[instance] < self.period)
 
     def wait_for_inputs(self) -> None:
-        """A block starts after the blocks of its micro-batch that it waits for.
+        """A block starts after the blocks of its micro-batch that it waits for."""
+        for block in self.placement.blocks:
+            for name in block.after:
+                ticks = self.placement.by_name[name].time + self.placement.transfer_time(name, block.name)
+                for lane in range(self.micro_batches):
+                    self.wait((name, lane), (block.name, lane), ticks)
+
+    def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
+        """Instance b of so many rounds later starts at least so many ticks after a.
 
         ``q_b * T + r_b >= q_a * T + r_a + ticks`` has T as a coefficient, which is hard on the solver. As
         ``|r_b - r_a| < T``, it is one of three cases by the difference of the rounds, without coefficients.
         """
-        for block in self.placement.blocks:
-            for name in block.after:
-                ticks = self.placement.by_name[name].time + self.placement.transfer_time(name, block.name)
-                rounds, rest = divmod(ticks, self.period)
-                for lane in range(self.micro_batches):
-                    a, b = (name, lane), (block.name, lane)
-                    later = self.round[b] - self.round[a] - rounds
-                    self.solver.add(later >= 0)
-                    self.solver.add(z3.Or(later >= 1, self.start[b] >= self.start[a] + rest))
-                    self.solver.add(z3.Or(later >= 2, self.start[b] + self.period >= self.start[a] + rest))
+        whole, rest = divmod(ticks, self.period)
+        later = self.round[b] - self.round[a] + rounds - whole
+        self.solver.add(later >= 0)
+        self.solver.add(z3.Or(later >= 1, self.start[b] >= self.start[a] + rest))
+        self.solver.add(z3.Or(later >= 2, self.start[b] + self.period >= self.start[a] + rest))
 
     def run_one_at_a_time(self) -> None:
         """Of two blocks on a device one comes first in the round, and ends before the other's next start."""
@@ -118,17 +105,29 @@ class _Query:
 
         Just after a block of a round starts, block c has run as often as its round lies behind, once more if
         it comes earlier in the round. A device's memory sums to 0 over its blocks, so the round cancels.
+        Where one block takes what one other gives back, it is enough that they take turns.
         """
-        if self.placement.memory is None:
+        if self.placement.free_memory is None:
             return
         memory = {instance: self.placement.by_name[instance[0]].memory for instance in self.instances}
-        for device, capacity in enumerate(self.placement.memory):
+        transient = {instance: self.placement.by_name[instance[0]].transient for instance in self.instances}
+        for device, capacity in enumerate(self.placement.free_memory):
+            if (turn := memory_turn(self.placement, device)) is not None:
+                self._take_turns(turn)
+                continue
             on_device = [instance for instance in self._on(device) if memory[instance]]
             rounds = z3.Sum([-memory[c] * self.round[c] for c in on_device])
-            for b in on_device:
-                if memory[b] > 0:
+            for b in self._on(device):
+                if memory[b] > 0 or transient[b] > 0:
                     earlier = [z3.If(self.before[c, b], memory[c], 0) for c in on_device if c != b]
-                    self.solver.add(rounds + z3.Sum(earlier) + memory[b] <= capacity)
+                    self.solver.add(rounds + z3.Sum(earlier) + memory[b] + transient[b] <= capacity)
+
+    def _take_turns(self, turn: MemoryTurn) -> None:
+        """With room for so many, each block that takes waits for the block that gives back before it."""
+        for lane in range(self.micro_batches):
+            rounds, later_lane = divmod(lane + turn.room, self.micro_batches)
+            giver, taker = (turn.giver, lane), (turn.taker, later_lane)
+            self.wait(giver, taker, self.placement.by_name[turn.giver].time, rounds)
 
     def order_micro_batches(self) -> None:
         """Each block runs the micro-batches in their order; others are renamings (Tessel, Property IV.1)."""
@@ -139,11 +138,16 @@ class _Query:
             if self.micro_batches > 1:
                 self.solver.add(self._starts_before(lanes[-1], lanes[0], 1))
 
-    def limit_span(self, span: int) -> None:
-        """Round 0 starts at tick 0 and ends by `span`, in two cases as in `wait_for_inputs`.
+    def limit_span(self) -> None:
+        """Round 0 starts at tick 0 and ends by the span, in two cases as in `wait_for_inputs`.
 
-        Tick 0 is the start of whichever source comes first, which `fix_first` does not know.
+        Tick 0 is the start of whichever source comes first. Without a limit it is that of the first
+        block: any repetend can be turned until it is.
         """
+        span = self.query.span
+        if span is None:
+            self.solver.add(self.start[self.placement.topological_order[0].name, 0] == 0)
+            return
         sources = [(block.name, 0) for block in self.placement.blocks if not block.after]
         self.solver.add(z3.Or([z3.And(self.round[s] == 0, self.start[s] == 0) for s in sources]))
         for instance in self.instances:
@@ -151,6 +155,22 @@ class _Query:
             rounds, rest = divmod(last_start, self.period)
             self.solver.add(self.round[instance] <= rounds)
             self.solver.add(z3.Or(self.round[instance] < rounds, self.start[instance] <= rest))
+
+    def limit_latency(self) -> None:
+        """No block of a micro-batch ends later than so long after another's start, in cases likewise."""
+        if self.query.latency is None:
+            return
+        sources = [block.name for block in self.placement.blocks if not block.after]
+        sinks = [block for block in self.placement.blocks if not self.placement.successors[block.name]]
+        for block in sinks:
+            rounds, rest = divmod(self.query.latency - block.time, self.period)
+            for name in sources:
+                for lane in range(self.micro_batches):
+                    a, b = (name, lane), (block.name, lane)
+                    later = self.round[b] - self.round[a] - rounds
+                    self.solver.add(later <= 1)
+                    self.solver.add(z3.Or(later <= -1, self.start[b] <= self.start[a] + rest))
+                    self.solver.add(z3.Or(later <= 0, self.start[b] + self.period <= self.start[a] + rest))
 
     def repetend(self) -> Repetend:
         """Return the repetend of the solver's model."""

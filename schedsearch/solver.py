@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import dataclass
 from enum import Enum
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from placements import Placement
 from schedsearch.repetend import Repetend
@@ -18,6 +19,52 @@ class Answer(Enum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Query:
+    """Is there a repetend like this?
+
+    Attributes:
+        placement: What runs where, without optimizer blocks; its capacities count.
+        micro_batches: Micro-batches per repetend.
+        period: Ticks.
+        span: Longest time from first start to last end of one round's micro-batches, in ticks; None for any.
+        latency: Longest time from first start to last end of each single micro-batch; None for any.
+    """
+
+    placement: Placement
+    micro_batches: int
+    period: int
+    span: int | None = None
+    latency: int | None = None
+
+
+class MemoryTurn(NamedTuple):
+    """How a device with one block that takes memory and one that gives it back shares its capacity.
+
+    Attributes:
+        taker: The block that takes.
+        giver: The block that gives the same amount back.
+        room: How many times the amount fits. As each block runs the micro-batches in their order, memory
+            suffices just if the taker of each micro-batch waits for the giver of the one so many before.
+    """
+
+    taker: str
+    giver: str
+    room: int
+
+
+def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
+    """Return how a device's memory is shared in turns, or None where it is not so simple."""
+    blocks = placement.on(device)
+    takers = [block for block in blocks if block.memory > 0]
+    givers = [block for block in blocks if block.memory < 0]
+    if placement.free_memory is None or len(takers) != 1 or len(givers) != 1:
+        return None
+    if any(block.transient for block in blocks):
+        return None
+    return MemoryTurn(takers[0].name, givers[0].name, placement.free_memory[device] // takers[0].memory)
 
 
 class Interrupts:
@@ -69,15 +116,7 @@ INTERRUPTS = Interrupts()
 class Solver(Protocol):
     """Decides whether a repetend exists; see `schedsearch.smt.decide`."""
 
-    def __call__(
-        self,
-        placement: Placement,
-        micro_batches: int,
-        period: int,
-        span: int | None = None,
-        timeout_s: float = ...,
-        seed: int = 0,
-    ) -> tuple[Answer, Repetend | None]:
+    def __call__(self, query: Query, timeout_s: float = ..., seed: int = 0) -> tuple[Answer, Repetend | None]:
         """Return the answer, and the repetend when it is YES."""
 
 
@@ -91,19 +130,12 @@ def portfolio(*solvers: Solver, first_slice_s: float = 0.5) -> Solver:
         first_slice_s: Seconds that each gets the first time.
     """
 
-    def decide(
-        placement: Placement,
-        micro_batches: int,
-        period: int,
-        span: int | None = None,
-        timeout_s: float = 60.0,
-        seed: int = 0,
-    ) -> tuple[Answer, Repetend | None]:
+    def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
         left, slice_s = timeout_s, first_slice_s
         while left > 0:
             for solver in solvers:
                 given = min(slice_s, left / len(solvers)) if left > slice_s else left
-                answer, repetend = solver(placement, micro_batches, period, span, timeout_s=given, seed=seed)
+                answer, repetend = solver(query, timeout_s=given, seed=seed)
                 if answer is not Answer.UNKNOWN:
                     return answer, repetend
                 left -= given

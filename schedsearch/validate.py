@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from placements import Kind
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
 
@@ -19,7 +20,9 @@ def validate(schedule: Schedule) -> Schedule:
     """Return the schedule if it keeps every rule.
 
     Every block of every micro-batch runs exactly once, from tick 0 on, after its inputs and their
-    transfer, alone on each of its devices, and no device ever holds more than its capacity.
+    transfer, alone on each of its devices, and no device ever holds more than its capacity, with what it
+    always holds and what a block needs only while it runs. Optimizer blocks run once, as blocks of the last
+    micro-batch, after their inputs of every micro-batch.
 
     Raises:
         InvalidScheduleError: A rule is broken; the message names the blocks, devices and ticks.
@@ -42,6 +45,7 @@ def _check_complete(schedule: Schedule) -> None:
         (block.name, micro_batch)
         for block in schedule.placement.blocks
         for micro_batch in range(schedule.num_micro_batches)
+        if block.kind is not Kind.O or micro_batch == schedule.num_micro_batches - 1
     }
     seen: set[tuple[str, int]] = set()
     for start, micro_batch, name in schedule.blocks:
@@ -67,15 +71,19 @@ def _check_dependencies(schedule: Schedule) -> None:
         for source in block.after:
             delay = delays.get((source, block.name), 0)
             for micro_batch in range(schedule.num_micro_batches):
+                if (source, micro_batch) not in start_at:
+                    continue  # an optimizer block, which runs once
                 end = start_at[source, micro_batch] + times[source]
-                start = start_at[block.name, micro_batch]
+                waiting = schedule.num_micro_batches - 1 if block.kind is Kind.O else micro_batch
+                start = start_at[block.name, waiting]
                 if start < end + delay:
                     arrival = f" and arrives at {end + delay}" if delay else ""
+                    whose = f" of micro-batch {micro_batch}" if waiting != micro_batch else ""
                     raise _fail(
                         schedule,
-                        f"{block.name} of micro-batch {micro_batch} starts at {start}, "
-                        f"before {source} ends at {end}{arrival}",
-                        (block.name, micro_batch),
+                        f"{block.name} of micro-batch {waiting} starts at {start}, "
+                        f"before {source}{whose} ends at {end}{arrival}",
+                        (block.name, waiting),
                     )
 
 
@@ -102,14 +110,15 @@ def _check_memory(schedule: Schedule) -> None:
         return
     blocks = {block.name: block for block in schedule.placement.blocks}
     for device, capacity in enumerate(schedule.placement.memory):
-        held = 0
+        held = schedule.placement.static_memory[device] if schedule.placement.static_memory else 0
         for start, micro_batch, name in sorted(schedule.blocks):
             if device in blocks[name].devices:
                 held += blocks[name].memory
-                if held > capacity:
+                needed = held + blocks[name].transient
+                if needed > capacity:
                     raise _fail(
                         schedule,
-                        f"device {device} holds {held} of memory from {start} on, when {name} of micro-batch "
-                        f"{micro_batch} starts; its capacity is {capacity}",
+                        f"device {device} holds {needed} of memory from {start} on, when {name} of "
+                        f"micro-batch {micro_batch} starts; its capacity is {capacity}",
                         (name, micro_batch),
                     )

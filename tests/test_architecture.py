@@ -22,7 +22,7 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["experiments/progress.py"],
-    "yaml": ["placements/spec.py", "experiments/command.py"],
+    "yaml": ["placements/placement_file.py", "experiments/command.py"],
     "scipy": ["schedsearch/bounds.py", "schedsearch/energy/"],
     "networkx": ["schedsearch/bounds.py"],
 }

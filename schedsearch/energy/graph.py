@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.schedule import Instance, Schedule, dependencies, micro_batches_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -133,17 +133,18 @@ def instance_graph(schedule: Schedule) -> InstanceGraph:
         EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
     """
     instances = list(schedule.start_of)
-    expected = schedule.num_micro_batches * len(schedule.placement.blocks)
+    placement, number = schedule.placement, schedule.num_micro_batches
+    expected = sum(len(micro_batches_of(placement, block.name, number)) for block in placement.blocks)
     if not instances or len(instances) != expected or len(schedule.blocks) != expected:
         raise EnergyError(
-            f"schedule: holds {len(schedule.blocks)} blocks where {schedule.num_micro_batches} micro-batches "
-            f"of {schedule.placement.name} need {expected}; give every block of every micro-batch once"
+            f"schedule: holds {len(schedule.blocks)} blocks where {number} micro-batches "
+            f"of {placement.name} need {expected}; give every block of every micro-batch once"
         )
     delays = _delays(schedule)
     order = _topological(instances, delays)
     index = {instance: i for i, instance in enumerate(order)}
     edges = sorted((index[source], index[target], delay) for (source, target), delay in delays.items())
-    return InstanceGraph(tuple(order), tuple(edges), schedule.placement.num_devices)
+    return InstanceGraph(tuple(order), tuple(edges), placement.num_devices)
 
 
 def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
@@ -153,11 +154,8 @@ def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
     for device in range(placement.num_devices):
         order = schedule.order(device)
         delays.update(dict.fromkeys(pairwise(order), 0.0))
-    for block in placement.blocks:
-        for source in block.after:
-            delay = placement.transfer_time(source, block.name) * placement.tick_ms
-            for n in range(schedule.num_micro_batches):
-                delays[(source, n), (block.name, n)] = delay
+    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
+        delays[earlier, later] = ticks * placement.tick_ms
     return delays
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from placements import OperatingPoint, Profile
 from schedsearch.energy.graph import EnergyError, instance_graph
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.schedule import Instance, Schedule, micro_batches_of
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,13 @@ def operating_points(
     for block in schedule.placement.blocks:
         known = {point.clock_mhz: point for point in profile.points[block.name]}
         clocks = clock_mhz.get(block.name, ())
-        if len(clocks) != schedule.num_micro_batches:
+        runs = micro_batches_of(schedule.placement, block.name, schedule.num_micro_batches)
+        if len(clocks) != len(runs):
             raise EnergyError(
-                f"clock_mhz.{block.name}: has {len(clocks)} clocks for {schedule.num_micro_batches} "
-                "micro-batches; give one for each"
+                f"clock_mhz.{block.name}: has {len(clocks)} clocks for {len(runs)} micro-batches; "
+                "give one for each"
             )
-        for n, clock in enumerate(clocks):
+        for n, clock in zip(runs, clocks, strict=True):
             if clock not in known:
                 raise EnergyError(
                     f"clock_mhz.{block.name}[{n}]: {clock} MHz is not in the profile; "
@@ -91,7 +92,9 @@ def operating_points(
 
 def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
     """Return each block's highest clock for every micro-batch."""
-    count = schedule.num_micro_batches
+    placement, number = schedule.placement, schedule.num_micro_batches
     return {
-        block.name: (profile.fastest(block.name).clock_mhz,) * count for block in schedule.placement.blocks
+        block.name: (profile.fastest(block.name).clock_mhz,)
+        * len(micro_batches_of(placement, block.name, number))
+        for block in placement.blocks
     }

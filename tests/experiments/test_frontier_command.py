@@ -6,6 +6,7 @@ from commands import one_line_error
 
 from placements import Profile
 from placements.hardware import GPUS, modelled_profile
+from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
 from schedsearch.energy import Frontier, simulate
 from schedsearch.schedule_file import read_schedule
@@ -70,7 +71,7 @@ def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
 
 def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) -> None:
     placement = v_shape(2)
-    (tmp_path / "mine.yaml").write_text(placement.to_yaml())
+    (tmp_path / "mine.yaml").write_text(placement_to_yaml(placement))
     modelled_profile(placement, GPUS["a40"]).to_csv(tmp_path / "mine.csv")
     options = [
         "placement=file",

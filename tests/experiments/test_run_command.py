@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commands import one_line_error
 
-from placements import Placement
+from placements.placement_file import read_placement
 from schedsearch.schedule_file import read_schedule
 
 FILES = ["placement.yaml", "schedule.json", "frontier.json", "plan.json", "measurement.json", "report.html"]
@@ -49,7 +49,7 @@ def test_the_main_job(command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     check_run(out, tensor_parallel=True)
-    placement = Placement.from_yaml(out / "placement.yaml")
+    placement = read_placement(out / "placement.yaml")
     assert placement.name == "gpt_m_shape"
     assert len(placement.by_name["E"].devices) == placement.num_devices == 4
     data = json.loads((out / "schedule.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from commands import one_line_error
 
-from placements import Placement
+from placements.placement_file import placement_to_dict, read_placement
 from placements.shapes import m_shape, x_shape
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
 from schedsearch.validate import validate
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_writes_both_files(command, tmp_path: Path) -> None:
     done = command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
     assert done.returncode == 0, done.stderr
-    placement = Placement.from_yaml(tmp_path / "out/placement.yaml")
+    placement = read_placement(tmp_path / "out/placement.yaml")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["status"], data["period"], data["period_bound"]) == ("OPTIMAL", 6, 6)
     assert (data["num_micro_batches"], data["micro_batches_per_repetend"]) == (6, 1)
@@ -48,7 +48,7 @@ def test_every_shape_with_any_number_of_devices(shape: str, command, tmp_path: P
 
 
 def test_a_placement_of_ones_own(command, tmp_path: Path) -> None:
-    data = m_shape().to_dict() | {"transfer": [{"from": "F0", "to": "F1", "time": 2}]}
+    data = placement_to_dict(m_shape()) | {"transfer": [{"from": "F0", "to": "F1", "time": 2}]}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
     path = tmp_path / "mine.yaml"
     done = command("search", "placement=file", f"placement.path={path}", "search.memory=[6,6,6,5]")
@@ -141,7 +141,7 @@ def test_wrong_input(overrides: list[str], message: str, command, tmp_path: Path
 
 
 def test_a_wrong_file_names_itself(command, tmp_path: Path) -> None:
-    data = m_shape().to_dict()
+    data = placement_to_dict(m_shape())
     data["blocks"][3]["after"] = ["F7"]
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(data))
@@ -151,7 +151,7 @@ def test_a_wrong_file_names_itself(command, tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_the_best_schedule_labelled_feasible(tmp_path: Path) -> None:
     """A hard search, far from its bound, interrupted as a terminal would."""
-    blocks = x_shape(8).to_dict()
+    blocks = placement_to_dict(x_shape(8))
     for i, block in enumerate(blocks["blocks"]):
         block["time"] = 900 + 331 * i % 707 + (2000 if block["kind"] == "B" else 0)
     (tmp_path / "hard.yaml").write_text(yaml.safe_dump(blocks))

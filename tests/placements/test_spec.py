@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from placements import Placement, PlacementError
+from placements import PlacementError
+from placements.placement_file import placement_from_dict, placement_to_dict, read_placement
 
 GOOD = {
     "name": "two",
@@ -32,20 +33,46 @@ def changed(path: str, value: object) -> dict:
 
 
 def test_reads_every_field() -> None:
-    placement = Placement.from_dict(GOOD)
-    assert placement.by_name["F1"].time == 2  # 1.2 ms in ticks of 0.5 ms
+    placement = placement_from_dict(GOOD)
+    assert placement.tick_ms == 0.05  # 1.2 ms is 2.4 ticks of 0.5 ms
+    assert placement.by_name["F1"].time == 24
     assert placement.memory == (3, 2)
-    assert placement.transfer_time("F0", "F1") == 1
+    assert placement.transfer_time("F0", "F1") == 10
     assert placement.transfer_time("F1", "B1") == 0
     assert [block.name for block in placement.on(0)] == ["F0", "B0"]
-    assert placement.load(1) == 5
+    assert placement.load(1) == 54
+
+
+def test_fractions_are_exact_to_a_millionth() -> None:
+    data = changed("blocks.0.time", 1 / 3) | {"transfer": [["F0", "F1", 0.25]]}
+    placement = placement_from_dict(data)
+    first_ms = placement.by_name["F0"].time * placement.tick_ms
+    assert first_ms == pytest.approx(0.5 / 3, rel=1e-6)
+    assert placement.by_name["B0"].time * placement.tick_ms == pytest.approx(1.5, rel=1e-12)
+    assert placement.transfer_time("F0", "F1") * placement.tick_ms == pytest.approx(0.125, rel=1e-12)
+    assert placement_from_dict(changed("blocks.1.time_ms", 1.5)).tick_ms == 0.5
+
+
+def test_static_and_transient_memory_and_an_optimizer_block() -> None:
+    data = changed("static_memory", 0.5)
+    data["blocks"][0]["transient"] = 2
+    data["blocks"].append({"name": "O0", "kind": "O", "devices": [0], "time": 1, "after": ["B0"]})
+    placement = placement_from_dict(data)
+    assert placement.static_memory == (1, 1)
+    assert placement.free_memory == (2, 1)
+    assert placement.by_name["F0"].transient == 2
+    assert [block.name for block in placement.optimizer_blocks] == ["O0"]
+    assert placement_from_dict(GOOD).per_micro_batch == placement_from_dict(GOOD)
+    assert [block.name for block in placement.per_micro_batch.blocks] == ["F0", "F1", "B1", "B0"]
+    assert placement.load(0) == 50
+    assert placement_from_dict(placement_to_dict(placement)) == placement
 
 
 def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
     data = changed("memory", 3.7) | {"transfer": [["F0", "F1", 1]]}
-    placement = Placement.from_dict(data)
+    placement = placement_from_dict(data)
     assert placement.memory == (3, 3)
-    assert placement.transfer == (("F0", "F1", 1),)
+    assert placement.transfer == (("F0", "F1", 10),)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +93,15 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("blocks.0.time", 0, "is not at least 1 tick"),
         ("blocks.0.time", "long", "'long' is not a number"),
         ("blocks.0.time_ms", 3, "either 'time' .* or 'time_ms'"),
-        ("blocks.1.time_ms", 0.01, "rounds to 0 ticks of 0.5 ms; use a smaller tick_ms"),
-        ("blocks.0.kind", "X", "'X' is not a kind; use F, B, I or W"),
-        ("blocks.0.kind", ["F"], "is not a kind; use F, B, I or W"),
+        ("blocks.1.time_ms", 1e-15, "from the shortest time to the longest is too far"),
+        ("blocks.1.time_ms", -1, "is not at least 1 tick"),
+        ("blocks.0.kind", "X", "'X' is not a kind; use F, B, I, W or O"),
+        ("blocks.0.kind", ["F"], "is not a kind; use F, B, I, W or O"),
+        ("blocks.0.kind", "O", "would be held by an optimizer block"),
+        ("blocks.0.transient", -1, "transient: -1 is negative"),
+        ("blocks.0.transient", 0.5, "is not a whole number"),
+        ("static_memory", [1], "static_memory: has 1 entries for 2 devices"),
+        ("static_memory", -1, "static_memory\\[0\\]: -1 is negative"),
         ("blocks.0.time", 10**400, "is larger than 1e\\+15; use a coarser unit"),
         ("blocks.0.memory", float("inf"), "is larger than"),
         ("blocks.1.time_ms", 1e15, "is more than 1e\\+15 ticks; use a larger tick_ms"),
@@ -99,7 +132,7 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
     file = tmp_path / "wrong.yaml"
     file.write_text(yaml.safe_dump(changed(path, value)))
     with pytest.raises(PlacementError, match=message) as error:
-        Placement.from_yaml(file)
+        read_placement(file)
     assert str(error.value).startswith(f"{file}: ")
     assert "\n" not in str(error.value)
 
@@ -121,13 +154,13 @@ def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) ->
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
     with pytest.raises(PlacementError, match=message) as error:
-        Placement.from_yaml(file)
+        read_placement(file)
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PlacementError, match="cannot be read .*No such file"):
-        Placement.from_yaml(tmp_path / "none.yaml")
+        read_placement(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(PlacementError, match="not UTF-8"):
-        Placement.from_yaml(tmp_path / "binary.yaml")
+        read_placement(tmp_path / "binary.yaml")

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placements import Block, Kind, Placement
+from placements.placement_file import placement_from_dict
 from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.codegen import ClockPlanError, generate, plan_hash
 from runtime.literal import LiteralError, literal
@@ -85,7 +86,7 @@ def assert_calls_equal_programs(
         runs = [(run.block, run.micro_batch) for run in program if isinstance(run, Run)]
         expected = [(block, n, clock_mhz[block][n]) for block, n in runs] if clock_mhz else []
         assert device.clocks == expected
-        assert Placement.from_dict(data["placement"]) == programs.placement
+        assert placement_from_dict(data["placement"]) == programs.placement
         assert data["channels"] == list(programs.channels)
         assert (data["model"], data["num_micro_batches"]) == ({"width": 8}, programs.num_micro_batches)
 

@@ -1,6 +1,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,10 @@ from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
 from schedsearch import search as search_module
 from schedsearch.bounds import CapacityError, critical_path, makespan_bound, minimum_memory, period_bound
 from schedsearch.metrics import peak_memory
-from schedsearch.search import Progress, SearchError, Status, search
+from schedsearch.modulo import Progress
+from schedsearch.search import SearchError, Status, search
 from schedsearch.smt import decide
-from schedsearch.solver import Answer
+from schedsearch.solver import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate
 
 TESSEL_MEMORY = {"v_shape": 4, "x_shape": 4, "m_shape": 6, "nn_shape": 6, "k_shape": 6}
@@ -52,7 +54,8 @@ def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makesp
 )
 def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:
     """Values proved by another solver; Tessel's own search stops at 7 for M with memory 5."""
-    result = search(SHAPES[shape]().with_memory(memory), 4, polish_time_limit_s=0.01)
+    placement = SHAPES[shape]().with_memory(memory)
+    result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 
@@ -62,21 +65,22 @@ def test_several_micro_batches_per_repetend_use_tight_memory_better(micro_batche
     result = search(placement, 7, micro_batches_per_repetend=micro_batches, polish_time_limit_s=0.5)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
     assert max(peak_memory(result.schedule)) <= 3
-    assert period / micro_batches >= period_bound(placement) == pytest.approx(16 / 3)
+    assert period >= micro_batches * period_bound(placement) == micro_batches * Fraction(16, 3)
 
 
 def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even when the solver has no answer for more than one."""
 
-    def only_one(placement, micro_batches, period, span=None, timeout_s=60.0, seed=0):
-        if micro_batches > 1:
+    def only_one(query, timeout_s=60.0, seed=0):
+        if query.micro_batches > 1:
             return Answer.UNKNOWN, None
-        return decide(placement, micro_batches, period, span, timeout_s, seed)
+        return decide(query, timeout_s, seed)
 
     monkeypatch.setitem(search_module.SOLVERS, "only_one", lambda: only_one)
     placement = nn_shape(6).with_memory(8)
-    one = search(placement, 4, polish_time_limit_s=0)
-    several = search(placement, 4, micro_batches_per_repetend=3, solver="only_one", polish_time_limit_s=0)
+    limits = {"time_limit_s": 10, "polish_time_limit_s": 0}
+    one = search(placement, 4, micro_batches_per_repetend=1, **limits)
+    several = search(placement, 4, micro_batches_per_repetend=3, solver="only_one", **limits)
     assert several.repetend.period_per_micro_batch <= one.repetend.period_per_micro_batch
     assert several.repetend.micro_batches == 3
 
@@ -90,9 +94,10 @@ def test_inference_shapes_have_no_steady_bubble(shape: str) -> None:
 
 def test_fine_ticks_cost_no_more_than_unit_times() -> None:
     """The number of queries grows with the digits of the times at most, never with the times."""
-    unit = search(m_shape().with_memory(4), 6, polish_time_limit_s=0.01)
+    one = {"micro_batches_per_repetend": 1, "polish_time_limit_s": 0.01}
+    unit = search(m_shape().with_memory(4), 6, **one)
     fine = m_shape(4, 48_327, 3 * 48_327, 48_327, 48_327).with_memory(4)
-    result = search(fine, 6, polish_time_limit_s=0.01)
+    result = search(fine, 6, **one)
     assert result.status is Status.OPTIMAL
     assert result.repetend.period == 48_327 * unit.repetend.period
     assert result.queries <= unit.queries + 20
@@ -103,7 +108,7 @@ def test_fine_ticks_cost_no_more_than_unit_times() -> None:
 def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
     capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     placement = placement.with_memory(capacity)
-    result = search(placement, 3, polish_time_limit_s=0.01)
+    result = search(placement, 3, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
     assert result.status in (Status.OPTIMAL, Status.INFEASIBLE)
     expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     assert (result.repetend.period if result.repetend else None) == expected
@@ -135,7 +140,7 @@ def test_metamorphic(placement: Placement, factor: int, random) -> None:
     tight = placement.with_memory([minimum_memory(placement, d) + 1 for d in range(placement.num_devices)])
 
     def period(placement: Placement) -> int:
-        result = search(placement, 2, time_limit_s=10, polish_time_limit_s=0.01)
+        result = search(placement, 2, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
         return result.repetend.period if result.status is Status.OPTIMAL else 10**9
 
     base = period(tight)
@@ -158,7 +163,7 @@ def test_metamorphic(placement: Placement, factor: int, random) -> None:
 @settings(max_examples=25, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
 def test_span_equals_brute_force(placement: Placement) -> None:
-    result = search(placement, 2)
+    result = search(placement, 2, micro_batches_per_repetend=1)
     assert result.status is Status.OPTIMAL
     assert result.span_bound == least_span(placement, result.repetend.period, longest=40)
 
@@ -175,8 +180,8 @@ def test_the_span_counts_from_whichever_source_comes_first() -> None:
     assert least_span(placement, 4, 12) == 8
     result = search(placement, 1)
     assert (result.repetend.period, result.span_bound) == (4, 8)
-    assert decide(placement, 1, 4, span=8)[0] is Answer.YES
-    assert decide(placement, 1, 4, span=7)[0] is Answer.NO
+    assert decide(Query(placement, 1, 4, span=8))[0] is Answer.YES
+    assert decide(Query(placement, 1, 4, span=7))[0] is Answer.NO
 
 
 def test_an_unlimited_search_ends_at_the_least_span() -> None:
@@ -236,7 +241,7 @@ def crossed() -> Placement:
 def gives_up() -> Iterator[str]:
     """A solver that never knows."""
 
-    def decide(placement, micro_batches, period, span=None, timeout_s=0.0, seed=0):
+    def decide(query, timeout_s=0.0, seed=0):
         return Answer.UNKNOWN, None
 
     search_module.SOLVERS["gives_up"] = lambda: decide
@@ -276,7 +281,7 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
             raise KeyboardInterrupt
 
     placement = m_shape(4, 40, 97, 13, 11).with_memory(4)
-    result = search(placement, 6, on_progress=interrupt)
+    result = search(placement, 6, micro_batches_per_repetend=1, on_progress=interrupt)
     assert result.interrupted
     assert result.status is Status.FEASIBLE
     best = {p.phase: p.best for p in seen}
@@ -289,7 +294,7 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
 def test_z3_gives_up_in_time() -> None:
     hard = x_shape(8, 977, 2683).with_memory(5)
     began = time.monotonic()
-    answer, _ = decide(hard, 3, 3 * 4000, timeout_s=0.5)
+    answer, _ = decide(Query(hard, 3, 3 * 4000), timeout_s=0.5)
     assert answer is not Answer.YES
     assert time.monotonic() - began < 60
 
@@ -297,7 +302,7 @@ def test_z3_gives_up_in_time() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"solver": "cplex"}, "search.solver: 'cplex' is not a solver; use z3 or cpsat or portfolio"),
+        ({"solver": "cplex"}, "search.solver: 'cplex' is not a solver; use portfolio or z3 or cpsat"),
         ({"time_limit_s": 0}, "search.time_limit_s: 0 is not"),
         ({"micro_batches_per_repetend": 0}, "search.micro_batches_per_repetend: 0 is not"),
     ],

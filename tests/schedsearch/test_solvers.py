@@ -13,7 +13,7 @@ from placements.shapes import SHAPES, nn_shape, v_shape
 from schedsearch import cpsat, smt
 from schedsearch.bounds import minimum_memory
 from schedsearch.search import Status, search
-from schedsearch.solver import INTERRUPTS, Answer, portfolio
+from schedsearch.solver import INTERRUPTS, Answer, Query, portfolio
 from schedsearch.validate import validate
 
 
@@ -30,8 +30,9 @@ def test_they_agree(
 ) -> None:
     capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     placement = placement.with_memory(capacity)
-    one, _ = smt.decide(placement, micro_batches, period, span)
-    other, repetend = cpsat.decide(placement, micro_batches, period, span)
+    query = Query(placement, micro_batches, period, span)
+    one, _ = smt.decide(query)
+    other, repetend = cpsat.decide(query)
     assert one is other is not Answer.UNKNOWN
     if repetend is not None:
         assert repetend.period == period
@@ -45,8 +46,8 @@ def test_they_agree(
 )
 def test_equal_optima(solver: str, shape: str, memory: int) -> None:
     placement = SHAPES[shape]().with_memory(memory)
-    one = search(placement, 4, polish_time_limit_s=0)
-    other = search(placement, 4, solver=solver, polish_time_limit_s=0)
+    one = search(placement, 4, solver="z3", micro_batches_per_repetend=1, polish_time_limit_s=0)
+    other = search(placement, 4, solver=solver, micro_batches_per_repetend=1, polish_time_limit_s=0)
     assert one.status is other.status is Status.OPTIMAL
     assert one.repetend.period == other.repetend.period
 
@@ -60,17 +61,17 @@ def test_cpsat_finds_what_takes_z3_long() -> None:
 def test_a_portfolio_asks_the_next_when_one_gives_up() -> None:
     asked = []
 
-    def gives_up(placement, micro_batches, period, span=None, timeout_s=0.0, seed=0):
+    def gives_up(query, timeout_s=0.0, seed=0):
         asked.append(timeout_s)
         return Answer.UNKNOWN, None
 
     both = portfolio(gives_up, smt.decide, first_slice_s=0.01)
-    answer, repetend = both(nn_shape().with_memory(6), 1, 8, timeout_s=20.0)
+    answer, repetend = both(Query(nn_shape().with_memory(6), 1, 8), timeout_s=20.0)
     assert answer is Answer.YES and repetend.period == 8
     assert asked == sorted(asked) and asked
     none = portfolio(gives_up, gives_up, first_slice_s=1.0)
     asked.clear()
-    assert none(v_shape(), 1, 4, timeout_s=10.0) == (Answer.UNKNOWN, None)
+    assert none(Query(v_shape(), 1, 4), timeout_s=10.0) == (Answer.UNKNOWN, None)
     assert sum(asked) == pytest.approx(10.0)
 
 
@@ -80,7 +81,7 @@ def test_ctrl_c_is_kept_for_a_place_where_it_can_be_raised(decide) -> None:
     try:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            decide(v_shape(), 1, 4)
+            decide(Query(v_shape(), 1, 4))
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     finally:
@@ -88,7 +89,7 @@ def test_ctrl_c_is_kept_for_a_place_where_it_can_be_raised(decide) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     INTERRUPTS.watch()
     INTERRUPTS.unwatch()
-    assert decide(v_shape(), 1, 4)[0] is Answer.YES
+    assert decide(Query(v_shape(), 1, 4))[0] is Answer.YES
 
 
 @pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])
@@ -100,7 +101,7 @@ def test_ctrl_c_ends_a_wait(decide) -> None:
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            decide(hard, 3, 31, timeout_s=100)
+            decide(Query(hard, 3, 31), timeout_s=100)
     finally:
         timer.cancel()
         INTERRUPTS.unwatch()
