@@ -15,14 +15,11 @@ from placements.hardware import GPUS, Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
 from placements.placement_file import read_capacity, read_placement
 from placements.shapes import SHAPES
-from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds import require_capacity
 from schedsearch.schedule import Schedule
 from schedsearch.search import SearchResult, Status, search
 from schedsearch.validate import InvalidScheduleError, validate
-
-HAND_MADE = {"gpipe": gpipe, "one_f_one_b": one_f_one_b}
-"""The hand-made schedules by the name that the command line uses."""
 
 GPT_ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
 """The placements of a GPT by the name that the command line uses."""
@@ -161,15 +158,16 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
         raise OptionError(f"placement.shape: {name!r} is not a shape; {did_you_mean(str(name), SHAPES)}")
     shape = SHAPES[name]
     tick_ms = chosen.pop("tick_ms", 1.0)
-    _only(chosen, list(inspect.signature(shape).parameters), "tick_ms")
+    defaults = {key: known.default for key, known in inspect.signature(shape).parameters.items()}
+    _only(chosen, list(defaults), "tick_ms")
     if chosen.get("num_devices") is None:
-        chosen["num_devices"] = (profile.num_stages if profile else None) or 4
+        chosen["num_devices"] = _num_devices(profile, chosen.get("num_chunks", defaults.get("num_chunks", 1)))
     for key, value in chosen.items():
         if key.endswith("_time") and isinstance(value, int) and value < 1:
             raise OptionError(
                 f"placement.{key}: {value} is not at least 1 tick; give a whole number of ticks"
             )
-        wanted = bool if key == "inference" else int
+        wanted = type(defaults[key])
         if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
             kind = "true or false" if wanted is bool else "a whole number"
             raise OptionError(f"placement.{key}: {value!r} is not {kind}")
@@ -179,6 +177,15 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
         return replace(shape(**chosen), tick_ms=float(tick_ms))
     except PlacementError as error:
         raise OptionError(f"placement.{error}") from None
+
+
+def _num_devices(profile: Profile | None, num_chunks: object) -> int:
+    """Return as many devices as the profile's stages need, or 4 where it does not tell."""
+    if profile is None or profile.num_stages is None:
+        return 4
+    if type(num_chunks) is int and num_chunks > 0:
+        return profile.num_stages // num_chunks or 1
+    return profile.num_stages
 
 
 def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:

@@ -1,5 +1,75 @@
 """Hand-made schedules, as functions of a placement and a number of micro-batches."""
 
-from schedsearch.baselines.pipelines import UnsuitablePlacementError, gpipe, one_f_one_b
+from collections.abc import Callable
 
-__all__ = ["UnsuitablePlacementError", "gpipe", "one_f_one_b"]
+from placements import Placement
+from schedsearch.baselines.bidirectional import chimera, chimera_doubling, gems
+from schedsearch.baselines.controllable_memory import v_half, v_min
+from schedsearch.baselines.dual_pipe import dual_pipe
+from schedsearch.baselines.embedding import one_f_one_b_plus
+from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_one_b
+from schedsearch.baselines.pipelines import eager_one_f_one_b, gpipe, one_f_one_b
+from schedsearch.baselines.structure import UnsuitablePlacementError
+from schedsearch.baselines.zero_bubble import zb_h1, zb_h2, zb_v
+from schedsearch.schedule import Schedule
+from schedsearch.validate import InvalidScheduleError, validate
+
+__all__ = [
+    "HAND_MADE",
+    "UnsuitablePlacementError",
+    "applicable",
+    "breadth_first",
+    "chimera",
+    "chimera_doubling",
+    "dual_pipe",
+    "eager_one_f_one_b",
+    "gems",
+    "gpipe",
+    "interleaved_one_f_one_b",
+    "one_f_one_b",
+    "one_f_one_b_plus",
+    "v_half",
+    "v_min",
+    "zb_h1",
+    "zb_h2",
+    "zb_v",
+]
+
+HAND_MADE: dict[str, Callable[[Placement, int], Schedule]] = {
+    "gpipe": gpipe,
+    "one_f_one_b": one_f_one_b,
+    "eager_one_f_one_b": eager_one_f_one_b,
+    "one_f_one_b_plus": one_f_one_b_plus,
+    "interleaved_one_f_one_b": interleaved_one_f_one_b,
+    "breadth_first": breadth_first,
+    "chimera": chimera,
+    "chimera_doubling": chimera_doubling,
+    "gems": gems,
+    "dual_pipe": dual_pipe,
+    "zb_h1": zb_h1,
+    "zb_h2": zb_h2,
+    "zb_v": zb_v,
+    "v_half": v_half,
+    "v_min": v_min,
+}
+"""The hand-made schedules by the name that the command line uses."""
+
+
+def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedule]:
+    """Return every hand-made schedule that is defined for the placement and fits its memory.
+
+    Returns:
+        Valid schedules by name, in the order of `HAND_MADE`; empty where none fits.
+
+    >>> from placements.shapes import v_shape
+    >>> found = applicable(v_shape(4, 1, 2).with_memory(4), num_micro_batches=8)
+    >>> {name: schedule.makespan for name, schedule in found.items()}
+    {'one_f_one_b': 33}
+    """
+    found = {}
+    for name, make in HAND_MADE.items():
+        try:
+            found[name] = validate(make(placement, num_micro_batches))
+        except (UnsuitablePlacementError, InvalidScheduleError):
+            continue
+    return found

@@ -1,13 +1,10 @@
-"""The schedules of chains: GPipe, and 1F1B for a V-shape."""
+"""The schedules of chains: GPipe for any placement; 1F1B and eager 1F1B for a V-shape."""
 
 from __future__ import annotations
 
 from placements import Kind, Placement
+from schedsearch.baselines.structure import Stage, v_shape_stages
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
-
-
-class UnsuitablePlacementError(ValueError):
-    """The hand-made schedule is not defined for this placement."""
 
 
 def gpipe(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -29,44 +26,57 @@ def gpipe(placement: Placement, num_micro_batches: int) -> Schedule:
 
 
 def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
-    """Return 1F1B with flush, for one forward and one backward block per device (dissertation, Sec. 2.3).
+    """Return 1F1B with flush, for one forward and one backward block per device.
 
+    PipeDream-Flush (dissertation, Sec. 3.2.2 and, as the default schedule, Sec. 4.2.2; Tessel, Sec. VI-A).
     A device with k stages from its own to the last runs k - 1 forward blocks first, then one forward and
     one backward in turn, then the remaining backward blocks.
 
     Raises:
         UnsuitablePlacementError: The placement is not a V-shape.
     """
+    stages = v_shape_stages(placement, "1F1B")
+    return one_forward_one_backward(placement, num_micro_batches, stages)
+
+
+def eager_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return 1F1B with twice as many forward blocks ahead, which hides transfers (Alpa's overlap-friendly).
+
+    A device with k stages from its own to the last runs 2(k - 1) forward blocks first, and holds up to
+    2k - 1 activations instead of k. Without transfers it takes as long as 1F1B.
+
+    Raises:
+        UnsuitablePlacementError: The placement is not a V-shape.
+    """
+    stages = v_shape_stages(placement, "eager 1F1B")
+    return one_forward_one_backward(placement, num_micro_batches, stages, ahead=2)
+
+
+def one_forward_one_backward(
+    placement: Placement, num_micro_batches: int, stages: list[Stage], ahead: int = 1, weight_delay: int = 0
+) -> Schedule:
+    """Return 1F1B over the stages of a V-shape, with its two parameters.
+
+    Args:
+        placement: What runs where.
+        num_micro_batches: How many micro-batches to run.
+        stages: The stages, first one first.
+        ahead: Forward blocks that a stage runs before its first pair, for each stage after it.
+        weight_delay: Micro-batches by which a weight half is behind the input half before it, for each
+            stage before; the rest comes at the end.
+    """
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
-    stages = _v_shape_stages(placement)
-    for position, (device, forward, backward) in enumerate(stages):
-        warmup = min(len(stages) - position - 1, num_micro_batches)
-        order = [(forward, n) for n in range(warmup)]
-        for n in range(num_micro_batches - warmup):
-            order += [(forward, warmup + n), (backward, n)]
-        order += [(backward, n) for n in range(num_micro_batches - warmup, num_micro_batches)]
-        orders[device] = order
+    for position, stage in enumerate(stages):
+        warmup = min(ahead * (len(stages) - position - 1), num_micro_batches)
+        delay = weight_delay * position
+        order = [(stage.forward, n) for n in range(warmup)]
+        for n in range(num_micro_batches):
+            if warmup + n < num_micro_batches:
+                order.append((stage.forward, warmup + n))
+            order.append((stage.backward, n))
+            if stage.weight is not None and n >= delay:
+                order.append((stage.weight, n - delay))
+        if stage.weight is not None:
+            order += [(stage.weight, n) for n in range(max(num_micro_batches - delay, 0), num_micro_batches)]
+        orders[stage.device] = order
     return as_soon_as_possible(placement, num_micro_batches, orders)
-
-
-def _v_shape_stages(placement: Placement) -> list[tuple[int, str, str]]:
-    """Return (device, forward block, backward block) of each stage, first stage first."""
-    chain = list(placement.topological_order)
-    half = len(chain) // 2
-    is_chain = all(
-        set(block.after) <= {before.name for before in chain[:i]}
-        and (i == 0 or chain[i - 1].name in block.after)
-        for i, block in enumerate(chain)
-    )
-    forward, backward = chain[:half], chain[half:][::-1]
-    mirrored = all(
-        f.kind is Kind.F and b.kind is Kind.B and f.devices == b.devices and len(f.devices) == 1
-        for f, b in zip(forward, backward, strict=False)
-    )
-    devices = [f.devices[0] for f in forward] if mirrored else []
-    if not (is_chain and mirrored and len(chain) == 2 * half and len(set(devices)) == half):
-        raise UnsuitablePlacementError(
-            "schedule: 1F1B needs a V-shape (a chain of forward and mirrored backward blocks, one of each "
-            f"on a device), which {placement.name} is not; use schedule=searched or schedule=gpipe"
-        )
-    return [(f.devices[0], f.name, b.name) for f, b in zip(forward, backward, strict=True)]

@@ -1,11 +1,16 @@
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 
-from placements import PlacementError
+from placements import Kind, Placement, PlacementError
 from placements.placement_file import placement_to_yaml, read_placement
-from placements.shapes import SHAPES
+from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import gpipe
 from schedsearch.bounds import load_bound
+from schedsearch.metrics import peak_memory
 from schedsearch.picture import picture
+from schedsearch.search import Status, search
 from schedsearch.validate import validate
 
 
@@ -16,7 +21,16 @@ def test_picture_in_the_docstring_is_the_shape(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "load"), [("v_shape", 4), ("x_shape", 8), ("m_shape", 6), ("nn_shape", 8), ("k_shape", 6)]
+    ("name", "load"),
+    [
+        ("v_shape", 4),
+        ("x_shape", 8),
+        ("m_shape", 6),
+        ("nn_shape", 8),
+        ("k_shape", 6),
+        ("wave_shape", 8),
+        ("loop_shape", 8),
+    ],
 )
 @pytest.mark.parametrize("devices", [4, 8])
 def test_every_device_has_the_same_work(name: str, load: int, devices: int) -> None:
@@ -37,3 +51,86 @@ def test_survives_the_file_form(name: str, inference: bool, tmp_path) -> None:
 def test_a_k_shape_needs_two_devices() -> None:
     with pytest.raises(PlacementError, match="K-shape needs at least 2"):
         SHAPES["k_shape"](1)
+
+
+def test_chunks_stand_in_a_wave_or_a_loop() -> None:
+    wave, loop = wave_shape(3, num_chunks=3), loop_shape(3, num_chunks=3)
+    assert [wave.by_name[f"F{i}"].devices[0] for i in range(9)] == [0, 1, 2, 2, 1, 0, 0, 1, 2]
+    assert [loop.by_name[f"B{i}"].devices[0] for i in range(9)] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("shape", [v_shape, x_shape, wave_shape])
+def test_a_split_backward_is_two_halves_on_one_device(shape: Callable[..., Placement]) -> None:
+    placement = shape(3, split_backward=True, input_time=2, weight_time=5, stage_memory=4, input_release=1)
+    kinds = Counter(block.kind for block in placement.blocks)
+    assert kinds[Kind.F] == kinds[Kind.I] == kinds[Kind.W] > 0 == kinds[Kind.B]
+    for weight in placement.blocks:
+        if weight.kind is Kind.W:
+            (half,) = (placement.by_name[name] for name in weight.after)
+            assert (half.kind, half.devices) == (Kind.I, weight.devices)
+            assert (half.time, weight.time) == (2, 5)
+            assert (half.memory, weight.memory) == (-1, -3)
+            assert placement.successors[weight.name] == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "memory", "period"),
+    [
+        (v_shape, 2, 5),
+        (v_shape, 3, 4),
+        (v_shape, 4, 3),
+        (x_shape, 2, 8),
+        (x_shape, 3, 6),
+        (wave_shape, 2, 12),
+        (wave_shape, 3, 10),
+        (wave_shape, 4, 6),
+    ],
+)
+def test_split_shapes_have_the_proven_period(
+    shape: Callable[..., Placement], memory: int, period: int
+) -> None:
+    """Values proved by another solver, for F, I and W of one tick each and memory given back by W."""
+    placement = shape(4, split_backward=True).with_memory(memory)
+    result = search(placement, 4, polish_time_limit_s=0.01)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
+
+
+def test_memory_that_the_input_half_gives_back_serves_sooner() -> None:
+    """With all of it given back by I, the memory of a V-shape is that of a whole backward."""
+    placement = v_shape(4, split_backward=True, input_release=1)
+    for memory, period in {2: 4, 3: 4, 4: 3}.items():
+        result = search(placement.with_memory(memory), 4, polish_time_limit_s=0.01)
+        assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
+
+
+@pytest.mark.parametrize(("shape", "number"), [(m_shape, 1), (nn_shape, 2)])
+def test_embeddings_may_hold_memory_on_every_device(shape: Callable[..., Placement], number: int) -> None:
+    placement = shape(4, embedding_memory=1, stage_memory=8)
+    assert peak_memory(gpipe(placement, 3)).tolist() == [3 * (8 + number)] * 4
+
+
+@pytest.mark.parametrize(("memory", "period"), [(45, 7), (46, 6)])
+def test_embeddings_that_hold_an_eighth_of_a_stage_cost_an_m_shape_little(memory: int, period: int) -> None:
+    """Without a bubble it holds five stages and six embeddings; five stages do where embeddings are free."""
+    placement = m_shape(4, embedding_memory=1, stage_memory=8).with_memory(memory)
+    result = search(placement, 4, polish_time_limit_s=0.01)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_chunks": 0}, "num_chunks: 0 is not at least 1"),
+        ({"stage_memory": -1}, "stage_memory: -1 is negative"),
+        ({"split_backward": True, "input_release": 2}, "input_release: 2 is not at least 0 and at most"),
+        ({"split_backward": True, "input_release": -1}, "input_release: -1 is not at least 0 and at most"),
+    ],
+)
+def test_wrong_options_of_a_wave(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(PlacementError, match=message):
+        wave_shape(4, **wrong)
+
+
+def test_an_embedding_holds_no_less_than_nothing() -> None:
+    with pytest.raises(PlacementError, match="embedding_memory: -1 is negative; give 0 or more"):
+        m_shape(4, embedding_memory=-1)

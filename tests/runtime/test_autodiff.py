@@ -16,6 +16,8 @@ EXPECTED = {
     "m_shape": {"EB": "E", "B0": "F0", "B1": "F1", "B2": "F2", "B3": "F3"},
     "nn_shape": {"EB0": "E0", "EB1": "E1", "B0": "F0", "B1": "F1", "B2": "F2", "B3": "F3"},
     "k_shape": {"JB": "J", "B0": "F0", "B1": "F1", "B2": "F2", "B3": "F3"},
+    "wave_shape": {f"B{i}": f"F{i}" for i in range(8)},
+    "loop_shape": {f"B{i}": f"F{i}" for i in range(8)},
 }
 
 

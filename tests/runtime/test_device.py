@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, m_shape, v_shape
+from placements.shapes import SHAPES, k_shape, loop_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime import device as device_module
 from runtime.calls import Calls, ScriptError
 from runtime.channels import Channels, connect
@@ -22,10 +22,10 @@ from runtime.measure import Comparison, Measurement
 from runtime.models import Text, Tokens, suitable_model
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
 from runtime.results import Position
-from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.schedule import Schedule
 
-MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 4, "num_heads": 2}
+MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 8, "num_heads": 2}
 
 
 def run(
@@ -107,8 +107,11 @@ def test_inference_gives_the_losses_of_the_model(shape: str, tmp_path: Path) -> 
         gpipe(split_backward(3), 3),
         backwards_from_the_end(3, 4),
         gpipe(v_shape(1), 2),
+        zb_v(wave_shape(2, split_backward=True), 4),
+        dual_pipe(x_shape(4, split_backward=True), 4),
+        interleaved_one_f_one_b(loop_shape(2), 4),
     ],
-    ids=["1f1b", "split_backward", "last_first", "one_device"],
+    ids=["1f1b", "split_backward", "last_first", "one_device", "zb_v", "dual_pipe", "interleaved"],
 )
 def test_any_order_is_replayed_bit_for_bit(schedule: Schedule, tmp_path: Path) -> None:
     found = comparison_of(run(lower(schedule), tmp_path))

@@ -169,6 +169,8 @@ def test_suitable_models() -> None:
         "m_shape": "gpt",
         "nn_shape": "synthetic",
         "k_shape": "synthetic",
+        "wave_shape": "gpt",
+        "loop_shape": "gpt",
     }
     assert not fits(v_shape(), "bert")
     assert fits(v_shape(), "synthetic")

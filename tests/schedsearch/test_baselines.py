@@ -1,13 +1,76 @@
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements as random_placements
 
-from placements import Placement
-from placements.shapes import m_shape, v_shape
-from schedsearch.baselines import UnsuitablePlacementError, gpipe, one_f_one_b
+from placements import Block, Kind, Placement
+from placements.hardware import GPUS
+from placements.models.gpt import GptConfig, gpt_m_shape
+from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicable, gpipe, one_f_one_b
+from schedsearch.baselines.structure import pipelines
 from schedsearch.metrics import bubble_rate, latency, peak_memory
+from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
+
+Make = Callable[..., Placement]
+
+CHAIN: Make = partial(v_shape, forward_time=1, backward_time=2)
+SPLIT_CHAIN: Make = partial(v_shape, split_backward=True)
+CROSS: Make = partial(x_shape, forward_time=1, backward_time=2)
+SPLIT_CROSS: Make = partial(x_shape, split_backward=True)
+LOOP: Make = partial(loop_shape, forward_time=1, backward_time=2)
+SPLIT_WAVE: Make = partial(wave_shape, split_backward=True)
+
+HOMES: dict[str, tuple[Make, ...]] = {
+    "one_f_one_b": (CHAIN,),
+    "eager_one_f_one_b": (CHAIN,),
+    "one_f_one_b_plus": (m_shape, nn_shape),
+    "interleaved_one_f_one_b": (LOOP, partial(LOOP, num_chunks=3)),
+    "breadth_first": (LOOP, partial(LOOP, num_chunks=3)),
+    "chimera": (CROSS,),
+    "chimera_doubling": (CROSS,),
+    "gems": (CROSS,),
+    "dual_pipe": (SPLIT_CROSS,),
+    "zb_h1": (SPLIT_CHAIN,),
+    "zb_h2": (SPLIT_CHAIN,),
+    "zb_v": (SPLIT_WAVE,),
+    "v_half": (SPLIT_WAVE,),
+    "v_min": (SPLIT_WAVE,),
+}
+
+
+def figures(schedule: Schedule) -> tuple[int, int]:
+    validate(schedule)
+    return schedule.makespan, int(peak_memory(schedule).max())
+
+
+def disguised(placement: Placement, seed: int) -> Placement:
+    """Return the same placement with other names of blocks, numbers of devices and order of blocks."""
+    order = random.Random(seed)
+    blocks = list(placement.blocks)
+    order.shuffle(blocks)
+    names = {block.name: f"block_{i}" for i, block in enumerate(blocks)}
+    devices = list(range(placement.num_devices))
+    order.shuffle(devices)
+    return Placement(
+        "disguised",
+        placement.num_devices,
+        tuple(
+            replace(
+                block,
+                name=names[block.name],
+                devices=tuple(devices[d] for d in block.devices),
+                after=tuple(names[name] for name in block.after),
+            )
+            for block in blocks
+        ),
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
@@ -31,6 +94,319 @@ def test_gpipe_holds_every_micro_batch() -> None:
     assert latency(schedule)[0] > 12
 
 
+@pytest.mark.parametrize(
+    ("name", "make", "expected"),
+    [
+        ("gpipe", CHAIN, {(4, 8): (33, 8), (4, 16): (57, 16), (8, 8): (45, 8), (8, 16): (69, 16)}),
+        ("one_f_one_b", CHAIN, {(4, 8): (33, 4), (4, 16): (57, 4), (8, 8): (45, 8), (8, 16): (69, 8)}),
+        ("eager_one_f_one_b", CHAIN, {(4, 8): (33, 7), (4, 16): (57, 7), (8, 8): (45, 8), (8, 16): (69, 15)}),
+        ("zb_h1", SPLIT_CHAIN, {(4, 8): (27, 4), (4, 16): (51, 4), (8, 8): (31, 8), (8, 16): (55, 8)}),
+        ("zb_h2", SPLIT_CHAIN, {(4, 8): (27, 7), (4, 16): (51, 7), (8, 16): (55, 15)}),
+    ],
+)
+def test_chains_have_the_known_figures(
+    name: str, make: Make, expected: dict[tuple[int, int], tuple[int, int]]
+) -> None:
+    """Makespan and peak by (devices, micro-batches); F = 1, B = 2 whole, or F = I = W = 1."""
+    assert {(p, m): figures(HAND_MADE[name](make(p), m)) for p, m in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "expected"),
+    [
+        ("chimera", CROSS, {(4, 8): (30, 4), (4, 16): (58, 4), (8, 8): (36, 8), (8, 16): (66, 8)}),
+        ("chimera_doubling", CROSS, {(4, 8): (27, 8), (4, 16): (51, 8), (8, 8): (39, 8), (8, 16): (57, 16)}),
+        ("gems", CROSS, {(4, 8): (75, 1), (4, 16): (147, 1), (8, 8): (143, 1), (8, 16): (279, 1)}),
+        ("dual_pipe", SPLIT_CROSS, {(4, 8): (25, 5), (4, 16): (49, 5), (8, 16): (51, 9)}),
+    ],
+)
+def test_bidirectional_schedules_have_the_known_figures(
+    name: str, make: Make, expected: dict[tuple[int, int], tuple[int, int]]
+) -> None:
+    """As above; the micro-batches are those of both directions, half as many of the placement's."""
+    assert {(p, m): figures(HAND_MADE[name](make(p), m // 2)) for p, m in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "expected"),
+    [
+        (
+            "interleaved_one_f_one_b",
+            LOOP,
+            {(4, 8): (28.5, 5.5), (4, 16): (52.5, 5.5), (8, 8): (34.5, 8), (8, 16): (58.5, 11.5)},
+        ),
+        (
+            "interleaved_one_f_one_b",
+            partial(LOOP, num_chunks=4),
+            {(4, 8): (26.25, 4.75), (4, 16): (50.25, 4.75), (8, 8): (29.25, 8), (8, 16): (53.25, 9.75)},
+        ),
+        (
+            "breadth_first",
+            LOOP,
+            {(4, 8): (28.5, 8), (4, 16): (52.5, 16), (8, 8): (34.5, 8), (8, 16): (58.5, 16)},
+        ),
+        ("zb_v", SPLIT_WAVE, {(4, 8): (25.5, 4), (4, 16): (49.5, 4), (8, 8): (31, 8), (8, 16): (51.5, 8)}),
+        (
+            "v_half",
+            SPLIT_WAVE,
+            {(4, 8): (26.5, 3), (4, 16): (50.5, 3), (8, 8): (32.5, 5), (8, 16): (56.5, 5)},
+        ),
+        ("v_min", SPLIT_WAVE, {(4, 8): (29.5, 2), (4, 16): (53.5, 2), (8, 8): (37.5, 4), (8, 16): (61.5, 4)}),
+    ],
+)
+def test_chunked_schedules_have_the_known_figures(
+    name: str, make: Make, expected: dict[tuple[int, int], tuple[float, float]]
+) -> None:
+    """As above; in the units of a full stage, of which a chunk is one in so many."""
+    found = {}
+    for p, m in expected:
+        placement = make(p)
+        num_chunks = sum(block.kind is Kind.F for block in placement.on(0))
+        makespan, peak = figures(HAND_MADE[name](placement, m))
+        found[p, m] = makespan / num_chunks, peak / num_chunks
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "placement", "expected"),
+    [
+        ("one_f_one_b", CHAIN(4), [27, 57, 393]),
+        ("zb_h1", SPLIT_CHAIN(4), [21, 51, 387]),
+        ("chimera", CROSS(4), [25, 58, 450]),
+        ("chimera", x_shape(4), [35, 82, 642]),
+        ("chimera", CROSS(8), [32, 66, 486]),
+        ("dual_pipe", SPLIT_CROSS(4), [None, 49, 385]),
+        ("dual_pipe", SPLIT_CROSS(8), [None, 51, 387]),
+        ("one_f_one_b_plus", m_shape(4), [58, 138, 1034]),
+        ("one_f_one_b_plus", m_shape(8), [74, 154, 1050]),
+        ("one_f_one_b_plus", nn_shape(4), [70, 170, 1290]),
+        ("one_f_one_b_plus", nn_shape(8), [86, 186, 1306]),
+        ("zb_v", SPLIT_WAVE(4), [39, 99, 771]),
+    ],
+)
+def test_figures_for_6_16_and_128_micro_batches(
+    name: str, placement: Placement, expected: list[int | None]
+) -> None:
+    """Both directions' micro-batches count for an X-shape; None where the schedule needs more."""
+    each = len(pipelines(placement))
+    for number, makespan in zip([6, 16, 128], expected, strict=True):
+        if makespan is not None:
+            assert figures(HAND_MADE[name](placement, number // each))[0] == makespan
+
+
+@pytest.mark.parametrize(("placement", "bubble_rate"), [(m_shape(), 0.25), (nn_shape(), 0.20)])
+def test_one_f_one_b_plus_has_the_papers_steady_bubble_rate(placement: Placement, bubble_rate: float) -> None:
+    """Tessel, Table II, column 1F1B+; Chimera's 20 % follows from the figures above."""
+    schedules = [HAND_MADE["one_f_one_b_plus"](placement, number) for number in (64, 65)]
+    period = schedules[1].makespan - schedules[0].makespan
+    assert 1 - placement.load(0) / period == pytest.approx(bubble_rate)
+
+
+@pytest.mark.parametrize(
+    ("times", "bubble_rate"),
+    [
+        ((1, 40, 120, 3), 0.328),
+        ((1, 40, 120, 3, 18, 34), 0.270),
+        ((1, 40, 116, 1), 0.325),
+        ((1, 40, 80, 4), 0.242),
+    ],
+)
+def test_one_f_one_b_plus_on_times_of_real_models(times: tuple[int, ...], bubble_rate: float) -> None:
+    """GPT-11B on V100, without and with output layer, GPT-77B on V100, GPT-11B on A100: as others found."""
+    embedding, forward, backward, update, *output = times
+    placement = m_shape(4, forward, backward, embedding, update)
+    if output:
+        head = Block("H", Kind.F, (0, 1, 2, 3), output[0], 0, ("F3",))
+        back = Block("HB", Kind.B, (0, 1, 2, 3), output[1], 0, ("H",))
+        blocks = (replace(b, after=("HB",)) if b.name == "B3" else b for b in placement.blocks)
+        placement = replace(placement, blocks=(*blocks, head, back))
+    schedules = [validate(HAND_MADE["one_f_one_b_plus"](placement, number)) for number in (64, 128)]
+    period = (schedules[1].makespan - schedules[0].makespan) / 64
+    assert 1 - placement.load(0) / period == pytest.approx(bubble_rate, abs=1e-3)
+
+
+def test_one_f_one_b_plus_on_a_gpt() -> None:
+    placement = gpt_m_shape(GptConfig(8, 1024, 16, 50_000, 1024, 1), GPUS["a100"]).with_memory(None)
+    assert set(applicable(placement, 8)) == {"gpipe", "one_f_one_b_plus"}
+
+
+@pytest.mark.parametrize("transfer", [1, 2])
+def test_eager_one_f_one_b_hides_transfers(transfer: int) -> None:
+    """A transfer of 1/4 or 1/2 of a forward block costs 1F1B 11.1 or 20 % in the steady state, eager none."""
+    chain = v_shape(4, 4, 8)
+    edges = [(a, block.name) for block in chain.blocks for a in block.after if a[1:] != block.name[1:]]
+    chain = replace(chain, transfer=tuple((a, b, transfer) for a, b in edges))
+    for name, rate in {"one_f_one_b": {1: 0.111, 2: 0.2}[transfer], "eager_one_f_one_b": 0.0}.items():
+        some, more = (validate(HAND_MADE[name](chain, number)) for number in (64, 128))
+        assert 1 - 12 * 64 / (more.makespan - some.makespan) == pytest.approx(rate, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("devices", [2, 4, 6, 8])
+def test_every_hand_made_schedule_is_valid_for_any_number(name: str, devices: int) -> None:
+    for make in HOMES[name]:
+        for number in [1, 2, 3, 5, 8, 12, 19]:
+            try:
+                schedule = HAND_MADE[name](make(devices), number)
+            except UnsuitablePlacementError as error:
+                assert "micro-batches, not" in str(error)
+                assert number % devices or number < devices
+                continue
+            validate(schedule)
+
+
+@pytest.mark.parametrize("name", ["zb_v", "v_half", "v_min"])
+@pytest.mark.parametrize("devices", [1, 3, 5, 7, 9, 10, 16])
+def test_waves_of_any_number_of_devices(name: str, devices: int) -> None:
+    validate(HAND_MADE[name](SPLIT_WAVE(devices), 8))
+
+
+@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_placement_is_known_by_its_structure(name: str, seed: int) -> None:
+    for make in HOMES[name]:
+        plain = figures(HAND_MADE[name](make(4), 8))
+        assert figures(HAND_MADE[name](disguised(make(4), seed), 8)) == plain
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_times_of_ones_own_and_memory_in_two_halves(name: str) -> None:
+    for make in HOMES[name]:
+        placement = make(4)
+        placement = replace(
+            placement, blocks=tuple(replace(b, time=2 + i % 5) for i, b in enumerate(placement.blocks))
+        )
+        validate(HAND_MADE[name](placement, 8))
+    for make in (SPLIT_CHAIN, SPLIT_CROSS, SPLIT_WAVE):
+        placement = make(4, stage_memory=3, input_release=2)
+        for schedule in applicable(placement, 8).values():
+            assert peak_memory(schedule).max() <= 3 * 16
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_unsuitable_placements_are_refused_in_one_line(name: str) -> None:
+    every = {make for makes in HOMES.values() for make in makes} | {
+        SHAPES["k_shape"],
+        partial(CHAIN, inference=True),
+    }
+    own = [SHAPES["m_shape"], SHAPES["nn_shape"]] if name == "one_f_one_b_plus" else HOMES[name]
+    for make in every:
+        if not any(make(4) == home(4) for home in own):
+            with pytest.raises(
+                UnsuitablePlacementError, match=r"^schedule: .* which \w+ is not; use .*=\w+$"
+            ):
+                HAND_MADE[name](make(4), 8)
+
+
 def test_one_f_one_b_needs_a_v_shape() -> None:
     with pytest.raises(UnsuitablePlacementError, match="needs a V-shape .* which m_shape is not; use"):
         one_f_one_b(m_shape(), 4)
+
+
+def test_a_split_backward_is_not_a_whole_one() -> None:
+    with pytest.raises(UnsuitablePlacementError, match="with whole backward, which v_shape is not; use"):
+        one_f_one_b(SPLIT_CHAIN(4), 4)
+    with pytest.raises(
+        UnsuitablePlacementError, match=r"with split backward, .* placement.split_backward=true"
+    ):
+        HAND_MADE["zb_h1"](CHAIN(4), 4)
+
+
+def test_an_odd_x_shape_has_no_chimera() -> None:
+    with pytest.raises(
+        UnsuitablePlacementError, match="even number of devices with whole backward, which x_shape is not"
+    ):
+        HAND_MADE["chimera"](x_shape(3), 4)
+
+
+def test_interleaved_needs_a_multiple_of_the_devices() -> None:
+    with pytest.raises(UnsuitablePlacementError, match="a multiple of 4 micro-batches, not 6; change"):
+        HAND_MADE["interleaved_one_f_one_b"](LOOP(4), 6)
+
+
+def test_dual_pipe_needs_as_many_micro_batches_as_devices() -> None:
+    with pytest.raises(UnsuitablePlacementError, match="at least 4 micro-batches, not 3; raise"):
+        HAND_MADE["dual_pipe"](SPLIT_CROSS(4), 3)
+
+
+def block(name: str, kind: Kind, device: int, *after: str) -> Block:
+    return Block(name, kind, (device,), 1, 0, after)
+
+
+HALVES = (
+    block("F", Kind.F, 0),
+    block("G", Kind.F, 1, "F"),
+    block("J", Kind.I, 1, "G"),
+    block("I", Kind.I, 0, "J"),
+)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        (),
+        (block("W", Kind.W, 0, "I"),),
+        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 0, "J")),
+        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 0, "I")),
+        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 1, "J", "W"), block("Y", Kind.W, 1, "J")),
+        (block("W", Kind.W, 0, "I"), block("X", Kind.W, 1, "J"), block("B", Kind.B, 1, "X")),
+    ],
+)
+def test_weight_halves_must_match_input_halves(weights: tuple[Block, ...]) -> None:
+    assert not pipelines(Placement("halves", 2, HALVES + weights))
+
+
+def test_stages_of_two_pipelines() -> None:
+    stages = pipelines(x_shape(2, split_backward=True))
+    assert [[(s.device, s.forward, s.backward, s.weight) for s in pipeline] for pipeline in stages] == [
+        [(0, "F0", "I0", "W0"), (1, "F1", "I1", "W1")],
+        [(1, "G1", "J1", "X1"), (0, "G0", "J0", "X0")],
+    ]
+
+
+@st.composite
+def random_pipelines(draw: st.DrawFn) -> Placement:
+    """One or two pipelines of stages on one or all devices, the second perhaps the first one's opposite."""
+    num_devices = draw(st.integers(1, 4))
+    some = st.sampled_from([*((d,) for d in range(num_devices)), tuple(range(num_devices))])
+    chains = [
+        draw(st.lists(some, min_size=1, max_size=6) | st.permutations([(d,) for d in range(num_devices)]))
+    ]
+    if draw(st.booleans()):
+        chains.append(draw(st.just(chains[0][::-1]) | st.lists(some, min_size=1, max_size=6)))
+    elif draw(st.booleans()):
+        chains[0] = chains[0] + draw(st.sampled_from([chains[0], chains[0][::-1]]))
+    is_split = draw(st.booleans())
+    blocks: list[Block] = []
+    for letter, chain in zip("ab", chains, strict=False):
+        forward = [Block(f"{letter}F{i}", Kind.F, devices, 1, 1) for i, devices in enumerate(chain)]
+        kind = Kind.I if is_split else Kind.B
+        backward = [replace(f, name=f.name.replace("F", kind), kind=kind, memory=-1) for f in forward[::-1]]
+        names = [block.name for block in forward + backward]
+        for i, block in enumerate(forward + backward):
+            time = draw(st.integers(1, 3))
+            memory = 0 if block.kind is Kind.I else block.memory
+            blocks.append(replace(block, time=time, memory=memory, after=tuple(names[max(i - 1, 0) : i])))
+            if block.kind is Kind.I:
+                blocks.append(Block(f"{block.name}W", Kind.W, block.devices, time, -1, (block.name,)))
+    return Placement("pipelines", num_devices, tuple(blocks))
+
+
+@settings(max_examples=200, deadline=None)
+@given(random_placements() | random_pipelines(), st.integers(1, 9))
+def test_applicable_on_any_placement(placement: Placement, number: int) -> None:
+    """A hand-made schedule is refused or valid: the orders of the devices never make a cycle."""
+    found = applicable(placement, number)
+    assert "gpipe" in found
+    for schedule in found.values():
+        assert schedule.num_micro_batches == number
+
+
+def test_applicable_is_what_fits() -> None:
+    wave = SPLIT_WAVE(4)
+    assert set(applicable(wave, 8)) == {"gpipe", "zb_v", "v_half", "v_min"}
+    assert set(applicable(wave.with_memory(8), 8)) == {"zb_v", "v_half", "v_min"}
+    assert set(applicable(wave.with_memory(4), 8)) == {"v_min"}
+    assert applicable(wave.with_memory(3), 8) == {}
+    assert set(applicable(LOOP(4), 6)) == {"gpipe", "breadth_first"}
+    assert set(applicable(SHAPES["k_shape"](), 6)) == {"gpipe"}

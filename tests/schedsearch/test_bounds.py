@@ -67,7 +67,7 @@ def test_minimum_memory_is_what_some_order_of_the_device_needs(placement: Placem
 @pytest.mark.parametrize("shape", SHAPES)
 def test_minimum_memory_of_the_shapes(shape: str) -> None:
     placement = SHAPES[shape]()
-    needed = {"x_shape": 1, "k_shape": 2}.get(shape, 1)
+    needed = {"k_shape": 2, "wave_shape": 2, "loop_shape": 2}.get(shape, 1)
     assert {minimum_memory(placement, device) for device in range(4)} == {needed}
 
 

@@ -1,0 +1,133 @@
+"""V-Half and V-Min: waves whose activation memory follows from one building block.
+
+A building block is when one micro-batch's blocks run on each device; repeated every six ticks without
+collision it is a schedule, and the longer its activations live, the more it holds ("Pipeline Parallelism
+with Controllable Memory"). All blocks count as one tick long; with other times the order is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placements import Kind, Placement
+from schedsearch.baselines.structure import Stage, wave_stages
+from schedsearch.metrics import peak_memory
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+_INTERVAL = 6
+"""Ticks from one micro-batch to the next: a device's work for one, two chunks of F, I and W."""
+
+_BuildingBlock = Callable[[int, int], tuple[int, int, int, int]]
+"""From device and number of devices, to the ticks of F and F, I and I: chunk 0, chunk 1, chunk 1, chunk 0."""
+
+
+def v_half(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return V-Half: about half the activations of 1F1B, and little idle time at either end.
+
+    Raises:
+        UnsuitablePlacementError: The placement is not a wave of two chunks with split backward.
+    """
+    return _from_building_block(placement, num_micro_batches, "V-Half", _half)
+
+
+def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return V-Min: about a third of the activations of 1F1B, and no idle time in the steady state.
+
+    Raises:
+        UnsuitablePlacementError: The placement is not a wave of two chunks with split backward.
+    """
+    return _from_building_block(placement, num_micro_batches, "V-Min", _min)
+
+
+def _half(d: int, p: int) -> tuple[int, int, int, int]:
+    extra = 3 if p % 2 == 0 else 0  # else blocks of two micro-batches meet
+    return 2 * d, 3 * p - d - 2, 3 * p + extra + 2 * d - 1, 6 * p + extra - d - 2
+
+
+def _min(d: int, p: int) -> tuple[int, int, int, int]:
+    extra = 2 if p % 3 == 0 else 0
+    return d, 2 * p - d - 1, 2 * p + extra + d, 4 * p + extra - d - 1
+
+
+def _from_building_block(
+    placement: Placement, num_micro_batches: int, schedule: str, building_block: _BuildingBlock
+) -> Schedule:
+    stages = wave_stages(placement, schedule, split=True)
+    num_devices = len(stages) // 2
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    for d in range(num_devices):
+        ticks = building_block(d, num_devices)
+        orders[stages[d].device] = _repeated(stages[d], stages[-1 - d], ticks, num_micro_batches)
+    repeated = as_soon_as_possible(placement, num_micro_batches, orders)
+    limits = [int(units) for units in peak_memory(repeated)]
+    return as_soon_as_possible(placement, num_micro_batches, _closed_up(placement, orders, limits))
+
+
+def _repeated(
+    near: Stage, far: Stage, ticks: tuple[int, int, int, int], num_micro_batches: int
+) -> list[Instance]:
+    """Return the order of one device: the building block again and again, weight halves in the first gap."""
+    names = near.forward, far.forward, far.backward, near.backward
+    weights = {far.backward: str(far.weight), near.backward: str(near.weight)}
+    at: dict[int, Instance] = {}
+    for n in range(num_micro_batches):
+        for tick, name in zip(ticks, names, strict=True):
+            assert tick + _INTERVAL * n not in at, "two blocks of the pattern meet"
+            at[tick + _INTERVAL * n] = name, n
+    for tick in sorted(at):
+        name, n = at[tick]
+        if name in weights:
+            while tick in at:
+                tick += 1
+            at[tick] = weights[name], n
+    return [at[tick] for tick in sorted(at)]
+
+
+def _closed_up(placement: Placement, orders: list[list[Instance]], limits: list[int]) -> list[list[Instance]]:
+    """Return orders with less idle time at both ends, in which no device holds more than its limit.
+
+    In every tick each device runs the first block of its order that can run, and that may pass those before
+    it without raising the peak. Once a device has no forward block left, weight halves wait for input halves.
+    """
+    waiting = [list(order) for order in orders]
+    closed_up: list[list[Instance]] = [[] for _ in orders]
+    held = [0] * len(orders)
+    done: set[Instance] = set()
+    while any(waiting):
+        chosen = [_choose(placement, order, done, limits[d] - held[d]) for d, order in enumerate(waiting)]
+        for d, index in enumerate(chosen):
+            if index is not None:
+                name, n = waiting[d].pop(index)
+                held[d] += placement.by_name[name].memory
+                closed_up[d].append((name, n))
+                done.add((name, n))
+    return closed_up
+
+
+def _choose(placement: Placement, order: list[Instance], done: set[Instance], room: int) -> int | None:
+    """Return the index of the block that a device runs next; None where it waits.
+
+    Args:
+        placement: What runs where.
+        order: What the device has yet to run.
+        done: What has ended on all devices.
+        room: Units that the device may still take.
+    """
+    kinds = {name: placement.by_name[name].kind for name, _ in order}
+    is_cooldown = Kind.F not in kinds.values()
+    weight: int | None = None
+    seen: set[str] = set()
+    taken = most_taken = 0
+    for i, (name, n) in enumerate(order):
+        block = placement.by_name[name]
+        can_run = name not in seen and all((before, n) in done for before in block.after)
+        if can_run and (i == 0 or most_taken + max(block.memory, 0) <= room):
+            if not (is_cooldown and block.kind is Kind.W):
+                return i
+            weight = i if weight is None else weight
+        seen.add(name)
+        if len(seen) == len(kinds):
+            break
+        taken += block.memory
+        most_taken = max(most_taken, taken)
+    return weight

@@ -1,0 +1,200 @@
+"""What a placement is made of, read from its blocks alone: chains of stages, and the shape they form.
+
+A hand-made schedule is a rule over stages. This module finds the stages, whatever the blocks are called,
+and refuses placements that a rule is not defined for. It knows no rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placements import Block, Kind, Placement
+
+
+class UnsuitablePlacementError(ValueError):
+    """The hand-made schedule is not defined for this placement or number of micro-batches."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a pipeline.
+
+    Attributes:
+        devices: Where all its blocks run.
+        forward: Name of its forward block.
+        backward: Name of its whole backward block, or of the input-gradient half.
+        weight: Name of the weight-gradient half; None where the backward is whole.
+    """
+
+    devices: tuple[int, ...]
+    forward: str
+    backward: str
+    weight: str | None = None
+
+    @property
+    def device(self) -> int:
+        """The only device of a stage that has one."""
+        (device,) = self.devices
+        return device
+
+
+def pipelines(placement: Placement) -> list[list[Stage]]:
+    """Return the stages of each pipeline, first stage first; empty where the placement is no such thing.
+
+    A pipeline is a chain of forward blocks and then, on the same devices, of their backward blocks, last
+    one first; these are all whole or all input-gradient halves. Each half has a weight half after it, which
+    nothing waits for. A block may also be after others that are before it in the chain. Pipelines do not
+    wait for each other.
+    """
+    found = [_pipeline(placement, blocks) for blocks in _components(placement)]
+    return found if all(found) else []
+
+
+def v_shape_stages(placement: Placement, schedule: str, split: bool = False) -> list[Stage]:
+    """Return the stages of a V-shape: one pipeline, each stage alone on one device.
+
+    Raises:
+        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+    """
+    found = pipelines(placement)
+    if len(found) == 1 and _is_v(found[0]) and _is_split(found[0]) == split:
+        return found[0]
+    what = "a V-shape (a chain of forward and mirrored backward blocks, one of each on a device)"
+    raise _unsuitable(placement, schedule, what, "v_shape", split)
+
+
+def x_shape_pipelines(
+    placement: Placement, schedule: str, split: bool = False
+) -> tuple[list[Stage], list[Stage]]:
+    """Return the two pipelines of an X-shape: V-shapes in opposite order on the same devices, an even number.
+
+    Raises:
+        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+    """
+    found = pipelines(placement)
+    if len(found) == 2 and all(_is_v(stages) and _is_split(stages) == split for stages in found):
+        down, up = found
+        mirrored = [stage.devices for stage in down] == [stage.devices for stage in reversed(up)]
+        if mirrored and len(down) % 2 == 0:
+            return down, up
+    what = "an X-shape (two V-shapes in opposite directions) of an even number of devices"
+    raise _unsuitable(placement, schedule, what, "x_shape", split)
+
+
+def wave_stages(placement: Placement, schedule: str, split: bool = False) -> list[Stage]:
+    """Return the 2p stages of a wave of two chunks: stages d and 2p - 1 - d stand on one device.
+
+    Raises:
+        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+    """
+    found = pipelines(placement)
+    if len(found) == 1 and _is_split(found[0]) == split:
+        half = len(found[0]) // 2
+        down, up = found[0][:half], found[0][half:]
+        if _is_v(down) and [stage.devices for stage in down] == [stage.devices for stage in reversed(up)]:
+            return found[0]
+    what = "a wave of two chunks per device (down the devices and up again)"
+    raise _unsuitable(placement, schedule, what, "wave_shape", split)
+
+
+def loop_stages(placement: Placement, schedule: str) -> tuple[list[Stage], int]:
+    """Return the stages of a loop, and on how many devices they stand: at least two rounds in one order.
+
+    Raises:
+        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+    """
+    found = pipelines(placement)
+    if len(found) == 1 and not _is_split(found[0]):
+        stages = found[0]
+        num_devices = len({stage.devices for stage in stages})
+        repeats = all(stage.devices == stages[i % num_devices].devices for i, stage in enumerate(stages))
+        num_chunks, incomplete = divmod(len(stages), num_devices)
+        if _is_v(stages[:num_devices]) and repeats and num_chunks > 1 and not incomplete:
+            return stages, num_devices
+    what = "a loop (several rounds of stages over the devices, always in the same order)"
+    raise _unsuitable(placement, schedule, what, "loop_shape", split=False)
+
+
+def embedded_stages(placement: Placement, schedule: str) -> list[Stage]:
+    """Return the stages of a V-shape with stages on all its devices in between, as in M- and NN-shapes.
+
+    Raises:
+        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+    """
+    found = pipelines(placement)
+    if len(found) == 1 and not _is_split(found[0]):
+        everywhere = tuple(range(placement.num_devices))
+        single = [stage for stage in found[0] if stage.devices != everywhere]
+        if 0 < len(single) < len(found[0]) and _is_v(single):
+            return found[0]
+    what = "an M- or NN-shape (a V-shape with stages on all devices in between)"
+    raise _unsuitable(placement, schedule, what, "m_shape", split=False)
+
+
+def _unsuitable(
+    placement: Placement, schedule: str, what: str, shape: str, split: bool
+) -> UnsuitablePlacementError:
+    backward = "split" if split else "whole"
+    option = " placement.split_backward=true" if split else ""
+    return UnsuitablePlacementError(
+        f"schedule: {schedule} needs {what} with {backward} backward, which {placement.name} is not; "
+        f"use schedule=searched, schedule=gpipe or placement={shape}{option}"
+    )
+
+
+def _components(placement: Placement) -> list[list[Block]]:
+    """Return the blocks that hang together by `after`, each group in topological order."""
+    group: dict[str, list[Block]] = {}
+    for block in placement.topological_order:
+        joined = [block]
+        for members in {id(group[name]): group[name] for name in block.after}.values():
+            joined = members + joined
+        group.update({member.name: joined for member in joined})
+    position = {block.name: i for i, block in enumerate(placement.topological_order)}
+    groups = {id(members): members for members in group.values()}.values()
+    return [sorted(members, key=lambda block: position[block.name]) for members in groups]
+
+
+def _pipeline(placement: Placement, blocks: list[Block]) -> list[Stage]:
+    chain = [block for block in blocks if block.kind is not Kind.W]
+    half = len(chain) // 2
+    forward, backward = chain[:half], chain[half:][::-1]
+    before: set[str] = set()
+    for i, block in enumerate(chain):
+        if not set(block.after) <= before or (i > 0 and chain[i - 1].name not in block.after):
+            return []
+        before.add(block.name)
+    kinds = {block.kind for block in backward}
+    mirrored = len(forward) == len(backward) and all(
+        f.kind is Kind.F and f.devices == b.devices for f, b in zip(forward, backward, strict=True)
+    )
+    if not mirrored or kinds not in ({Kind.B}, {Kind.I}):
+        return []
+    weights = _weights(placement, blocks, backward)
+    if weights is None:
+        return []
+    return [
+        Stage(f.devices, f.name, b.name, weights.get(b.name)) for f, b in zip(forward, backward, strict=True)
+    ]
+
+
+def _weights(placement: Placement, blocks: list[Block], backward: list[Block]) -> dict[str, str] | None:
+    """Return the weight half of each input half; None where they do not match one to one."""
+    weights: dict[str, str] = {}
+    for block in blocks:
+        if block.kind is Kind.W:
+            own = [half for half in backward if half.name in block.after and half.devices == block.devices]
+            if placement.successors[block.name] or len(own) != 1 or own[0].name in weights:
+                return None
+            weights[own[0].name] = block.name
+    expected = sum(block.kind is Kind.I for block in backward)
+    return weights if len(weights) == expected else None
+
+
+def _is_v(stages: list[Stage]) -> bool:
+    devices = {stage.devices for stage in stages}
+    return bool(stages) and len(devices) == len(stages) and all(len(one) == 1 for one in devices)
+
+
+def _is_split(stages: list[Stage]) -> bool:
+    return any(stage.weight is not None for stage in stages)
