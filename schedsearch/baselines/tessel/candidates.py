@@ -1,0 +1,126 @@
+"""Candidates for a repetend: which micro-batch each of its blocks belongs to (Tessel, Sec. IV-B and IV-C).
+
+Knows no solver: it counts, and says which blocks come before a repetend, which after, and what is held then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from placements import Block, Placement
+from schedsearch.schedule import Instance
+
+Indices = Mapping[str, int]
+"""The micro-batch of each block of a repetend: n_i of block B_i (Tessel, Eq. 3)."""
+
+
+def most_in_flight(placement: Placement, num_micro_batches: int) -> int:
+    """Return the greatest number of micro-batches in a repetend that is worth a try (Tessel, Alg. 1, line 6).
+
+    The paper says "from the memory" and not how; its authors' code divides the capacity by what one
+    micro-batch takes on the device where it takes most, rounded up, and so do we. Where capacities differ,
+    which the paper does not know, the largest counts. Neither more micro-batches than there are nor, as each
+    has a block in the repetend, more than blocks are of use. It is no bound: with memory 3 the K-shape has
+    no bubble with three micro-batches, and this gives two.
+    """
+    most = min(num_micro_batches, len(placement.blocks))
+    if placement.memory is None:
+        return most
+    taken = max(
+        sum(max(block.memory, 0) for block in placement.on(device)) for device in range(placement.num_devices)
+    )
+    return min(most, max(1, math.ceil(max(placement.memory) / taken))) if taken else most
+
+
+def assignments(placement: Placement, in_flight: int, every_index: bool = True) -> Iterator[dict[str, int]]:
+    """Yield what micro-batch each block of a repetend of so many micro-batches can belong to.
+
+    A block's micro-batch is none that started later than that of any block it waits for: its index is at
+    most the least of theirs, in any DAG as in a chain (Tessel, Property IV.2). Small indices come first, in
+    topological order of the blocks. The same repetend with all indices shifted is not yielded twice.
+
+    Args:
+        placement: What runs where.
+        in_flight: Indices are below it (Tessel's N_R); the greatest and the least, 0, are in use.
+        every_index: Whether all between are in use too.
+    """
+    order = placement.topological_order
+    required = set(range(in_flight)) if every_index else {0, in_flight - 1}
+    chosen: dict[str, int] = {}
+
+    def extend() -> Iterator[dict[str, int]]:
+        if len(chosen) == len(order):
+            yield dict(chosen)
+            return
+        block = order[len(chosen)]
+        for index in range(min((chosen[name] for name in block.after), default=in_flight - 1) + 1):
+            chosen[block.name] = index
+            if _can_use(required, chosen, order, in_flight):
+                yield from extend()
+            del chosen[block.name]
+
+    return extend()
+
+
+def _can_use(required: set[int], chosen: Indices, order: tuple[Block, ...], in_flight: int) -> bool:
+    """Whether the blocks without an index can still bring the missing ones: each at most its greatest."""
+    missing = sorted(required - set(chosen.values()), reverse=True)
+    if len(missing) > len(order) - len(chosen):
+        return False
+    greatest = dict(chosen)
+    for block in order[len(chosen) :]:
+        greatest[block.name] = min((greatest[name] for name in block.after), default=in_flight - 1)
+    left = sorted((greatest[block.name] for block in order[len(chosen) :]), reverse=True)
+    return all(index <= most for index, most in zip(missing, left, strict=False))
+
+
+def memory_at_entry(placement: Placement, indices: Indices) -> list[int]:
+    """Return what each device holds before a repetend, and likewise after it.
+
+    Of a block with index n, n micro-batches have run (Tessel, Sec. IV-B, "Efficient repetend search"); and
+    a repetend gives back what it takes.
+    """
+    return [
+        sum(block.memory * indices[block.name] for block in placement.on(device))
+        for device in range(placement.num_devices)
+    ]
+
+
+def warmup_blocks(indices: Indices) -> list[Instance]:
+    """Return the blocks before the first repetend (Tessel, Eq. 5)."""
+    return [(name, micro_batch) for name, index in indices.items() for micro_batch in range(index)]
+
+
+def cooldown_blocks(indices: Indices, in_flight: int) -> list[Instance]:
+    """Return the blocks after the only repetend of `in_flight` micro-batches (Tessel, Eq. 6)."""
+    return [
+        (name, micro_batch) for name, index in indices.items() for micro_batch in range(index + 1, in_flight)
+    ]
+
+
+def repetend_time(placement: Placement, indices: Indices, starts: Mapping[str, int]) -> int:
+    """Return the ticks from a repetend's start to the next one's at the earliest (Tessel, Sec. IV-B, Eq. 4).
+
+    On each device the next begins after the last block of this one; and a block that belongs to a
+    micro-batch `rounds` later than its input's does gets it from so many repetends before.
+
+    Args:
+        placement: What runs where.
+        indices: The micro-batch of each block.
+        starts: Start of each block within the repetend, in ticks.
+    """
+    times = [
+        max(starts[block.name] + block.time for block in blocks) - min(starts[block.name] for block in blocks)
+        for device in range(placement.num_devices)
+        if (blocks := placement.on(device))
+    ]
+    for block in placement.blocks:
+        for name in block.after:
+            rounds = indices[name] - indices[block.name]
+            if rounds > 0:
+                arrival = (
+                    starts[name] + placement.by_name[name].time + placement.transfer_time(name, block.name)
+                )
+                times.append(-((starts[block.name] - arrival) // rounds))
+    return max(times)
