@@ -1,4 +1,4 @@
-"""The repetend as one CP-SAT query (the only file that imports ortools); the question of `schedsearch.smt`.
+"""The repetend as one CP-SAT query; the question of `schedsearch.smt`.
 
 With many devices or several micro-batches per repetend, CP-SAT often finds a repetend where Z3 takes long; Z3
 is the quicker of the two to prove that there is none.
@@ -36,7 +36,7 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = 1  # more would make answers depend on the machine
     INTERRUPTS.raise_if_seen()
-    status = _solve(solver, model.model)
+    status = solve(solver, model.model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Answer.YES, model.repetend(solver)
     if status == cp_model.INFEASIBLE:
@@ -44,8 +44,12 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     return Answer.UNKNOWN, None
 
 
-def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
-    """Solve in a thread, so that this one can look for Ctrl-C; CP-SAT itself would swallow it."""
+def solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+    """Solve in a thread, so that this one can look for Ctrl-C; CP-SAT itself would swallow it.
+
+    Raises:
+        KeyboardInterrupt: `INTERRUPTS` saw one.
+    """
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(1) as executor:
         solving = executor.submit(solver.solve, model)

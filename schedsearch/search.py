@@ -12,6 +12,8 @@ from fractions import Fraction
 
 from placements import Placement
 from schedsearch import bounds, smt
+from schedsearch.completion import improve
+from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import total_slack
 from schedsearch.modulo import Asking, ModuloSearch, Objective, Progress, ample_period
 from schedsearch.repetend import Repetend
@@ -60,6 +62,9 @@ OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 _SHARE_OF_ONE = 0.5
 """Share of the time that one micro-batch per repetend gets where more may follow."""
 
+_SHARE_OF_REPETENDS = 0.5
+"""Share of the time after the period that goes to repetends; the rest goes to the whole schedule."""
+
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
 
@@ -94,7 +99,8 @@ class SearchResult:
     Attributes:
         status: Of the period: OPTIMAL when it meets `period_bound`.
         repetend: The steady state; None when there is no schedule.
-        schedule: Of the asked number of micro-batches, validated; None when none.
+        schedule: Of the asked number of micro-batches, validated; None when none. Where the makespan is an
+            objective, it may begin and end otherwise than the unrolled repetend.
         period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for.
         span_bound: Ticks that the span of no repetend of this period beats.
         makespan_bound: Ticks that no schedule of as many micro-batches beats, periodic or not.
@@ -145,8 +151,8 @@ def search(
     per repetend comes first, all that Tessel searches; where that does not meet the bound, two and more are
     tried, and kept where they are better per micro-batch. What follows the period among the objectives is
     made least among repetends of that period, and so on. For the makespan, repetends of various spans are
-    sampled: how well warmup and cooldown pack depends on more than the span. (Tessel, Sec. IV-C, solves
-    warmup and cooldown on their own, after the repetend.)
+    sampled: how well warmup and cooldown pack depends on more than the span. Then the whole schedule is
+    shortened, in any of its parts; see `schedsearch.completion`.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
@@ -193,11 +199,12 @@ def search(
     try:
         sizes = range(1, most_micro_batches_per_repetend + 1) if only is None else range(only, only + 1)
         running.sweep(sizes, began + time_limit_s - min(polish_time_limit_s, time_limit_s / 4))
-        running.polish(time.monotonic() + polish_time_limit_s)
+        running.polish(time.monotonic() + polish_time_limit_s * _SHARE_OF_REPETENDS)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         INTERRUPTS.unwatch()
+    interrupted = interrupted or running.complete(time.monotonic() + polish_time_limit_s)
     return running.result(interrupted)
 
 
@@ -242,10 +249,11 @@ class _Search:
         self.asking = asking
         self.deadline = deadline
         self.period_bound = bounds.period_bound(placement)
-        self.makespan_bound = bounds.makespan_bound(placement, num_micro_batches)
+        self.makespan_bound = makespan_bound(placement, num_micro_batches)
         self.searches: list[ModuloSearch] = []
         self.seconds: list[float] = []
         self.best: ModuloSearch | None = None
+        self.schedule: Schedule | None = None
         self.span_bound = bounds.critical_path(placement)
         self.reason = ""
         self.sizes = range(1, 2)
@@ -342,10 +350,35 @@ class _Search:
                     search.best, best = candidate, quality
             self.asking.report(Objective.MAKESPAN, best[0], self.makespan_bound, search.micro_batches)
 
+    def complete(self, deadline: float) -> bool:
+        """Shorten the whole schedule, if the makespan matters; return whether that was interrupted."""
+        if self.best is None or self.best.best is None or Objective.MAKESPAN not in self.after:
+            return False
+        report, micro_batches = self.asking.report, self.best.micro_batches
+        improved = improve(
+            self.best.best.unroll(self.num_micro_batches),
+            time_limit_s=min(self.deadline, deadline) - time.monotonic(),
+            bound=0 if self.placement is not self.whole else self.makespan_bound,
+            seed=self.asking.seed,
+            on_progress=lambda best, bound: self.asking.report(
+                Objective.MAKESPAN, best, bound, micro_batches
+            ),
+        )
+        self.makespan_bound = max(self.makespan_bound, improved.bound)
+        self.schedule = with_optimizer(self.whole, improved.schedule)
+        return improved.interrupted
+
     def _quality(self, repetend: Repetend) -> tuple[int, int, int]:
         """Return what makes one repetend of a period better than another: less, from the first figure on."""
         schedule = self._unrolled(repetend)
         return schedule.makespan, -total_slack(schedule), repetend.span
+
+    def _schedule_of(self, repetend: Repetend) -> Schedule:
+        """Return the shortest valid schedule found."""
+        unrolled = validate(self._unrolled(repetend))
+        if self.schedule is not None and self.schedule.makespan < unrolled.makespan:
+            return validate(self.schedule)
+        return unrolled
 
     def _unrolled(self, repetend: Repetend) -> Schedule:
         return with_optimizer(self.whole, repetend.unroll(self.num_micro_batches))
@@ -413,7 +446,7 @@ class _Search:
         return SearchResult(
             status,
             best,
-            validate(self._unrolled(best)) if best is not None else None,
+            self._schedule_of(best) if best is not None else None,
             float(bound),
             self.best.bound[Objective.SPAN] if self.best is not None else self.span_bound,
             self.makespan_bound,

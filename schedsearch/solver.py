@@ -1,4 +1,4 @@
-"""What the search asks of a solver: a decision, and two ways to get it at once."""
+"""What a search asks of a solver: a decision, how hard to try, and two ways to get it at once."""
 
 from __future__ import annotations
 
@@ -65,6 +65,21 @@ def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
     if any(block.transient for block in blocks):
         return None
     return MemoryTurn(takers[0].name, givers[0].name, placement.free_memory[device] // takers[0].memory)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to try.
+
+    Attributes:
+        work: CP-SAT's deterministic time, about a second each.
+        timeout_s: Seconds after which to give up all the same.
+        seed: Of the solver's random choices.
+    """
+
+    work: float
+    timeout_s: float
+    seed: int
 
 
 class Interrupts:

@@ -84,3 +84,35 @@ def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> b
         if any(held > capacity for held in itertools.accumulate(memory for _, memory in events)):
             return False
     return True
+
+
+def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
+    """The least makespan of a schedule, by trying every order in which blocks can start as soon as they can.
+
+    Args:
+        placement: With `num_micro_batches` times its blocks about ten at most.
+        num_micro_batches: Of any order; nothing is assumed of their symmetry.
+    """
+    names = [(block.name, n) for block in placement.blocks for n in range(num_micro_batches)]
+    best: list[int] = []
+
+    def extend(ends: dict[tuple[str, int], int], idle: list[int], held: list[int]) -> None:
+        if len(ends) == len(names):
+            best.append(max(ends.values()))
+            return
+        for name, n in names:
+            block = placement.by_name[name]
+            if (name, n) in ends or any((a, n) not in ends for a in block.after):
+                continue
+            holds = [h + block.memory * (d in block.devices) for d, h in enumerate(held)]
+            if placement.memory is not None and any(holds[d] > placement.memory[d] for d in block.devices):
+                continue
+            ready = [idle[d] for d in block.devices]
+            ready += [ends[a, n] + placement.transfer_time(a, name) for a in block.after]
+            end = max(ready) + block.time
+            if not best or end < min(best):
+                later = [end if d in block.devices else t for d, t in enumerate(idle)]
+                extend({**ends, (name, n): end}, later, holds)
+
+    extend({}, [0] * placement.num_devices, [0] * placement.num_devices)
+    return min(best, default=None)

@@ -15,7 +15,7 @@ LAYERS = ["placements", "schedsearch", "runtime", "experiments"]
 
 OWNERS = {
     "z3": ["schedsearch/smt.py", "schedsearch/baselines/tessel/queries.py"],
-    "ortools": ["schedsearch/cpsat.py"],
+    "ortools": ["schedsearch/cpsat.py", "schedsearch/finite_model.py"],
     "matplotlib": ["schedsearch/plot.py"],
     "pynvml": ["runtime/clock.py"],
     "torch": ["runtime/"],
@@ -23,8 +23,8 @@ OWNERS = {
     "omegaconf": ["experiments/"],
     "tqdm": ["experiments/progress.py"],
     "yaml": ["placements/placement_file.py", "experiments/command.py"],
-    "scipy": ["schedsearch/bounds.py", "schedsearch/energy/"],
-    "networkx": ["schedsearch/bounds.py"],
+    "scipy": ["schedsearch/residence.py", "schedsearch/energy/"],
+    "networkx": ["schedsearch/bounds.py", "schedsearch/residence.py"],
 }
 
 

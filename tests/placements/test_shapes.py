@@ -91,7 +91,7 @@ def test_split_shapes_have_the_proven_period(
 ) -> None:
     """Values proved by another solver, for F, I and W of one tick each and memory given back by W."""
     placement = shape(4, split_backward=True).with_memory(memory)
-    result = search(placement, 4, polish_time_limit_s=0.01)
+    result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 
@@ -99,7 +99,9 @@ def test_memory_that_the_input_half_gives_back_serves_sooner() -> None:
     """With all of it given back by I, the memory of a V-shape is that of a whole backward."""
     placement = v_shape(4, split_backward=True, input_release=1)
     for memory, period in {2: 4, 3: 4, 4: 3}.items():
-        result = search(placement.with_memory(memory), 4, polish_time_limit_s=0.01)
+        result = search(
+            placement.with_memory(memory), 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01
+        )
         assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 
@@ -113,7 +115,7 @@ def test_embeddings_may_hold_memory_on_every_device(shape: Callable[..., Placeme
 def test_embeddings_that_hold_an_eighth_of_a_stage_cost_an_m_shape_little(memory: int, period: int) -> None:
     """Without a bubble it holds five stages and six embeddings; five stages do where embeddings are free."""
     placement = m_shape(4, embedding_memory=1, stage_memory=8).with_memory(memory)
-    result = search(placement, 4, polish_time_limit_s=0.01)
+    result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 

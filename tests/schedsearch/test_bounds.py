@@ -12,13 +12,13 @@ from schedsearch.bounds import (
     CapacityError,
     critical_path,
     load_bound,
-    makespan_bound,
     minimum_memory,
     period_bound,
     require_capacity,
-    residence_bound,
 )
+from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import peak_memory
+from schedsearch.residence import residence_bound
 
 
 def test_residence_by_hand() -> None:

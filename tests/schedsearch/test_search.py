@@ -12,7 +12,8 @@ from strategies import placements as random_placements
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
 from schedsearch import search as search_module
-from schedsearch.bounds import CapacityError, critical_path, makespan_bound, minimum_memory, period_bound
+from schedsearch.bounds import CapacityError, critical_path, minimum_memory, period_bound
+from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo import Progress
 from schedsearch.search import SearchError, Status, search

@@ -183,8 +183,8 @@ class _Search:
     def try_one(self, indices: candidates.Indices) -> bool:
         """Find a candidate's best order (Alg. 1, lines 9 to 18); return whether it was decided."""
         held = candidates.memory_at_entry(self.placement, indices)
-        if self.placement.memory is not None and any(
-            taken > capacity for taken, capacity in zip(held, self.placement.memory, strict=True)
+        if self.placement.free_memory is not None and any(
+            taken > capacity for taken, capacity in zip(held, self.placement.free_memory, strict=True)
         ):
             return True
         query = RepetendQuery(self.placement, indices, self.budget)

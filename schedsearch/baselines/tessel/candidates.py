@@ -25,12 +25,12 @@ def most_in_flight(placement: Placement, num_micro_batches: int) -> int:
     no bubble with three micro-batches, and this gives two.
     """
     most = min(num_micro_batches, len(placement.blocks))
-    if placement.memory is None:
+    if placement.free_memory is None:
         return most
     taken = max(
         sum(max(block.memory, 0) for block in placement.on(device)) for device in range(placement.num_devices)
     )
-    return min(most, max(1, math.ceil(max(placement.memory) / taken))) if taken else most
+    return min(most, max(1, math.ceil(max(placement.free_memory) / taken))) if taken else most
 
 
 def assignments(placement: Placement, in_flight: int, every_index: bool = True) -> Iterator[dict[str, int]]:

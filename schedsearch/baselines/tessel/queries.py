@@ -91,7 +91,7 @@ class Query(ABC):
         Args:
             held: What each device holds at the beginning.
         """
-        for device, capacity in enumerate(self.placement.memory or ()):
+        for device, capacity in enumerate(self.placement.free_memory or ()):
             taken = [
                 (start, self.placement.by_name[name].memory)
                 for (name, _), start in self.start.items()

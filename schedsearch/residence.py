@@ -1,0 +1,148 @@
+"""The residence bound: how long memory must be held limits how often micro-batches can begin (Little's law).
+
+The bound is an exact fraction, with a proof that anyone can check by adding up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import networkx as nx
+import numpy as np
+from scipy.optimize import linprog
+
+from placements import Placement
+
+
+@dataclass(frozen=True)
+class Residence:
+    """A proof by Little's law that no period per micro-batch is below a value; see `residence_bound`.
+
+    Attributes:
+        device_weight: How much each device's memory counts; shape ``(num_devices,)``, at least 0.
+        flow: For some pairs of a block and one after it, how much of what the first takes is passed on to
+            the second until a block gives it back; at least 0.
+    """
+
+    device_weight: tuple[int, ...]
+    flow: Mapping[tuple[str, str], int]
+
+    def bound(self, placement: Placement, unused: Sequence[Fraction] = ()) -> Fraction:
+        """Return the ticks that it proves, exactly.
+
+        Args:
+            placement: What runs where, without optimizer blocks.
+            unused: Memory times ticks per micro-batch that each device is known to leave unused.
+
+        Proof. Let block b start at s(b), averaged over micro-batches. A device d with capacity c(d) holds,
+        averaged over time and as counted in `residence_bound`, the sum over its blocks of
+        ``-memory(b) * s(b) + held_while_running(b)`` per period, which is at most c(d) times the period.
+        Sum over devices with their weights. The flow balances what blocks take and give back, so the sum of
+        ``-memory * s`` is that of ``flow(a, b) * (s(b) - s(a))``, at least ``flow(a, b) * (time(a) +
+        transfer(a, b))``. What is left is free of s.
+
+        Raises:
+            ValueError: It proves nothing of the placement: the flow does not balance, or is negative.
+        """
+        assert placement.free_memory is not None, "there is no residence without capacities"
+        if min((*self.device_weight, *self.flow.values())) < 0 or not any(self.device_weight):
+            raise ValueError("residence: weights and flows are not all 0 or more, with some weight above 0")
+        weight = {
+            block.name: sum(self.device_weight[device] for device in block.devices)
+            for block in placement.blocks
+        }
+        left = {block.name: block.memory * weight[block.name] for block in placement.blocks}
+        held = sum(
+            weight[block.name] * max(-block.memory, block.transient) * block.time
+            for block in placement.blocks
+        )
+        for (a, b), amount in self.flow.items():
+            if a not in placement.by_name[b].after:
+                raise ValueError(f"residence: {b} is not after {a}, so nothing can be passed on")
+            left[a] -= amount
+            left[b] += amount
+            held += amount * (placement.by_name[a].time + placement.transfer_time(a, b))
+        if any(left.values()):
+            raise ValueError("residence: what blocks take is not what the others give back")
+        idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
+        capacity = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
+        return (held + idle) / capacity if capacity else Fraction(0)
+
+
+def residence_bound(placement: Placement) -> Fraction:
+    """Return the least period per micro-batch, in ticks, at which memory can hold what is in flight.
+
+    Proof (Little's law). Memory given back by a block can be taken again only by a later block of the
+    same device, hence after the first block's end: counted until then, memory in use still never exceeds
+    the capacity. Averaged over a long time it is the memory times the time held of one micro-batch,
+    averaged over micro-batches, divided by the period per micro-batch. The averages of the micro-batches'
+    starts satisfy the dependencies, as each one's starts do, so the least period over all starts that
+    satisfy them, a linear program, is a lower bound. While a block runs that gives memory back, counted is
+    the greater of what it gives back and what it needs for itself: both fit, one before and one during it.
+    """
+    proof = residence(placement)
+    return proof.bound(placement.per_micro_batch) if proof is not None else Fraction(0)
+
+
+def residence(placement: Placement, unused: Sequence[Fraction] = ()) -> Residence | None:
+    """Return the proof of the residence bound, or None where memory bounds nothing; see `Residence.bound`.
+
+    The linear program of `residence_bound` says how much each device counts. Whatever the weights, the best
+    flow is a minimum cost flow in whole numbers, so that the proof is exact.
+    """
+    placement = placement.per_micro_batch
+    if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
+        return None
+    weight = _device_weights(placement, unused)
+    if weight is None:
+        return None
+    graph = nx.DiGraph()
+    for block in placement.blocks:
+        graph.add_node(block.name, demand=-block.memory * sum(weight[device] for device in block.devices))
+        for name in block.after:
+            ticks = placement.by_name[name].time + placement.transfer_time(name, block.name)
+            graph.add_edge(name, block.name, weight=-ticks)
+    try:
+        _, flows = nx.network_simplex(graph)
+    except nx.NetworkXUnfeasible:  # not all that give back wait for those that take
+        return None
+    flow = {(a, b): amount for a, by_target in flows.items() for b, amount in by_target.items() if amount}
+    return Residence(weight, flow)
+
+
+_FINEST_WEIGHT = 10_000
+"""Devices are weighted in whole numbers up to this."""
+
+
+def _device_weights(placement: Placement, unused: Sequence[Fraction]) -> tuple[int, ...] | None:
+    """Return how much each device's memory counts in the tightest bound; None where that is not at all."""
+    assert placement.free_memory is not None
+    blocks = placement.blocks
+    column = {block.name: i for i, block in enumerate(blocks)}
+    rows: list[np.ndarray] = []
+    limits: list[float] = []
+    for device, capacity in enumerate(placement.free_memory):
+        row = np.zeros(len(blocks) + 1)
+        row[-1] = -capacity
+        for block in placement.on(device):
+            row[column[block.name]] = -block.memory
+        rows.append(row)
+        held = sum(max(-b.memory, b.transient) * b.time for b in placement.on(device))
+        limits.append(-held - float(unused[device] if unused else 0))
+    for block in blocks:
+        for name in block.after:
+            row = np.zeros(len(blocks) + 1)
+            row[column[name]], row[column[block.name]] = 1, -1
+            rows.append(row)
+            limits.append(-placement.by_name[name].time - placement.transfer_time(name, block.name))
+    cost = np.zeros(len(blocks) + 1)
+    cost[-1] = 1
+    answer = linprog(cost, A_ub=np.array(rows), b_ub=np.array(limits), bounds=(0, None), method="highs")
+    if answer.status != 0:
+        return None
+    weight = np.maximum(-answer.ineqlin.marginals[: placement.num_devices], 0)
+    whole = np.rint(weight / max(weight.max(), 1e-12) * _FINEST_WEIGHT).astype(int)
+    divisor = int(np.gcd.reduce(whole)) if whole.any() else 0
+    return tuple(int(each) // divisor for each in whole) if divisor else None

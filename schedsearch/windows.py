@@ -1,0 +1,162 @@
+"""Parts of a schedule to be ordered anew, and schedules made of what was found.
+
+Outside a part every device keeps its order: what runs before gives the part's blocks a release, what runs
+after gives them a tail, so that a gain inside is a gain of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from placements import Placement
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+
+@dataclass(frozen=True)
+class Part:
+    """Blocks to be ordered anew, and all that must be known of the rest of the schedule.
+
+    Attributes:
+        placement: What runs where.
+        start: Starts as they are, of each (block, micro-batch) of the part; of each block, consecutive
+            micro-batches.
+        release: Earliest start of each, because of what runs before the part.
+        tail: Least ticks from the end of each to the end of the schedule, because of what runs after.
+        ran: How many micro-batches of each block run before the part.
+        bound: Ticks that the makespan is known to need.
+        makespan: With these starts; to be beaten, or kept.
+    """
+
+    placement: Placement
+    start: Mapping[Instance, int]
+    release: Mapping[Instance, int]
+    tail: Mapping[Instance, int]
+    ran: Mapping[str, int]
+    bound: int
+    makespan: int
+
+
+def one_after_another(placement: Placement, blocks: Iterable[str]) -> Schedule:
+    """Return the schedule that starts each block as soon as can be, on every device in a given order.
+
+    Args:
+        placement: What runs where.
+        blocks: Names, each as often as there are micro-batches; the k-th time a name stands for
+            micro-batch k.
+    """
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    count = {block.name: 0 for block in placement.blocks}
+    for name in blocks:
+        for device in placement.by_name[name].devices:
+            orders[device].append((name, count[name]))
+        count[name] += 1
+    return as_soon_as_possible(placement, max(count.values()), orders)
+
+
+def in_order(schedule: Schedule) -> Schedule:
+    """Return a schedule, never longer, in which each block runs the micro-batches in order."""
+    return one_after_another(schedule.placement, (block.block for block in schedule.blocks))
+
+
+def gathered(schedule: Schedule) -> Schedule:
+    """Return the schedule with shared blocks moved to its ends, the others in the same order.
+
+    First come the blocks of several devices that hold no memory and wait for nothing, last those that hold
+    none and that nothing waits for, such as embeddings: spread over the schedule, each makes its devices
+    wait for each other. It may be longer or shorter.
+    """
+    placement = schedule.placement
+    shared = [block for block in placement.blocks if len(block.devices) > 1 and block.memory == 0]
+    first = {block.name for block in shared if not block.after}
+    last = {block.name for block in shared if not placement.successors[block.name]} - first
+    names = [block.block for block in schedule.blocks]
+    return one_after_another(
+        placement, sorted(names, key=lambda name: 0 if name in first else 2 if name in last else 1)
+    )
+
+
+def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:
+    """Return the schedule with what `between` took out ordered by other starts."""
+    names = [b.block for b in schedule.blocks]
+    inside = [i for i, b in enumerate(schedule.blocks) if (b.block, b.micro_batch) in starts]
+    first, last = inside[0], inside[-1] + 1
+    middle = [name for name, _ in sorted(starts, key=lambda instance: starts[instance])]
+    return one_after_another(schedule.placement, names[:first] + middle + names[last:])
+
+
+def between(schedule: Schedule, begin: int, end: int, bound: int) -> Part:
+    """Return the part of the blocks that start from one tick on and before another.
+
+    Args:
+        schedule: As made by `in_order`.
+        begin: Tick.
+        end: Tick.
+        bound: Ticks that the makespan is known to need.
+    """
+    placement, start = schedule.placement, schedule.start_of
+    idle_from = [0] * placement.num_devices
+    ran = {block.name: 0 for block in placement.blocks}
+    for ticks, _, name in schedule.blocks:
+        if ticks < begin:
+            ran[name] += 1
+            bound = max(bound, ticks + placement.by_name[name].time)
+            for device in placement.by_name[name].devices:
+                idle_from[device] = ticks + placement.by_name[name].time
+
+    def release(instance: Instance) -> int:
+        """Earliest start because of what starts before the part."""
+        name, micro_batch = instance
+        block = placement.by_name[name]
+        return max(
+            [idle_from[device] for device in block.devices]
+            + [
+                start[a, micro_batch] + placement.by_name[a].time + placement.transfer_time(a, name)
+                for a in block.after
+                if start[a, micro_batch] < begin
+            ]
+        )
+
+    tail, needed = _tails(schedule, end)
+    for instance, ticks in needed.items():
+        bound = max(bound, release(instance) + ticks)
+    inside = [instance for instance in tail if start[instance] >= begin]
+    return Part(
+        placement,
+        start={instance: start[instance] for instance in inside},
+        release={instance: release(instance) for instance in inside},
+        tail={instance: tail[instance] for instance in inside},
+        ran=ran,
+        bound=bound,
+        makespan=schedule.makespan,
+    )
+
+
+def _tails(schedule: Schedule, end: int) -> tuple[dict[Instance, int], dict[Instance, int]]:
+    """Return the ticks that must follow, because of what starts at a tick or later.
+
+    Returns:
+        For each instance that starts before the tick, the least ticks from its end to the schedule's end;
+        for each other one, the least ticks from its start.
+    """
+    placement = schedule.placement
+    needed: dict[Instance, int] = {}
+    tail: dict[Instance, int] = {}
+    follows = [0] * placement.num_devices
+    for ticks, micro_batch, name in reversed(schedule.blocks):
+        block = placement.by_name[name]
+        last = max(
+            [follows[device] for device in block.devices]
+            + [
+                placement.transfer_time(name, f) + needed[f, micro_batch]
+                for f in placement.successors[name]
+                if (f, micro_batch) in needed
+            ]
+        )
+        if ticks < end:
+            tail[name, micro_batch] = last
+        else:
+            needed[name, micro_batch] = block.time + last
+            for device in block.devices:
+                follows[device] = block.time + last
+    return tail, needed
