@@ -6,12 +6,12 @@ The bounds hold for any number of micro-batches per repetend and know nothing of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 
 import networkx as nx
 
 from placements import Placement
+from schedsearch.contraction import Contraction
 from schedsearch.residence import residence_bound
 
 
@@ -40,10 +40,8 @@ def least_period(placement: Placement, micro_batches: int) -> int:
 
 def critical_path(placement: Placement) -> int:
     """Return the ticks that one micro-batch needs on idle devices: no span is shorter."""
-    placement = placement.per_micro_batch
-    lengths = {block.name: block.time for block in placement.blocks}
-    head = heads(placement, lengths)
-    return max(head[name] + lengths[name] for name in lengths)
+    whole = Contraction(placement.per_micro_batch, frozenset())
+    return max(start + whole.length[name] for name, start in whole.heads.items())
 
 
 def minimum_memory(placement: Placement, device: int) -> int:
@@ -137,31 +135,3 @@ def _most_given_back(graph: nx.DiGraph, memory: dict[str, int]) -> int:
     for earlier, later in graph.edges:
         network.add_edge(("block", later), ("block", earlier))
     return total - int(nx.minimum_cut_value(network, "source", "sink")) if total else 0
-
-
-def heads(placement: Placement, length: Mapping[str, int], transfers: bool = True) -> dict[str, int]:
-    """Return the earliest start of each block of one micro-batch, for blocks of some length."""
-    head: dict[str, int] = {}
-    for block in placement.topological_order:
-        head[block.name] = max(
-            (
-                head[name] + length[name] + (placement.transfer_time(name, block.name) if transfers else 0)
-                for name in block.after
-            ),
-            default=0,
-        )
-    return head
-
-
-def tails(placement: Placement, length: Mapping[str, int], transfers: bool = True) -> dict[str, int]:
-    """Return for each block the least ticks from its end to the end of its micro-batch."""
-    tail: dict[str, int] = {}
-    for block in reversed(placement.topological_order):
-        tail[block.name] = max(
-            (
-                (placement.transfer_time(block.name, name) if transfers else 0) + length[name] + tail[name]
-                for name in placement.successors[block.name]
-            ),
-            default=0,
-        )
-    return tail

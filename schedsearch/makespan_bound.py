@@ -6,66 +6,54 @@ import math
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds import heads, tails
-from schedsearch.residence import residence
+from schedsearch.contraction import Contraction, contractions
+from schedsearch.residence import residence_on
 from schedsearch.schedule import micro_batches_of
 
 
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     """Return a lower bound on the ticks of a schedule of so many micro-batches.
 
-    It is the greatest of `_contracted_bound`, over all sets of devices that a block runs on, and of
-    Little's law for the whole makespan: see `_unused_memory`.
+    It is the greatest of two bounds, over all time axes of `schedsearch.contraction`: head, work and tail of
+    each device, and Little's law for the whole makespan, see `_unused_memory`.
     """
-    each = placement.per_micro_batch
-    shared = {frozenset[int]()} | {frozenset(block.devices) for block in each.blocks}
-    bound = max(_contracted_bound(placement, num_micro_batches, devices) for devices in shared)
-    unused = [
-        Fraction(_unused_memory(each, device, bound), num_micro_batches) for device in range(each.num_devices)
-    ]
-    proof = residence(each, unused)
-    return (
-        max(bound, math.ceil(proof.bound(each, unused) * num_micro_batches)) if proof is not None else bound
-    )
+    axes = contractions(placement)
+    bound = max(_head_work_tail(axis, num_micro_batches) for axis in axes)
+    for axis in contractions(placement.per_micro_batch):
+        left = bound - num_micro_batches * axis.shared_time
+        unused = [
+            Fraction(_unused_memory(axis, device, left), num_micro_batches)
+            for device in range(placement.num_devices)
+        ]
+        proof = residence_on(axis, unused)
+        if proof is not None:
+            bound = max(bound, math.ceil(proof.bound(axis.placement, unused) * num_micro_batches))
+    return bound
 
 
-def _contracted_bound(placement: Placement, num_micro_batches: int, shared: frozenset[int]) -> int:
-    """Return a lower bound on the makespan that looks away from the time when shared blocks run.
+def _head_work_tail(axis: Contraction, num_micro_batches: int) -> int:
+    """Return the bound that each device's first block, work and last block make.
 
-    Shared are the blocks that run on all of some devices together, and perhaps on more; none, when no
-    devices are given.
-
-    Proof. No two shared blocks run at once, so in all they run for their time times the number of
-    micro-batches. Cut these stretches out of the time axis. A block that has a device in common with every
-    shared block never ran in any of them and keeps its length; let the length of all others and of all
-    transfers be 0. Where a block waited for another it still does. Now, before the first block of one of
-    the devices that is not shared, the blocks that this one waits for must run, after the last one those
-    that wait for it, and in between the device has all its blocks that are not shared to do. With
-    nothing shared that is head + work + tail. Where all devices share an embedding, as in the M-shape, it
-    also sees that the embedding cannot fill the head and the tail. Optimizer blocks come once; where
-    something is shared, their length is let be 0 too.
+    Proof. Before the first block of a device, the blocks that this one waits for must run, after the last
+    one those that wait for it, and in between the device has all its blocks to do; the same holds of its
+    blocks without the optimizer's. Where all devices share an
+    embedding, as in the M-shape, the axis without it also shows that the embedding cannot fill the head and
+    the tail.
     """
-    each = placement.per_micro_batch
-    apart = [block for block in each.blocks if shared and shared <= set(block.devices)]
-    length = {
-        block.name: block.time
-        if block not in apart and all(set(block.devices) & set(other.devices) for other in apart)
-        else 0
-        for block in each.blocks
-    } | {block.name: 0 if shared else block.time for block in placement.optimizer_blocks}
-    head = heads(placement, length, transfers=not shared)
-    tail = tails(placement, length, transfers=not shared)
-    bound = max(head[name] + length[name] for name in length)
-    for device in shared or range(placement.num_devices):
-        rest = [block.name for block in placement.on(device) if block not in apart]
-        if rest:
-            runs = {name: len(micro_batches_of(placement, name, num_micro_batches)) for name in rest}
-            work = sum(runs[name] * length[name] for name in rest)
-            bound = max(bound, min(head[name] for name in rest) + work + min(tail[name] for name in rest))
-    return bound + num_micro_batches * sum(block.time for block in apart)
+    placement, shared = axis.placement, {block.name for block in axis.shared}
+    bound = max(start + axis.length[name] for name, start in axis.heads.items())
+    for device in range(placement.num_devices):
+        here = [block.name for block in placement.on(device) if block.name not in shared]
+        for names in (here, [name for name in here if name in placement.per_micro_batch.by_name]):
+            if names:
+                runs = {name: len(micro_batches_of(placement, name, num_micro_batches)) for name in names}
+                work = sum(runs[name] * axis.length[name] for name in names)
+                head, tail = min(axis.heads[name] for name in names), min(axis.tails[name] for name in names)
+                bound = max(bound, head + work + tail)
+    return bound + num_micro_batches * axis.shared_time
 
 
-def _unused_memory(placement: Placement, device: int, makespan: int) -> int:
+def _unused_memory(axis: Contraction, device: int, makespan: int) -> int:
     """Return memory times ticks that a device must leave unused in a schedule of at least this makespan.
 
     Proof. A device holds nothing before the first block that takes memory starts, and nothing after the
@@ -74,6 +62,7 @@ def _unused_memory(placement: Placement, device: int, makespan: int) -> int:
     only where the makespan leaves room for both one after the other. With transient memory nothing is
     claimed.
     """
+    placement = axis.placement
     if placement.free_memory is None or any(block.transient for block in placement.on(device)):
         return 0
     capacity = placement.free_memory[device]
@@ -81,12 +70,10 @@ def _unused_memory(placement: Placement, device: int, makespan: int) -> int:
     gives = [block for block in placement.on(device) if block.memory < 0]
     if not takes or not gives:
         return 0
-    lengths = {block.name: block.time for block in placement.blocks}
-    head, tail = heads(placement, lengths), tails(placement, lengths)
-    ticks = min(head[block.name] for block in takes) + min(tail[block.name] for block in gives)
+    ticks = min(axis.heads[block.name] for block in takes) + min(axis.tails[block.name] for block in gives)
     unused = capacity * ticks
     for blocks in (takes, gives):
-        step, time = max(abs(block.memory) for block in blocks), min(block.time for block in blocks)
+        step, time = max(abs(block.memory) for block in blocks), min(axis.length[b.name] for b in blocks)
         missing = range(capacity - step, 0, -step)
         unused += time * sum(missing)
         ticks += time * len(missing)

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from placements import Placement
+from schedsearch.contraction import Contraction, contractions
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,12 @@ class Residence:
         device_weight: How much each device's memory counts; shape ``(num_devices,)``, at least 0.
         flow: For some pairs of a block and one after it, how much of what the first takes is passed on to
             the second until a block gives it back; at least 0.
+        shared: Devices whose shared blocks are cut out of the time axis; see `schedsearch.contraction`.
     """
 
     device_weight: tuple[int, ...]
     flow: Mapping[tuple[str, str], int]
+    shared: tuple[int, ...] = ()
 
     def bound(self, placement: Placement, unused: Sequence[Fraction] = ()) -> Fraction:
         """Return the ticks that it proves, exactly.
@@ -47,6 +50,7 @@ class Residence:
             ValueError: It proves nothing of the placement: the flow does not balance, or is negative.
         """
         assert placement.free_memory is not None, "there is no residence without capacities"
+        axis = Contraction(placement, frozenset(self.shared))
         if min((*self.device_weight, *self.flow.values())) < 0 or not any(self.device_weight):
             raise ValueError("residence: weights and flows are not all 0 or more, with some weight above 0")
         weight = {
@@ -55,7 +59,7 @@ class Residence:
         }
         left = {block.name: block.memory * weight[block.name] for block in placement.blocks}
         held = sum(
-            weight[block.name] * max(-block.memory, block.transient) * block.time
+            weight[block.name] * max(-block.memory, block.transient) * axis.length[block.name]
             for block in placement.blocks
         )
         for (a, b), amount in self.flow.items():
@@ -63,12 +67,12 @@ class Residence:
                 raise ValueError(f"residence: {b} is not after {a}, so nothing can be passed on")
             left[a] -= amount
             left[b] += amount
-            held += amount * (placement.by_name[a].time + placement.transfer_time(a, b))
+            held += amount * (axis.length[a] + axis.transfer_time(a, b))
         if any(left.values()):
             raise ValueError("residence: what blocks take is not what the others give back")
         idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
         capacity = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
-        return (held + idle) / capacity if capacity else Fraction(0)
+        return axis.shared_time + ((held + idle) / capacity if capacity else Fraction(0))
 
 
 def residence_bound(placement: Placement) -> Fraction:
@@ -81,43 +85,53 @@ def residence_bound(placement: Placement) -> Fraction:
     starts satisfy the dependencies, as each one's starts do, so the least period over all starts that
     satisfy them, a linear program, is a lower bound. While a block runs that gives memory back, counted is
     the greater of what it gives back and what it needs for itself: both fit, one before and one during it.
+    No cycle of blocks that wait for each other, by their inputs or for memory, takes longer than that.
+    The bound is the greatest over all time axes of `schedsearch.contraction`.
     """
     proof = residence(placement)
     return proof.bound(placement.per_micro_batch) if proof is not None else Fraction(0)
 
 
-def residence(placement: Placement, unused: Sequence[Fraction] = ()) -> Residence | None:
-    """Return the proof of the residence bound, or None where memory bounds nothing; see `Residence.bound`.
+def residence(placement: Placement) -> Residence | None:
+    """Return the best proof on any time axis, or None where memory bounds nothing."""
+    proofs = [residence_on(axis) for axis in contractions(placement.per_micro_batch)]
+    found = [proof for proof in proofs if proof is not None]
+    return max(found, key=lambda proof: proof.bound(placement.per_micro_batch), default=None)
+
+
+def residence_on(axis: Contraction, unused: Sequence[Fraction] = ()) -> Residence | None:
+    """Return the proof on one time axis, or None where memory bounds nothing; see `Residence.bound`.
 
     The linear program of `residence_bound` says how much each device counts. Whatever the weights, the best
     flow is a minimum cost flow in whole numbers, so that the proof is exact.
     """
-    placement = placement.per_micro_batch
+    placement = axis.placement
     if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
         return None
-    weight = _device_weights(placement, unused)
+    weight = _device_weights(axis, unused)
     if weight is None:
         return None
     graph = nx.DiGraph()
     for block in placement.blocks:
         graph.add_node(block.name, demand=-block.memory * sum(weight[device] for device in block.devices))
         for name in block.after:
-            ticks = placement.by_name[name].time + placement.transfer_time(name, block.name)
+            ticks = axis.length[name] + axis.transfer_time(name, block.name)
             graph.add_edge(name, block.name, weight=-ticks)
     try:
         _, flows = nx.network_simplex(graph)
     except nx.NetworkXUnfeasible:  # not all that give back wait for those that take
         return None
     flow = {(a, b): amount for a, by_target in flows.items() for b, amount in by_target.items() if amount}
-    return Residence(weight, flow)
+    return Residence(weight, flow, tuple(sorted(axis.devices)))
 
 
 _FINEST_WEIGHT = 10_000
 """Devices are weighted in whole numbers up to this."""
 
 
-def _device_weights(placement: Placement, unused: Sequence[Fraction]) -> tuple[int, ...] | None:
+def _device_weights(axis: Contraction, unused: Sequence[Fraction]) -> tuple[int, ...] | None:
     """Return how much each device's memory counts in the tightest bound; None where that is not at all."""
+    placement = axis.placement
     assert placement.free_memory is not None
     blocks = placement.blocks
     column = {block.name: i for i, block in enumerate(blocks)}
@@ -129,14 +143,14 @@ def _device_weights(placement: Placement, unused: Sequence[Fraction]) -> tuple[i
         for block in placement.on(device):
             row[column[block.name]] = -block.memory
         rows.append(row)
-        held = sum(max(-b.memory, b.transient) * b.time for b in placement.on(device))
+        held = sum(max(-b.memory, b.transient) * axis.length[b.name] for b in placement.on(device))
         limits.append(-held - float(unused[device] if unused else 0))
     for block in blocks:
         for name in block.after:
             row = np.zeros(len(blocks) + 1)
             row[column[name]], row[column[block.name]] = 1, -1
             rows.append(row)
-            limits.append(-placement.by_name[name].time - placement.transfer_time(name, block.name))
+            limits.append(-axis.length[name] - axis.transfer_time(name, block.name))
     cost = np.zeros(len(blocks) + 1)
     cost[-1] = 1
     answer = linprog(cost, A_ub=np.array(rows), b_ub=np.array(limits), bounds=(0, None), method="highs")

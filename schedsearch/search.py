@@ -360,9 +360,7 @@ class _Search:
             time_limit_s=min(self.deadline, deadline) - time.monotonic(),
             bound=0 if self.placement is not self.whole else self.makespan_bound,
             seed=self.asking.seed,
-            on_progress=lambda best, bound: self.asking.report(
-                Objective.MAKESPAN, best, bound, micro_batches
-            ),
+            on_progress=lambda best, bound: report(Objective.MAKESPAN, best, bound, micro_batches),
         )
         self.makespan_bound = max(self.makespan_bound, improved.bound)
         self.schedule = with_optimizer(self.whole, improved.schedule)

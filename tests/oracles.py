@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from placements import Placement
 
 
@@ -33,6 +31,17 @@ def least_span(placement: Placement, period: int, longest: int) -> int | None:
         if _some_starts(placement, period, span, span):
             return span
     return None
+
+
+def least_latency(placement: Placement, longest: int) -> tuple[int, int]:
+    """The least latency of one micro-batch, and the least period of a repetend that keeps it."""
+    ample = sum(block.time for block in placement.blocks) + sum(t for _, _, t in placement.transfer)
+    for latency in range(1, ample + 1):
+        if _some_starts(placement, ample, latency, latency):
+            for period in range(1, longest + ample):
+                if _some_starts(placement, period, latency, latency):
+                    return period, latency
+    raise AssertionError("one block after another is a schedule")
 
 
 def _some_starts(placement: Placement, period: int, last_start: int, last_end: int) -> bool:
@@ -77,12 +86,15 @@ def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> b
     many = 2 + max(starts.values()) // period
     for device, capacity in enumerate(placement.memory):
         events = sorted(
-            (starts[block.name] + n * period, block.memory)
+            (starts[block.name] + n * period, block.memory, block.transient)
             for block in placement.on(device)
             for n in range(2 * many)
         )
-        if any(held > capacity for held in itertools.accumulate(memory for _, memory in events)):
-            return False
+        held = placement.static_memory[device] if placement.static_memory else 0
+        for _, memory, transient in events:
+            held += memory
+            if held + transient > capacity:
+                return False
     return True
 
 

@@ -81,8 +81,13 @@ def test_a_sweep(command, tmp_path: Path) -> None:
         "-m",
     )
     assert done.returncode == 0, done.stderr
-    periods = [json.loads((sweep / str(i) / "schedule.json").read_text())["period"] for i in range(4)]
-    assert periods == [8, 4, 6, 6]
+    found = [json.loads((sweep / str(i) / "schedule.json").read_text()) for i in range(4)]
+    assert [(each["period"], each["micro_batches_per_repetend"]) for each in found] == [
+        (16, 3),
+        (4, 1),
+        (6, 1),
+        (6, 1),
+    ]
 
 
 WRONG = [

@@ -1,0 +1,84 @@
+"""The time axis without the stretches in which blocks shared by some devices run.
+
+No two blocks that run on all of some devices together run at once, so in all they take their time times
+the number of micro-batches. Cut these stretches out. A block that has a device in common with each of them
+never ran in any and keeps its length; of all other blocks, and of transfers, nothing is known but that they
+take no less than no time. Where a block waited for another it still does, and memory is held as before. So
+every bound that holds on the shortened axis holds on the whole one, with the shared time added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from placements import Block, Placement
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A placement on the time axis without the blocks that some devices share.
+
+    Attributes:
+        placement: What runs where.
+        devices: Which share; with none, nothing is cut out.
+    """
+
+    placement: Placement
+    devices: frozenset[int]
+
+    @cached_property
+    def shared(self) -> list[Block]:
+        """The blocks that are cut out, optimizer blocks aside."""
+        blocks = self.placement.per_micro_batch.blocks
+        return [block for block in blocks if self.devices and self.devices <= set(block.devices)]
+
+    @property
+    def shared_time(self) -> int:
+        """Ticks per micro-batch that are cut out."""
+        return sum(block.time for block in self.shared)
+
+    @cached_property
+    def length(self) -> Mapping[str, int]:
+        """Ticks that are known to be left of each block."""
+        if not self.devices:
+            return {block.name: block.time for block in self.placement.blocks}
+        shared = self.shared
+        return {
+            block.name: block.time
+            if block not in shared
+            and block in self.placement.per_micro_batch.blocks
+            and all(set(block.devices) & set(other.devices) for other in shared)
+            else 0
+            for block in self.placement.blocks
+        }
+
+    def transfer_time(self, source: str, target: str) -> int:
+        """Return the ticks that are known to be left of a transfer."""
+        return 0 if self.devices else self.placement.transfer_time(source, target)
+
+    @cached_property
+    def heads(self) -> Mapping[str, int]:
+        """The ticks of one micro-batch that are known to be left before each block starts."""
+        head: dict[str, int] = {}
+        for block in self.placement.topological_order:
+            waits = [head[a] + self.length[a] + self.transfer_time(a, block.name) for a in block.after]
+            head[block.name] = max(waits, default=0)
+        return head
+
+    @cached_property
+    def tails(self) -> Mapping[str, int]:
+        """The ticks that are known to be left from each block's end to the end of its micro-batch."""
+        tail: dict[str, int] = {}
+        for block in reversed(self.placement.topological_order):
+            followers = self.placement.successors[block.name]
+            rests = [self.transfer_time(block.name, b) + self.length[b] + tail[b] for b in followers]
+            tail[block.name] = max(rests, default=0)
+        return tail
+
+
+def contractions(placement: Placement) -> list[Contraction]:
+    """Return the placement as it is, and without what each set of several devices shares."""
+    sets = {frozenset(block.devices) for block in placement.per_micro_batch.blocks if len(block.devices) > 1}
+    return [Contraction(placement, devices) for devices in [frozenset[int](), *sorted(sets, key=sorted)]]
