@@ -59,8 +59,8 @@ def describe(schedule: Schedule, result: SearchResult | None) -> str:
     if result is not None and result.repetend is not None:
         repetend = result.repetend
         facts = [
-            f"{result.status.value}: period {repetend.period_per_micro_batch:g} per micro-batch "
-            f"(bound {result.period_bound:g}, steady bubble {repetend.bubble_rate:.1%})",
+            f"{result.status.value}: period {repetend.period_per_micro_batch:.10g} per micro-batch "
+            f"(bound {result.period_bound:.10g}, steady bubble {repetend.bubble_rate:.1%})",
             f"span {repetend.span} (bound {result.span_bound})",
             f"makespan {schedule.makespan} (bound {result.makespan_bound})",
             f"{result.seconds:.2f} s",

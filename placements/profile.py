@@ -213,14 +213,14 @@ def _num_stages(blocks: Iterable[str]) -> int | None:
 
 
 def _fine_tick(shortest_ms: float) -> float:
-    """Return the longest power of ten of which a time has at least 1000.
+    """Return the longest power of ten of which a time has at least half a million: exact to a millionth.
 
     >>> _fine_tick(50.2), _fine_tick(1000.0)
-    (0.01, 1.0)
+    (0.0001, 0.001)
     """
-    exponent = math.floor(math.log10(shortest_ms)) - 3
+    exponent = math.floor(math.log10(shortest_ms)) - 5
     tick = float(f"1e{exponent}")
-    return tick if round(shortest_ms / tick) >= 1000 else float(f"1e{exponent - 1}")
+    return tick if round(shortest_ms / tick) >= 500_000 else float(f"1e{exponent - 1}")
 
 
 def _some(names: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from placements import Placement
 from schedsearch import bounds, smt
+from schedsearch.baselines import applicable
 from schedsearch.completion import improve
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import total_slack
@@ -62,13 +63,13 @@ OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 _SHARE_OF_ONE = 0.5
 """Share of the time that one micro-batch per repetend gets where more may follow."""
 
-_SHARE_OF_REPETENDS = 0.5
+_SHARE_OF_REPETENDS = 0.3
 """Share of the time after the period that goes to repetends; the rest goes to the whole schedule."""
 
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
 
-_PATIENCE = 24
+_PATIENCE = 12
 """Repetends in a row that may bring no shorter makespan before the search for one ends."""
 
 
@@ -152,7 +153,8 @@ def search(
     tried, and kept where they are better per micro-batch. What follows the period among the objectives is
     made least among repetends of that period, and so on. For the makespan, repetends of various spans are
     sampled: how well warmup and cooldown pack depends on more than the span. Then the whole schedule is
-    shortened, in any of its parts; see `schedsearch.completion`.
+    shortened, in any of its parts, see `schedsearch.completion`; a hand-made schedule that fits the placement
+    and its memory may be what that begins with, so that none is ever better.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
@@ -351,12 +353,17 @@ class _Search:
             self.asking.report(Objective.MAKESPAN, best[0], self.makespan_bound, search.micro_batches)
 
     def complete(self, deadline: float) -> bool:
-        """Shorten the whole schedule, if the makespan matters; return whether that was interrupted."""
+        """Shorten the whole schedule, if the makespan matters; return whether that was interrupted.
+
+        It begins with the unrolled repetend, or a hand-made schedule that fits and is shorter.
+        """
         if self.best is None or self.best.best is None or Objective.MAKESPAN not in self.after:
             return False
         report, micro_batches = self.asking.report, self.best.micro_batches
+        unrolled = self.best.best.unroll(self.num_micro_batches)
+        others = () if self.before else applicable(self.placement, self.num_micro_batches).values()
         improved = improve(
-            self.best.best.unroll(self.num_micro_batches),
+            min([unrolled, *others], key=lambda schedule: schedule.makespan),
             time_limit_s=min(self.deadline, deadline) - time.monotonic(),
             bound=0 if self.placement is not self.whole else self.makespan_bound,
             seed=self.asking.seed,

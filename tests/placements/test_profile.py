@@ -121,9 +121,9 @@ def test_gives_a_placement_its_times() -> None:
     placement = v_shape(2)
     placement = type(placement)(placement.name, 2, placement.blocks, tick_ms=1.0, transfer=(("F0", "F1", 3),))
     timed = stage_profile(2).times_for(placement)
-    assert timed.tick_ms == 0.01
-    assert {block.time for block in timed.blocks} == {4000}
-    assert timed.transfer == (("F0", "F1", 300),)
+    assert timed.tick_ms == 0.00001
+    assert {block.time for block in timed.blocks} == {4_000_000}
+    assert timed.transfer == (("F0", "F1", 300_000),)
     assert {block.time for block in stage_profile(2).times_for(placement, tick_ms=20.0).blocks} == {2}
     with pytest.raises(ProfileError, match="tick_ms: 1000 is too long for F0 of 40 ms; give at most 40"):
         stage_profile(2).times_for(placement, tick_ms=1000)
@@ -132,10 +132,10 @@ def test_gives_a_placement_its_times() -> None:
 
 
 @pytest.mark.parametrize("shortest", [0.0009, 1.0, 9.99, 10.0, 49.9, 1e3, 12345.6])
-def test_the_shortest_block_has_a_thousand_ticks(shortest: float) -> None:
+def test_the_shortest_block_has_half_a_million_ticks(shortest: float) -> None:
     profile = Profile("test", {name: (OperatingPoint(1, shortest, 1.0),) for name in ("F0", "B0")}, 0.0)
     ticks = profile.times_for(v_shape(1)).by_name["F0"].time
-    assert 1000 <= ticks < 10_000
+    assert 500_000 <= ticks < 10_000_000
 
 
 @pytest.mark.parametrize(

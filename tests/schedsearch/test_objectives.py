@@ -1,5 +1,6 @@
 """Other objectives than the period, and what real placements have: each against brute force."""
 
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 
@@ -79,7 +80,8 @@ def test_latency_first_equals_brute_force(placement: Placement) -> None:
 
 def _runs_alone(placement: Placement) -> bool:
     """Whether no two blocks that could run at once share a device: a chain."""
-    return all(len(block.after) == 1 for block in placement.topological_order[1:])
+    order = placement.topological_order
+    return all(b.after == (a.name,) for a, b in itertools.pairwise(order)) and not order[0].after
 
 
 def test_latency_of_several_micro_batches_is_of_each() -> None:
