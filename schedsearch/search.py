@@ -199,8 +199,11 @@ def search(
     interrupted = False
     INTERRUPTS.watch()
     try:
-        sizes = range(1, most_micro_batches_per_repetend + 1) if only is None else range(only, only + 1)
-        running.sweep(sizes, began + time_limit_s - min(polish_time_limit_s, time_limit_s / 4))
+        end = began + time_limit_s - min(polish_time_limit_s, time_limit_s / 4)
+        if only is None:
+            running.sweep(most_micro_batches_per_repetend, end)
+        else:
+            running.just(only, end)
         running.polish(time.monotonic() + polish_time_limit_s * _SHARE_OF_REPETENDS)
     except KeyboardInterrupt:
         interrupted = True
@@ -260,37 +263,52 @@ class _Search:
         self.reason = ""
         self.sizes = range(1, 2)
 
-    def sweep(self, sizes: range, deadline: float) -> None:
-        """Search the least period for each number of micro-batches per repetend, until the bound is met."""
-        self.sizes = sizes
-        one = ModuloSearch(self.placement, 1, self.asking, self._share(deadline, sizes[0] == sizes[-1] == 1))
-        self._run(one, sizes[0] == 1)
-        if one.best is None:
-            return
-        for micro_batches in sizes if sizes[0] > 1 else sizes[1:]:
-            if sizes[0] == 1 and (self._is_proved() or time.monotonic() >= deadline):
+    def sweep(self, most: int, deadline: float) -> None:
+        """Search the least period for 1, 2, ... micro-batches per repetend, until the bound is met."""
+        self.sizes = range(1, most + 1)
+        one = self._of(1, deadline, 1.0 if most == 1 else _SHARE_OF_ONE)
+        self._run(one)
+        for micro_batches in self.sizes[1:]:
+            if (
+                self.best is None
+                or self.best.best is None
+                or self._is_proved()
+                or time.monotonic() >= deadline
+            ):
                 break
-            share = (deadline - time.monotonic()) / (sizes[-1] - micro_batches + 1)
-            search = ModuloSearch(self.placement, micro_batches, self.asking, time.monotonic() + share)
-            search.limit = {key: value for key, value in one.limit.items() if key is not Objective.PERIOD}
-            if sizes[0] > 1:
-                search.best = one.best.repeated(micro_batches)
+            search = self._of(micro_batches, deadline, 1 / (most - micro_batches + 1))
+            search.limit = _without_period(one.limit)
+            search.beat = math.ceil(_per_micro_batch(self.best.best) * micro_batches)
+            self._run(search)
+
+    def just(self, micro_batches: int, deadline: float) -> None:
+        """Search the least period for a number of micro-batches per repetend; begin with the best of one."""
+        if micro_batches == 1:
+            self.sweep(1, deadline)
+            return
+        self.sizes = range(micro_batches, micro_batches + 1)
+        one = self._of(1, deadline, _SHARE_OF_ONE)
+        search = self._of(micro_batches, deadline, 1.0)
+        try:
+            self._run(one)
+        finally:
+            self.searches.clear()
+            self.seconds.clear()
+            if one.best is not None:
+                search.limit, search.best = _without_period(one.limit), one.best.repeated(micro_batches)
                 self.best = search
-            else:
-                assert self.best is not None and self.best.best is not None
-                search.beat = math.ceil(_per_micro_batch(self.best.best) * micro_batches)
-            self._run(search, True)
+        if search.best is not None:
+            self._run(search)
 
-    def _share(self, deadline: float, all_of_it: bool) -> float:
+    def _of(self, micro_batches: int, deadline: float, share: float) -> ModuloSearch:
+        """Return a search that may take a share of the time left."""
         now = time.monotonic()
-        return deadline if all_of_it else now + (deadline - now) * _SHARE_OF_ONE
+        return ModuloSearch(self.placement, micro_batches, self.asking, now + (deadline - now) * share)
 
-    def _run(self, search: ModuloSearch, counts: bool) -> None:
-        """Run one search; whether it counts says if its repetends are among those asked for."""
+    def _run(self, search: ModuloSearch) -> None:
         began = time.monotonic()
-        if counts:
-            self.searches.append(search)
-            self.seconds.append(0.0)
+        self.searches.append(search)
+        self.seconds.append(0.0)
         try:
             if search.best is None and search.beat is None:
                 search.begin()
@@ -307,8 +325,7 @@ class _Search:
         finally:
             if search.best is not None:
                 self._keep(search)
-            if counts:
-                self.seconds[-1] = time.monotonic() - began
+            self.seconds[-1] = time.monotonic() - began
 
     def _keep(self, search: ModuloSearch) -> None:
         assert self.best is not None and search.best is not None
@@ -465,3 +482,7 @@ class _Search:
 
 def _per_micro_batch(repetend: Repetend) -> Fraction:
     return Fraction(repetend.period, repetend.micro_batches)
+
+
+def _without_period(limit: dict[Objective, int]) -> dict[Objective, int]:
+    return {objective: value for objective, value in limit.items() if objective is not Objective.PERIOD}
