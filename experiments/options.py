@@ -114,8 +114,29 @@ class Options:
     runtime: RuntimeOptions
 
 
+@dataclass(frozen=True)
+class CheckOptions:
+    """The config of `experiments.check`.
+
+    Attributes:
+        schedule: Path of a ``schedule.json``.
+        time_limit_s: Seconds for all refutations.
+    """
+
+    schedule: str
+    time_limit_s: float
+
+
 def read_options(config: DictConfig) -> Options:
-    """Return the options of a composed config.
+    """Return the options of a composed config; see `read_record`."""
+    return read_record(config, Options)
+
+
+Record = TypeVar("Record")
+
+
+def read_record(config: DictConfig, record: type[Record]) -> Record:
+    """Return a composed config as a record.
 
     Raises:
         OptionError: An option is missing, unknown or of the wrong type.
@@ -127,10 +148,7 @@ def read_options(config: DictConfig) -> Options:
     except OmegaConfBaseException as error:
         raise OptionError(f"config: {str(error).splitlines()[0]}") from None
     assert isinstance(data, dict), "a Hydra config is a mapping"
-    return read_fields(data, Options, "")
-
-
-Record = TypeVar("Record")
+    return read_fields(data, record, "")
 
 
 def read_fields(data: Any, record: type[Record], where: str) -> Record:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from placements import PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
+from schedsearch.certificate import Certificate, CertificateError, certificate_of
+from schedsearch.certificate_file import certificate_from_dict, certificate_to_dict, whole, whole_numbers
 from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.search import SearchResult, Status
 from schedsearch.validate import InvalidScheduleError, validate
@@ -41,6 +46,7 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         "micro_batches_per_repetend": repetend.micro_batches if repetend else None,
         "period_bound": result.period_bound if result else None,
         "repetend": _repetend_to_dict(result) if result else None,
+        "certificate": _certificate_to_dict(schedule, result) if result else None,
         "makespan": schedule.makespan,
         "makespan_bound": result.makespan_bound if result else None,
         "bubble_rate": bubble_rate(schedule),
@@ -63,23 +69,67 @@ def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
     }
 
 
+def _certificate_to_dict(schedule: Schedule, result: SearchResult) -> dict[str, Any] | None:
+    if result.repetend is None:
+        return None
+    return certificate_to_dict(certificate_of(schedule.placement, result))
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a schedule file claims.
+
+    Attributes:
+        schedule: Validated.
+        status: Of the period; see `Status`.
+        makespan: Of the schedule, in ticks.
+        makespan_bound: Ticks that no schedule beats; None where nothing is claimed.
+        period_bound: Ticks per micro-batch, as a float; None where nothing is claimed.
+        certificate: Why; None for a hand-made schedule. What it claims is not checked yet.
+    """
+
+    schedule: Schedule
+    status: Status
+    makespan: int
+    makespan_bound: int | None
+    period_bound: float | None
+    certificate: Certificate | None
+
+
 def read_schedule(path: str | Path) -> Schedule:
     """Read the placement and the blocks of a ``schedule.json``, and validate them.
 
     Raises:
         ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
     """
+    return _read_file(path, _read)
+
+
+def read_claims(path: str | Path) -> Claims:
+    """Read a ``schedule.json`` with everything that it claims, and validate its schedule.
+
+    Raises:
+        ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
+    """
+    return _read_file(path, _read_claims)
+
+
+Read = TypeVar("Read")
+
+
+def _read_file(path: str | Path, read: Callable[[Any], Read]) -> Read:
+    """Return what a reader makes of a file's data; errors get the file's name."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ScheduleFileError(f"{path}: cannot be read ({error.strerror}); give a schedule.json") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScheduleFileError(f"{path}: is not JSON ({error}); give a schedule.json") from None
     try:
-        return validate(_read(data))
+        return read(data)
     except KeyError as error:
         raise ScheduleFileError(f"{path}: lacks the field {error}; add it") from None
-    except (PlacementError, InvalidScheduleError, ScheduleFileError) as error:
+    except (PlacementError, InvalidScheduleError, CertificateError, ScheduleFileError) as error:
         raise ScheduleFileError(f"{path}: {str(error).splitlines()[0]}") from None
 
 
@@ -97,7 +147,48 @@ def _read(data: object) -> Schedule:
     if not isinstance(rows, list):
         raise ScheduleFileError("blocks: is not a list of [name, micro_batch, start]")
     blocks = tuple(_read_block(row, f"blocks[{i}]") for i, row in enumerate(rows))
-    return Schedule(placement_from_dict(data["placement"]), number, blocks)
+    return validate(Schedule(placement_from_dict(data["placement"]), number, blocks))
+
+
+def _read_claims(data: Any) -> Claims:
+    schedule = _read(data)
+    status, bound, certificate = data["status"], data["period_bound"], data.get("certificate")
+    if status not in list(Status):
+        raise ScheduleFileError(f"status: {status!r} is not known; use {', '.join(Status)}")
+    if bound is not None and type(bound) not in (int, float):
+        raise ScheduleFileError(f"period_bound: {bound!r} is not a number; give one or null")
+    makespan_bound = data["makespan_bound"]
+    return Claims(
+        schedule,
+        Status(status),
+        whole(data["makespan"], "makespan"),
+        None if makespan_bound is None else whole(makespan_bound, "makespan_bound"),
+        bound,
+        None
+        if certificate is None
+        else certificate_from_dict(certificate, schedule.placement, _read_repetend(data, schedule)),
+    )
+
+
+def _read_repetend(data: dict[str, Any], schedule: Schedule) -> Repetend:
+    """Return the repetend as it stands in the file, whether or not it is one."""
+    parts = data["repetend"]
+    if not isinstance(parts, dict):
+        raise ScheduleFileError("repetend: is not a mapping, but there is a certificate of it; give both")
+    start, ahead = (_read_numbers(parts[name], f"repetend.{name}") for name in ("start", "ahead"))
+    return Repetend(
+        schedule.placement.per_micro_batch,
+        whole(data["micro_batches_per_repetend"], "micro_batches_per_repetend"),
+        whole(data["period"], "period"),
+        start,
+        ahead,
+    )
+
+
+def _read_numbers(data: object, where: str) -> dict[str, tuple[int, ...]]:
+    if not isinstance(data, dict):
+        raise ScheduleFileError(f"{where}: is not a mapping of each block to a list; give one")
+    return {name: whole_numbers(each, f"{where}.{name}") for name, each in data.items()}
 
 
 def _read_block(row: object, where: str) -> ScheduledBlock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 
@@ -110,6 +110,9 @@ class SearchResult:
         tried: Each number of micro-batches per repetend that was asked for, in ascending order.
         interrupted: Whether it was interrupted from the keyboard.
         reason: Why there is no schedule; empty when there is one.
+        sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
+        limits: What objectives before the period reached, which is what every repetend was held to.
+        solver: Who refuted the periods below each bound; a key of `SOLVERS`.
     """
 
     status: Status
@@ -123,6 +126,9 @@ class SearchResult:
     tried: tuple[Tried, ...] = ()
     interrupted: bool = False
     reason: str = ""
+    sizes: tuple[int, ...] = (1,)
+    limits: Mapping[Objective, int] = field(default_factory=dict)
+    solver: str = ""
 
     @property
     def gap(self) -> float:
@@ -210,7 +216,7 @@ def search(
     finally:
         INTERRUPTS.unwatch()
     interrupted = interrupted or running.complete(time.monotonic() + polish_time_limit_s)
-    return running.result(interrupted)
+    return replace(running.result(interrupted), solver=solver)
 
 
 def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
@@ -477,6 +483,13 @@ class _Search:
             tried,
             interrupted,
             "" if best is not None else self.reason,
+            tuple(self.sizes),
+            {
+                key: value
+                for each in self.searches[:1]
+                for key, value in each.limit.items()
+                if key in self.before
+            },
         )
 
 

@@ -90,7 +90,7 @@ def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> b
             for block in placement.on(device)
             for n in range(2 * many)
         )
-        held = placement.static_memory[device] if placement.static_memory else 0
+        held = placement.static[device]
         for _, memory, transient in events:
             held += memory
             if held + transient > capacity:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ["placements", "schedsearch", "runtime", "experiments"]
 
 OWNERS = {
-    "z3": ["schedsearch/smt.py", "schedsearch/baselines/tessel/queries.py"],
+    "z3": ["schedsearch/smt.py", "schedsearch/recheck.py", "schedsearch/baselines/tessel/queries.py"],
     "ortools": ["schedsearch/cpsat.py", "schedsearch/finite_model.py"],
     "matplotlib": ["schedsearch/plot.py"],
     "pynvml": ["runtime/clock.py"],

@@ -137,7 +137,8 @@ def test_every_answer_is_valid_and_above_the_bounds(
 @settings(max_examples=15, deadline=None)
 @given(random_placements(max_forward=3), st.integers(2, 5), st.randoms(use_true_random=False))
 def test_metamorphic(placement: Placement, factor: int, random) -> None:
-    """k times as long times make a k times as long period; more memory, other names: no longer one."""
+    """Times k times as long make a period k times as long, or less than a tick per k shorter, as ticks are
+    finer; more memory and other names make no longer one."""
     tight = placement.with_memory([minimum_memory(placement, d) + 1 for d in range(placement.num_devices)])
 
     def period(placement: Placement) -> int:
@@ -150,7 +151,7 @@ def test_metamorphic(placement: Placement, factor: int, random) -> None:
         blocks=tuple(replace(block, time=factor * block.time) for block in tight.blocks),
         transfer=tuple((a, b, factor * ticks) for a, b, ticks in tight.transfer),
     )
-    assert period(slow) == factor * base or base == 10**9
+    assert factor * (base - 1) < period(slow) <= factor * base or base == 10**9
     assert period(tight.with_memory([c + 1 for c in tight.memory])) <= base
     names = list(range(tight.num_devices))
     random.shuffle(names)
