@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from tqdm import tqdm
 
@@ -18,7 +18,7 @@ class _Bar:
         self._form = form
         self._bar: tqdm[NoReturn] | None = None
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -26,6 +26,10 @@ class _Bar:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
+
+    def write(self, line: str) -> None:
+        """Print a line on standard output, above the bar."""
+        tqdm.write(line)
 
     def _show(self, text: str, done: int, total: int | None) -> None:
         bar = self._bar

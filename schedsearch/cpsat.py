@@ -1,7 +1,7 @@
 """The repetend as one CP-SAT query; the question of `schedsearch.smt`.
 
-With many devices or several micro-batches per repetend, CP-SAT often finds a repetend where Z3 takes long; Z3
-is the quicker of the two to prove that there is none.
+With many devices or several micro-batches per repetend, CP-SAT often finds a repetend, or proves that there
+is none, where Z3 takes long; Z3 is the quicker where memory is not shared in turns, as in X-shapes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from ortools.sat.python import cp_model
 
+from schedsearch import bounds
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver import INTERRUPTS, Answer, MemoryTurn, Query, memory_turn
@@ -25,6 +26,7 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     if any(block.time > query.period for block in query.placement.blocks):
         return Answer.NO, None
     model = _Model(query)
+    model.start_at_heads()
     model.wait_for_inputs()
     model.run_one_at_a_time()
     model.respect_memory()
@@ -78,13 +80,41 @@ class _Model:
         self.start = {i: self.model.new_int_var(0, self.period - 1, f"start {i}") for i in self.instances}
         self.before: dict[tuple[Instance, Instance], cp_model.LiteralT] = {}
 
+    def start_at_heads(self) -> None:
+        """No block starts before the chain to it can end, and where one block comes first, it is in round 0.
+
+        This follows from the rest, but the solver sees it at once, where else it goes along long chains.
+        """
+        times = {block.name: block.time for block in self.placement.blocks}
+        for name, ticks in bounds.heads(self.placement, times).items():
+            for lane in range(self.micro_batches):
+                self.model.add(self._at((name, lane)) >= ticks)
+        sources = [block.name for block in self.placement.blocks if not block.after]
+        if len(sources) == 1:
+            self.model.add(self.round[sources[0], 0] == 0)
+
     def wait_for_inputs(self) -> None:
         """A block starts after the blocks of its micro-batch that it waits for."""
         for block in self.placement.blocks:
             for name in block.after:
                 ticks = self._time(name) + self.placement.transfer_time(name, block.name)
                 for lane in range(self.micro_batches):
-                    self.model.add(self._at((block.name, lane)) >= self._at((name, lane)) + ticks)
+                    self.wait((name, lane), (block.name, lane), ticks)
+
+    def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
+        """Instance b of so many rounds later starts at least so many ticks after a.
+
+        In three cases by the difference of the rounds, as in `schedsearch.smt`: CP-SAT learns far more from
+        the literals of the cases than from one sum with the period as a coefficient.
+        """
+        whole, rest = divmod(ticks, self.period)
+        later = self.round[b] - self.round[a] + rounds - whole
+        self.model.add(later >= 0)
+        for least, shift in ((1, 0), (2, self.period)):
+            is_later = self.model.new_bool_var(f"{a} {rounds} {least} rounds before {b}")
+            self.model.add(later >= least).only_enforce_if(is_later)
+            self.model.add(later < least).only_enforce_if(~is_later)
+            self.model.add(self.start[b] + shift >= self.start[a] + rest).only_enforce_if(~is_later)
 
     def run_one_at_a_time(self) -> None:
         """Of two blocks on a device one comes first in the round, and ends before the other's next start."""
@@ -130,17 +160,17 @@ class _Model:
         """With room for so many, each block that takes waits for the block that gives back before it."""
         for lane in range(self.micro_batches):
             rounds, later_lane = divmod(lane + turn.room, self.micro_batches)
-            given_back = self._at((turn.giver, lane)) + self._time(turn.giver)
-            self.model.add(self._at((turn.taker, later_lane)) + rounds * self.period >= given_back)
+            giver, taker = (turn.giver, lane), (turn.taker, later_lane)
+            self.wait(giver, taker, self._time(turn.giver), rounds)
 
     def order_micro_batches(self) -> None:
         """Each block runs the micro-batches in their order; others are renamings (Tessel, Property IV.1)."""
         for block in self.placement.blocks:
             lanes = [(block.name, lane) for lane in range(self.micro_batches)]
             for a, b in itertools.pairwise(lanes):
-                self.model.add(self._at(a) < self._at(b))
+                self.wait(a, b, block.time)
             if self.micro_batches > 1:
-                self.model.add(self._at(lanes[-1]) < self._at(lanes[0]) + self.period)
+                self.wait(lanes[-1], lanes[0], block.time, 1)
 
     def limit_span(self) -> None:
         """Round 0 starts at tick 0 and ends by the span; without a limit the first block starts its round."""

@@ -1,4 +1,5 @@
 import itertools
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -6,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, m_shape, v_shape
+from placements.shapes import SHAPES, m_shape, nn_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.bounds import (
     CapacityError,
@@ -27,6 +28,13 @@ def test_residence_by_hand() -> None:
     assert residence_bound(v_shape().with_memory(4)) == pytest.approx(4)
     assert residence_bound(v_shape()) == 0
     assert period_bound(v_shape().with_memory(8)) == load_bound(v_shape()) == 4
+
+
+def test_residence_beside_blocks_on_all_devices() -> None:
+    """While an embedding runs on all devices no micro-batch gets on: its time comes on top."""
+    assert residence_bound(m_shape().with_memory(3)) == 2 + Fraction(16, 3)
+    assert residence_bound(nn_shape().with_memory(2)) == 4 + Fraction(16, 2)
+    assert residence_bound(m_shape().with_memory(1)) == critical_path(m_shape()) == 18
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])

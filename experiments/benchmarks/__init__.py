@@ -1,0 +1,1 @@
+"""Benchmarks: what must be reached, measured case by case, as commands of their own."""

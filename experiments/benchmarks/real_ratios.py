@@ -1,0 +1,117 @@
+"""GPTs as M-shapes on four pipeline stages, with block times computed for V100, A100 and H200.
+
+The embedding is sharded over all devices, as a gather and an all-reduce (``E``, ``EB``); with a head, the
+output layer runs on all devices between the last stage's forward and backward. Times are milliseconds from a
+cost model (24bsh^2 + 4bs^2h floating-point operations per layer, sequences of 2048, 42 % of a V100's peak,
+50 % of an A100's, 45 % of an H200's, ring all-reduces, a backward of two forwards and one more where
+activations are recomputed), computed and not measured. They are scaled so that a forward takes 40 ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from placements import Block, Kind, Placement
+from placements.shapes import m_shape
+
+FORWARD_TICKS = 40
+"""Ticks of a stage's forward."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model on a GPU: the milliseconds of its blocks.
+
+    Attributes:
+        name: Model, GPU, whether activations are recomputed.
+        embedding: Forward and backward.
+        stage: Forward and backward of one stage.
+        head: Forward and backward of the output layer; None for none, as in fine-tuning.
+    """
+
+    name: str
+    embedding: tuple[float, float]
+    stage: tuple[float, float]
+    head: tuple[float, float] | None = None
+
+    @property
+    def has_head(self) -> bool:
+        """Whether there is an output layer on all devices."""
+        return self.head is not None
+
+    def placement(self) -> Placement:
+        """Return the M-shape on four devices."""
+        embedding, back = self.embedding
+        placement = m_shape(
+            4, FORWARD_TICKS, self._ticks(self.stage[1]), self._ticks(embedding), self._ticks(back)
+        )
+        if self.head is None:
+            return placement
+        last = placement.num_devices - 1
+        everywhere = tuple(range(placement.num_devices))
+        head = Block("H", Kind.F, everywhere, self._ticks(self.head[0]), 0, (f"F{last}",))
+        head_back = Block("HB", Kind.B, everywhere, self._ticks(self.head[1]), 0, ("H",))
+        blocks = [
+            replace(block, after=("HB",)) if block.name == f"B{last}" else block for block in placement.blocks
+        ]
+        return replace(placement, name="m_shape_with_head", blocks=(*blocks, head, head_back))
+
+    def _ticks(self, ms: float) -> int:
+        return max(1, round(FORWARD_TICKS * ms / self.stage[0]))
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Milliseconds of a model on a GPU: pairs of forward and backward.
+
+    A stage's `backward` is a pair too: with activations recomputed, and kept.
+    """
+
+    embedding: tuple[float, float]
+    forward: float
+    backward: tuple[float, float]
+    head: tuple[float, float]
+
+
+_TIMES = {
+    "GPT-11B V100": _Times((0.26, 10.5), 136, (408, 272), (61, 115)),
+    "GPT-24B V100": _Times((0.44, 7.9), 190, (567, 377), (44, 85)),
+    "GPT-47B V100": _Times((5.9, 5.3), 206, (608, 402), (29, 62)),
+    "GPT-77B V100": _Times((6.0, 3.9), 182, (527, 345), (22, 48)),
+    "GPT-11B A100": _Times((0.14, 4.8), 45.8, (137, 92), (22, 42)),
+    "GPT-11B H200": _Times((0.08, 2.0), 16.1, (48.2, 32.1), (7.8, 14.4)),
+}
+"""By model and GPU; 4, 8, 16 and 32 GPUs of V100, in four groups, 4 of the others."""
+
+
+def _workloads() -> Iterator[Workload]:
+    for name, times in _TIMES.items():
+        for how, backward in zip(("recomputed", "kept"), times.backward, strict=True):
+            for with_head in (False, True):
+                head = times.head if with_head else None
+                yield Workload(
+                    f"{name} {how}{' head' if with_head else ''}",
+                    times.embedding,
+                    (times.forward, backward),
+                    head,
+                )
+
+
+WORKLOADS = tuple(_workloads())
+"""Six models and GPUs, activations recomputed or kept, with and without a head: 24."""
+
+_BY_NAME = {workload.name: workload for workload in WORKLOADS}
+
+GIVEN: tuple[tuple[Workload, dict[int, float]], ...] = (
+    (_BY_NAME["GPT-11B V100 recomputed"], {4: 19.6, 5: 0}),
+    (_BY_NAME["GPT-77B V100 recomputed"], {4: 20.2, 5: 0}),
+    (_BY_NAME["GPT-11B A100 kept"], {4: 24.2, 5: 0}),
+    (_BY_NAME["GPT-11B V100 recomputed head"], {4: 27.0, 5: 15.6, 6: 0}),
+    (_BY_NAME["GPT-77B V100 kept head"], {6: 0}),
+)
+"""Least idle share of the steady state in percent by memory, one micro-batch per repetend.
+
+Known is also 20.4 % at 4 and 5 for a GPT-77B with a head, kept, on an A100, but not its times; those of a
+V100 stand in for them, with zero bubble at 6.
+"""

@@ -1,0 +1,150 @@
+"""A benchmark's cases and rows, and the results file: JSON, and the same as a Markdown table beside it.
+
+Knows nothing of what is measured.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from schedsearch.files import write_json, write_text
+
+PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx")
+"""Packages whose versions can change a result."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one case reached.
+
+    Attributes:
+        cpu_s: CPU seconds of what the case measures.
+        missed: What was to be reached and was not, in words; empty when all was.
+        status: Of the period; empty where there is none.
+        period: Ticks per micro-batch; None where there is none or there are several.
+        period_bound: Ticks per micro-batch that no period beats.
+        makespan: Ticks; None where it is not looked at.
+        makespan_bound: Ticks that no makespan beats.
+        note: What else there is to say.
+    """
+
+    cpu_s: float
+    missed: tuple[str, ...] = ()
+    status: str = ""
+    period: float | None = None
+    period_bound: float | None = None
+    makespan: int | None = None
+    makespan_bound: int | None = None
+    note: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether all that was to be reached was."""
+        return not self.missed
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row before it is measured.
+
+    Attributes:
+        group: Which cases it belongs to.
+        name: Unique within the group.
+        must: What must be reached, in words.
+        measure: Measures it.
+        is_quick: Whether it is part of the smoke test.
+    """
+
+    group: str
+    name: str
+    must: str
+    measure: Callable[[], Outcome]
+    is_quick: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured case."""
+
+    case: Case
+    outcome: Outcome
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it; one text for each of `COLUMNS`."""
+        outcome = self.outcome
+        return (
+            self.case.group,
+            self.case.name,
+            self.case.must,
+            outcome.status,
+            _with_bound(outcome.period, outcome.period_bound),
+            _with_bound(outcome.makespan, outcome.makespan_bound),
+            f"{outcome.cpu_s:.2f}",
+            "yes" if outcome.is_met else "NO: " + "; ".join(outcome.missed),
+            outcome.note,
+        )
+
+
+COLUMNS = ("group", "case", "must reach", "status", "period", "makespan", "CPU s", "met", "note")
+"""Heads of the table; a value with a bound that it does not meet is written ``value (bound)``."""
+
+
+def _with_bound(value: float | None, bound: float | None) -> str:
+    if value is None:
+        return ""
+    is_proved = bound is None or value <= bound
+    return f"{value:g}" if is_proved else f"{value:g} ({bound:.4g})"
+
+
+def machine() -> dict[str, object]:
+    """Return what the results depend on: machine, Python, packages, date."""
+    return {
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def write_results(path: Path, on: dict[str, object], rows: Sequence[Row]) -> None:
+    """Write the rows measured so far as JSON, and as a Markdown table beside it.
+
+    Args:
+        path: Of the JSON file; the table has the same name and ends in ``.md``.
+        on: What `machine` returned.
+        rows: In the order in which they were measured.
+    """
+    write_json(path, {"schema_version": 1, "machine": on, "rows": [_plain(row) for row in rows]})
+    write_text(path.with_suffix(".md"), _markdown(on, rows))
+
+
+def _plain(row: Row) -> dict[str, object]:
+    names = {"group": row.case.group, "case": row.case.name, "must": row.case.must}
+    return names | asdict(row.outcome) | {"met": row.outcome.is_met}
+
+
+def _markdown(on: dict[str, object], rows: Sequence[Row]) -> str:
+    met = sum(row.outcome.is_met for row in rows)
+    about = [f"{key}: {value}" for key, value in on.items()]
+    table = [COLUMNS, ("---",) * len(COLUMNS), *(row.cells for row in rows)]
+    return "\n".join([f"{met} of {len(rows)} met", "", *about, "", *map(_markdown_row, table)]) + "\n"
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
