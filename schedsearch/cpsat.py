@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from ortools.sat.python import cp_model
 
-from schedsearch import bounds
+from schedsearch.contraction import Contraction
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver import INTERRUPTS, Answer, MemoryTurn, Query, memory_turn
@@ -85,8 +85,7 @@ class _Model:
 
         This follows from the rest, but the solver sees it at once, where else it goes along long chains.
         """
-        times = {block.name: block.time for block in self.placement.blocks}
-        for name, ticks in bounds.heads(self.placement, times).items():
+        for name, ticks in Contraction(self.placement, frozenset()).heads.items():
             for lane in range(self.micro_batches):
                 self.model.add(self._at((name, lane)) >= ticks)
         sources = [block.name for block in self.placement.blocks if not block.after]
