@@ -73,7 +73,7 @@ def _run_in_hydra(name: str) -> None:
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(guarded)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
-        _exit(f"{name}: error: {_config_error(error, _options_file(name))}", USER_ERROR)
+        _exit(f"{name}: error: {_config_error(error, name)}", USER_ERROR)
     except OSError as error:
         _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
 
@@ -89,18 +89,18 @@ def _exit(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _config_error(error: Exception, options: Path) -> str:
-    """Return Hydra's message about the config as one line with a remedy."""
+def _config_error(error: Exception, command: str) -> str:
+    """Return Hydra's message about the config of a command as one line with a remedy."""
     from experiments.options import did_you_mean
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     misspelt = re.match(r"Could not override '([^']+)'", lines[0])
     if misspelt:
         key = misspelt.group(1)
-        names = list(_option_names(options))
+        names, file = list(_option_names(command)), _config_file(command).name
         if key in names:
             return f"{key}: is not an option of the placement that is chosen; choose another or leave it out"
-        return f"{key}: is not an option of {CONFIG.name}/{options.name}; {did_you_mean(key, names)}"
+        return f"{key}: is not an option of {CONFIG.name}/{file}; {did_you_mean(key, names)}"
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
@@ -108,17 +108,22 @@ def _config_error(error: Exception, options: Path) -> str:
     return " ".join(lines)
 
 
-def _options_file(name: str) -> Path:
-    """Return the config file that has the options of a command: its own, or the one that most share."""
-    return CONFIG / ("check.yaml" if name == "check" else "config.yaml")
-
-
-def _option_names(options: Path) -> Iterator[str]:
-    """Return the dotted name of every option of a config file and of every placement's."""
+def _config_file(command: str) -> Path:
+    """Return the file with the options of a command: its own, unless that only names the common one."""
     import yaml
 
-    yield from _dotted(yaml.safe_load(options.read_text(encoding="utf-8")), "")
-    if options.name != "config.yaml":
+    path = CONFIG / f"{command}.yaml"
+    common = "config" in yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", [])
+    return CONFIG / "config.yaml" if common else path
+
+
+def _option_names(command: str) -> Iterator[str]:
+    """Return the dotted name of every option of a command."""
+    import yaml
+
+    file = _config_file(command)
+    yield from _dotted(yaml.safe_load(file.read_text(encoding="utf-8")), "")
+    if file.stem == command:
         return
     for path in sorted((CONFIG / "placement").glob("*.yaml")):
         yield from _dotted(yaml.safe_load(path.read_text(encoding="utf-8")), "placement.")

@@ -41,8 +41,9 @@ class GptPlacementOptions:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The `search` group; see `schedsearch.search.search`."""
+    """The `search` group; see `schedsearch.methods.SearchRequest` and `schedsearch.cache`."""
 
+    method: str
     num_micro_batches: int
     memory: int | float | list[Any] | None
     micro_batches_per_repetend: int | None
@@ -52,6 +53,7 @@ class SearchOptions:
     time_limit_s: float
     polish_time_limit_s: float
     seed: int
+    cache_dir: str | None
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,29 @@ class CheckOptions:
 
     schedule: str
     time_limit_s: float
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """The config of `experiments.bubble_by_in_flight`, and what both figures of the bubble have in common."""
+
+    shapes: list[Any]
+    num_devices: int
+    most_in_flight: int | None
+    tessel_time_limit_s: float
+    time_limit_s: float
+    solver: str
+    seed: int
+    num_processes: int | None
+    cache_dir: str | None
+
+
+@dataclass(frozen=True)
+class MemorySweepOptions(SweepOptions):
+    """The config of `experiments.bubble_by_memory`."""
+
+    memories: list[Any] | None
+    most_micro_batches_per_repetend: int
 
 
 def read_options(config: DictConfig) -> Options:

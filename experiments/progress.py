@@ -48,7 +48,8 @@ class SearchBar(_Bar):
 
     def __call__(self, progress: Progress) -> None:
         """Show one event."""
-        self._show(f"{progress.phase} {progress.best} (bound {progress.bound})", progress.queries, None)
+        best = "none yet" if progress.best is None else progress.best
+        self._show(f"{progress.phase} {best} (bound {progress.bound})", progress.queries, None)
 
 
 class StepBar(_Bar):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.outcomes import EnergyOutcome, SearchOutcome
@@ -10,6 +11,7 @@ from runtime.measure import TOLERANCE, Measurement
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.picture import picture
 from schedsearch.report import Fact, Picture, Section, write_report
+from schedsearch.search import Status
 
 FILES = {
     "placement.yaml": "what runs where, with times and memory",
@@ -73,7 +75,7 @@ def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measuremen
         result, repetend = found.result, found.result.repetend
         value = _ticks(found.placement, repetend.period_per_micro_batch)
         note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
-        facts.insert(0, Fact("Period per micro-batch", value, note, good=result.status.value == "OPTIMAL"))
+        facts.insert(0, Fact("Period per micro-batch", value, note, good=result.status is Status.OPTIMAL))
     return tuple(facts)
 
 
@@ -83,11 +85,17 @@ def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
         Fact("Makespan", _ticks(placement, schedule.makespan)),
         Fact("Bubble rate", f"{bubble_rate(schedule):.2%}", "idle share of makespan times devices"),
     ]
-    if result is None or result.repetend is None:
+    if result is None:
         return (Fact("Made by", "hand"), *facts)
+    least = Fact(
+        "Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"
+    )
+    status = Fact("Status", result.status.value, f"{result.queries} queries in {result.seconds:.2f} s")
+    if result.repetend is None:
+        return (replace(status, note=f"of the makespan; {status.note}"), *facts, least)
     repetend = result.repetend
     return (
-        Fact("Status", result.status.value, f"{result.queries} queries in {result.seconds:.2f} s"),
+        status,
         Fact(
             "Period per micro-batch",
             _ticks(placement, repetend.period_per_micro_batch),
@@ -97,7 +105,7 @@ def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
         Fact("Rounds in flight", str(repetend.in_flight)),
         Fact("Span", _ticks(placement, repetend.span), f"bound {_ticks(placement, result.span_bound)}"),
         *facts,
-        Fact("Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"),
+        least,
     )
 
 

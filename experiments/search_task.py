@@ -56,7 +56,12 @@ def search_and_save(
 def describe(schedule: Schedule, result: SearchResult | None) -> str:
     """Return the schedule as a picture and its figures as a line."""
     facts = [f"makespan {schedule.makespan}"]
-    if result is not None and result.repetend is not None:
+    if result is not None and result.repetend is None:
+        facts = [
+            f"{result.status.value}: makespan {schedule.makespan} (bound {result.makespan_bound})",
+            f"{result.seconds:.2f} s",
+        ]
+    elif result is not None and result.repetend is not None:
         repetend = result.repetend
         facts = [
             f"{result.status.value}: period {repetend.period_per_micro_batch:.10g} per micro-batch "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 from experiments.command import Failed, Interrupted
@@ -17,9 +19,13 @@ from placements.placement_file import read_capacity, read_placement
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds import require_capacity
+from schedsearch.cache import cached_search
+from schedsearch.methods import SearchRequest
 from schedsearch.schedule import Schedule
-from schedsearch.search import SearchResult, Status, search
+from schedsearch.search import SearchResult, Status
 from schedsearch.validate import InvalidScheduleError, validate
+
+log = logging.getLogger(__name__)
 
 GPT_ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
 """The placements of a GPT by the name that the command line uses."""
@@ -91,21 +97,13 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, Sea
     """
     number = options.search.num_micro_batches
     if options.schedule == "searched":
-        chosen = options.search
+        request = search_request(options, placement)
+        directory = cache_directory(options.search.cache_dir, "search.cache_dir")
         bar = SearchBar()
         with bar:
-            result = search(
-                placement,
-                number,
-                micro_batches_per_repetend=chosen.micro_batches_per_repetend,
-                most_micro_batches_per_repetend=chosen.most_micro_batches_per_repetend,
-                objectives=chosen.objectives,
-                solver=chosen.solver,
-                time_limit_s=chosen.time_limit_s,
-                polish_time_limit_s=chosen.polish_time_limit_s,
-                seed=chosen.seed,
-                on_progress=bar,
-            )
+            result, was_there = cached_search(directory, request, bar)
+        if was_there:
+            log.info("search: taken from the cache in %s; its seconds are those it took then", directory)
         return _require_schedule(result), result
     if options.schedule not in HAND_MADE:
         raise OptionError(
@@ -123,6 +121,37 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, Sea
             f"schedule: {options.schedule} does not fit ({reason}); "
             "raise search.memory or use schedule=searched"
         ) from None
+
+
+def search_request(options: Options, placement: Placement) -> SearchRequest:
+    """Return what the options ask of a search."""
+    chosen = options.search
+    return SearchRequest(
+        placement,
+        chosen.num_micro_batches,
+        method=chosen.method,
+        micro_batches_per_repetend=chosen.micro_batches_per_repetend,
+        most_micro_batches_per_repetend=chosen.most_micro_batches_per_repetend,
+        objectives=tuple(chosen.objectives),
+        solver=chosen.solver,
+        time_limit_s=chosen.time_limit_s,
+        polish_time_limit_s=chosen.polish_time_limit_s,
+        seed=chosen.seed,
+    )
+
+
+def cache_directory(value: str | None, where: str = "cache_dir") -> Path | None:
+    """Return the directory that an option names, made if it is not there; None for none.
+
+    Raises:
+        OptionError: It is not a path.
+        OSError: The directory cannot be made.
+    """
+    if value is None:
+        return None
+    directory = Path(_path(value, where))
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def _require_schedule(result: SearchResult) -> Schedule:

@@ -51,7 +51,7 @@ class Progress:
 
     Attributes:
         phase: What is being made smaller; see `Objective`.
-        best: Least value found, in ticks or units of memory.
+        best: Least value found, in ticks or units of memory; None before the first.
         bound: Greatest lower bound proved.
         queries: Questions put to the solver so far.
         elapsed_s: Seconds since the search began.
@@ -59,7 +59,7 @@ class Progress:
     """
 
     phase: str
-    best: int
+    best: int | None
     bound: int
     queries: int
     elapsed_s: float

@@ -1,7 +1,7 @@
 """Figures: the timeline of a schedule, its memory over time, and a time-energy frontier.
 
-The only module that imports matplotlib. It works on figures of its own, never on matplotlib's global ones,
-and the same data give the same bytes. It does not know how schedules and plans are found.
+Works on figures of its own, never on matplotlib's global ones, and the same data give the same bytes. It does
+not know how schedules and plans are found.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ LAYERS = ["placements", "schedsearch", "runtime", "experiments"]
 OWNERS = {
     "z3": ["schedsearch/smt.py", "schedsearch/recheck.py", "schedsearch/baselines/tessel/queries.py"],
     "ortools": ["schedsearch/cpsat.py", "schedsearch/finite_model.py"],
-    "matplotlib": ["schedsearch/plot.py"],
+    "joblib": ["schedsearch/cache.py", "experiments/pool.py"],
+    "matplotlib": ["schedsearch/plot.py", "schedsearch/plot_curves.py"],
     "pynvml": ["runtime/clock.py"],
     "torch": ["runtime/"],
     "hydra": ["experiments/"],

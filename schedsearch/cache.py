@@ -1,0 +1,137 @@
+"""Results of searches kept on disk, under the hash of everything that they depend on.
+
+Entries are pickles, so a cache's directory is for those whom its user trusts. An entry is written under a
+temporary name and renamed, so processes can share a directory; one that cannot be read is computed again. The
+module does not know how a search is done, nor how much faster the next machine is: a result that a time limit
+ended is kept as well as any other, and the limit is part of what it is kept under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+import joblib
+
+from schedsearch.files import write_bytes
+from schedsearch.methods import Report, SearchRequest, find
+from schedsearch.search import SearchResult, Status
+from schedsearch.validate import validate
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+def cached_search(
+    directory: Path | None, request: SearchRequest, on_progress: Report | None = None
+) -> tuple[SearchResult, bool]:
+    """Return the result of a search, from the cache where it is there, and whether it was.
+
+    Results of interrupted searches, and of those that found nothing in their time, are not kept. A schedule
+    from the cache is validated again.
+
+    Args:
+        directory: Of the cache; None for none.
+        request: What to search.
+        on_progress: Called with each step of a search; not for a result from the cache.
+
+    Raises:
+        ValueError: As `schedsearch.methods.find`.
+        OSError: The directory cannot be made.
+    """
+
+    def is_answer(value: object) -> bool:
+        if not isinstance(value, SearchResult):
+            return False
+        if value.schedule is None:
+            return value.status is Status.INFEASIBLE
+        return validate(value.schedule).placement == request.placement
+
+    return remembered(
+        directory,
+        {"what": "search", "request": request.to_dict()},
+        lambda: find(request, on_progress),
+        is_worth_keeping=lambda result: not result.interrupted and result.status is not Status.UNKNOWN,
+        is_answer=is_answer,
+    )
+
+
+def remembered(
+    directory: Path | None,
+    key: Mapping[str, Any],
+    compute: Callable[[], Result],
+    *,
+    is_worth_keeping: Callable[[Result], bool],
+    is_answer: Callable[[object], bool],
+) -> tuple[Result, bool]:
+    """Return what is kept under a key or else compute it, and whether it was kept.
+
+    Args:
+        directory: Of the cache; None for none.
+        key: All that the result depends on but the code, as plain data.
+        compute: What to do without an entry.
+        is_worth_keeping: Whether a result is to be kept.
+        is_answer: Whether an entry is what it should be; False, or any exception, has it computed again.
+
+    Raises:
+        OSError: The directory cannot be made.
+    """
+    if directory is None:
+        return compute(), False
+    directory.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost
+    path = directory / f"{_hash(key)}.pkl"
+    try:
+        value: Any = joblib.load(path)
+        if is_answer(value):
+            return value, True
+        log.warning("%s: is not what its name says; computed again", path)
+    except FileNotFoundError:
+        pass
+    except Exception as error:  # a broken pickle may raise anything
+        log.warning("%s: cannot be read (%s); computed again", path, type(error).__name__)
+    result = compute()
+    if is_worth_keeping(result):
+        _keep(path, result)
+    return result, False
+
+
+def _keep(path: Path, result: object) -> None:
+    """Write an entry; a full disk costs the entry, not the result."""
+    buffer = io.BytesIO()
+    joblib.dump(result, buffer, compress=3)
+    try:
+        write_bytes(path, buffer.getvalue())
+    except OSError as error:
+        log.warning("%s: cannot be written (%s); the result is not kept", path, error.strerror)
+
+
+def _hash(key: Mapping[str, Any]) -> str:
+    """Return the name of an entry: a hash of the key, the package's version and its code."""
+    text = json.dumps({"key": key, "version": _version(), "source": source_hash()}, sort_keys=True)
+    return str(joblib.hash(text, hash_name="sha1"))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("schedsearch")
+    except metadata.PackageNotFoundError:  # run from a checkout
+        return ""
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of all code that a result can depend on: this package and that of the placements."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for folder in (package, package.parent / "placements"):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

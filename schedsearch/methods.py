@@ -1,0 +1,200 @@
+"""Ways to search a schedule, by the name that the command line uses, with one question and one answer.
+
+Ours, `schedsearch.search`, and the two of `schedsearch.baselines.tessel`, whose results are put into the form
+of ours here. A method knows nothing of caches and processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from placements import Placement
+from placements.placement_file import placement_to_dict
+from schedsearch import bounds
+from schedsearch.makespan_bound import makespan_bound
+from schedsearch.modulo import Progress
+from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.search import OBJECTIVES, SearchError, SearchResult, Status, search
+from schedsearch.validate import validate
+
+if TYPE_CHECKING:
+    from schedsearch.baselines.tessel import TesselProgress, TimeOptimalProgress
+
+Report = Callable[[Progress], None]
+"""What is told how far a search is."""
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What is asked of a search: all that its answer depends on, but for the speed of the machine.
+
+    Attributes:
+        placement: What runs where; its `memory` is the capacity.
+        num_micro_batches: Of the schedule.
+        method: A key of `METHODS`.
+        micro_batches_per_repetend: See `schedsearch.search.search`, as for the rest. Tessel's repetends have
+            one, and its two methods make no use of the next three.
+    """
+
+    placement: Placement
+    num_micro_batches: int
+    method: str = "modulo"
+    micro_batches_per_repetend: int | None = None
+    most_micro_batches_per_repetend: int = 3
+    objectives: tuple[str, ...] = OBJECTIVES
+    solver: str = "portfolio"
+    time_limit_s: float = 60.0
+    polish_time_limit_s: float = 10.0
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as plain data, the placement in its file form."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data["objectives"] = [str(name) for name in self.objectives]
+        return data | {"placement": placement_to_dict(self.placement)}
+
+
+def find(request: SearchRequest, on_progress: Report | None = None) -> SearchResult:
+    """Search a schedule by the method that the request names.
+
+    Args:
+        request: What to search.
+        on_progress: Called with each step of the search.
+
+    Returns:
+        With a validated schedule, if there is one.
+
+    Raises:
+        SearchError: There is no such method, or it cannot do what is asked.
+        CapacityError: A device's memory is too small for one micro-batch.
+    """
+    if request.method not in METHODS:
+        raise SearchError(f"search.method: {request.method!r} is not a method; use {' or '.join(METHODS)}")
+    return METHODS[request.method](request, on_progress or (lambda _: None))
+
+
+def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
+    return search(
+        request.placement,
+        request.num_micro_batches,
+        micro_batches_per_repetend=request.micro_batches_per_repetend,
+        most_micro_batches_per_repetend=request.most_micro_batches_per_repetend,
+        objectives=request.objectives,
+        solver=request.solver,
+        time_limit_s=request.time_limit_s,
+        polish_time_limit_s=request.polish_time_limit_s,
+        seed=request.seed,
+        on_progress=on_progress,
+    )
+
+
+def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
+    """Search as Tessel does; the status is of the period against our bound, which is never below Tessel's."""
+    from schedsearch.baselines.tessel import tessel  # takes a second to load, and is rarely needed
+
+    placement = _known_to_tessel(request)
+    bound = bounds.period_bound(request.placement)
+
+    def report(progress: TesselProgress) -> None:
+        phase = f"{progress.phase} of {progress.in_flight} micro-batches:"
+        on_progress(Progress(phase, progress.best, progress.bound, progress.solver_calls, progress.elapsed_s))
+
+    found = tessel(
+        placement,
+        request.num_micro_batches,
+        time_limit_s=request.time_limit_s,
+        seed=request.seed,
+        on_progress=report,
+    )
+    status = found.status
+    if found.repetend is not None:
+        is_least = found.repetend.period <= bound and not found.interrupted
+        status = Status.OPTIMAL if is_least else Status.FEASIBLE
+    return SearchResult(
+        status=status,
+        repetend=found.repetend,
+        schedule=_whole(request, found.schedule),
+        period_bound=float(bound),
+        span_bound=bounds.critical_path(placement),
+        makespan_bound=makespan_bound(request.placement, request.num_micro_batches),
+        queries=found.solver_calls,
+        seconds=found.seconds,
+        interrupted=found.interrupted,
+        reason=found.reason,
+    )
+
+
+def _time_optimal(request: SearchRequest, on_progress: Report) -> SearchResult:
+    """Search the least makespan; there is no repetend, so the status is of the makespan."""
+    from schedsearch.baselines.tessel import time_optimal  # as above
+
+    placement = _known_to_tessel(request)
+
+    def report(progress: TimeOptimalProgress) -> None:
+        on_progress(
+            Progress("makespan", progress.best, progress.bound, progress.solver_calls, progress.elapsed_s)
+        )
+
+    found = time_optimal(
+        placement,
+        request.num_micro_batches,
+        time_limit_s=request.time_limit_s,
+        seed=request.seed,
+        on_progress=report,
+    )
+    schedule = _whole(request, found.schedule)
+    bound = max(found.makespan_bound, makespan_bound(request.placement, request.num_micro_batches))
+    status = found.status
+    if schedule is not None:
+        is_least = schedule.makespan <= bound and not found.interrupted
+        status = Status.OPTIMAL if is_least else Status.FEASIBLE
+    return SearchResult(
+        status=status,
+        repetend=None,
+        schedule=schedule,
+        period_bound=float(bounds.period_bound(request.placement)),
+        span_bound=bounds.critical_path(placement),
+        makespan_bound=bound,
+        queries=found.solver_calls,
+        seconds=found.seconds,
+        interrupted=found.interrupted,
+        reason=found.reason,
+    )
+
+
+METHODS: Mapping[str, Callable[[SearchRequest, Report], SearchResult]] = {
+    "modulo": _modulo,
+    "tessel": _tessel,
+    "time_optimal": _time_optimal,
+}
+"""What searches, by the name that the command line uses."""
+
+
+def _known_to_tessel(request: SearchRequest) -> Placement:
+    """Return the blocks that repeat with every micro-batch, all that Tessel knows.
+
+    Raises:
+        SearchError: The placement, or what is asked, has no form in Tessel.
+        CapacityError: A device's memory is too small.
+    """
+    placement = request.placement.per_micro_batch
+    if request.micro_batches_per_repetend not in (None, 1):
+        raise SearchError(
+            f"search.micro_batches_per_repetend: is {request.micro_batches_per_repetend}, and "
+            f"{request.method} knows only 1; leave it out or use search.method=modulo"
+        )
+    transient = next((block.name for block in placement.blocks if block.transient), None)
+    if transient is not None:
+        raise SearchError(
+            f"search.method: {request.method} does not know transient memory, which block {transient} has; "
+            "use search.method=modulo"
+        )
+    bounds.require_capacity(request.placement)
+    return placement
+
+
+def _whole(request: SearchRequest, schedule: Schedule | None) -> Schedule | None:
+    """Return a schedule with the optimizer blocks of the placement."""
+    return None if schedule is None else validate(with_optimizer(request.placement, schedule))

@@ -1,0 +1,85 @@
+"""The commands by another method than ours, and with a cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import one_line_error
+
+from placements.placement_file import placement_to_dict
+from placements.shapes import v_shape
+from schedsearch.schedule_file import read_schedule
+
+SMALL = ["placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=3", "search.memory=2"]
+
+
+@pytest.mark.parametrize("method", ["tessel", "time_optimal"])
+def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path) -> None:
+    done = command("search", *SMALL, f"search.method={method}")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/schedule.json").read_text())
+    read_schedule(tmp_path / "out/schedule.json")
+    assert data["status"] == "OPTIMAL"
+    assert data["makespan"] == data["makespan_bound"] == 16
+    assert (data["repetend"] is None) == (data["period"] is None) == (method == "time_optimal")
+    assert f"makespan {data['makespan']} (bound 16)" in done.stdout
+    assert "none yet" not in done.stderr.splitlines()[-1]
+    assert "search: " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["tessel", "time_optimal"])
+def test_the_main_job_with_a_baseline(method: str, command, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    done = command("run", *SMALL, f"search.method={method}", "runtime.iterations=1", "energy.num_plans=5")
+    assert done.returncode == 0, done.stderr
+    measurement = json.loads((tmp_path / "out/measurement.json").read_text())
+    assert measurement["bitwise_equal"]
+    report = (tmp_path / "out/report.html").read_text()
+    assert "Made by" not in report
+    assert ("of the makespan" in report) == (method == "time_optimal")
+
+
+@pytest.mark.parametrize("method", ["modulo", "tessel"])
+def test_a_search_again_comes_from_the_cache(method: str, command, tmp_path: Path) -> None:
+    line = ["search", *SMALL, f"search.method={method}", f"search.cache_dir={tmp_path / 'cache'}"]
+    done = command(*line)
+    assert done.returncode == 0, done.stderr
+    assert "from the cache" not in done.stdout
+    first = (tmp_path / "out/schedule.json").read_text()
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    done = command(*line)
+    assert f"taken from the cache in {tmp_path / 'cache'}" in done.stdout
+    assert (tmp_path / "out/schedule.json").read_text() == first
+    assert "from the cache" not in command(*line, "search.seed=1").stdout
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "search.method=tesel",
+            "search.method: 'tesel' is not a method; use modulo or tessel or time_optimal",
+        ),
+        ("search.cache_dir=", "search.cache_dir: '' is not a path"),
+        ("search.cache_dir=/dev/null/x", "/dev/null/x: Not a directory"),
+        ("search.cache_dir=3", "search.cache_dir: 3 is not text or null"),
+    ],
+)
+def test_wrong_input(override: str, message: str, command) -> None:
+    assert message in one_line_error(command("search", *SMALL, override))
+
+
+@pytest.mark.parametrize("method", ["tessel", "time_optimal"])
+def test_transient_memory_is_not_for_the_baselines(method: str, command, tmp_path: Path) -> None:
+    placement = v_shape(2).with_memory(4)
+    blocks = (replace(placement.blocks[0], transient=1), *placement.blocks[1:])
+    path = tmp_path / "transient.yaml"
+    path.write_text(yaml.safe_dump(placement_to_dict(replace(placement, blocks=blocks))))
+    options = ["placement=file", f"placement.path={path}", f"search.method={method}"]
+    line = one_line_error(command("search", *options))
+    assert f"search.method: {method} does not know transient memory, which block F0 has" in line

@@ -1,0 +1,117 @@
+"""Every method gives the same form of answer, valid, with bounds that none of them beats."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import m_shape, v_shape
+from schedsearch.bounds import CapacityError
+from schedsearch.files import write_json
+from schedsearch.methods import METHODS, SearchRequest, find
+from schedsearch.modulo import Progress
+from schedsearch.schedule_file import read_schedule, schedule_to_dict
+from schedsearch.search import SearchError, Status
+from schedsearch.validate import validate
+
+
+def request(placement: Placement, number: int, method: str, **more: object) -> SearchRequest:
+    return SearchRequest(placement, number, method, time_limit_s=20.0, polish_time_limit_s=1.0, **more)
+
+
+def with_step(placement: Placement) -> Placement:
+    """The placement with an optimizer step on each device, which needs memory while it runs."""
+    last = [block.name for block in placement.blocks if block.kind is Kind.B]
+    steps = tuple(
+        Block(f"O{d}", Kind.O, (d,), 2, after=(last[-1 - d],), transient=1)
+        for d in range(placement.num_devices)
+    )
+    return replace(placement, blocks=placement.blocks + steps)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("placement", [v_shape(2), with_step(v_shape(2))], ids=["plain", "optimizer"])
+def test_each_answer_is_whole(method: str, placement: Placement, tmp_path: Path) -> None:
+    events: list[Progress] = []
+    asked = request(placement.with_memory(2), 4, method)
+    result = find(asked, events.append)
+    assert result.schedule is not None
+    if method == "time_optimal" and placement.optimizer_blocks:  # proved optimal without them only
+        assert result.status in (Status.OPTIMAL, Status.FEASIBLE)
+    else:
+        assert result.status is Status.OPTIMAL
+    assert validate(result.schedule).placement == asked.placement
+    assert result.schedule.num_micro_batches == 4
+    assert result.makespan_bound <= result.schedule.makespan
+    assert (result.repetend is None) == (method == "time_optimal")
+    if result.repetend is not None:
+        assert (result.repetend.period, result.period_bound) == (4, 4.0)
+    assert events
+    assert events[-1].best is not None
+    path = write_json(tmp_path / "schedule.json", schedule_to_dict(result.schedule, result))
+    assert read_schedule(path) == result.schedule
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random_placements(max_devices=2, max_forward=2, max_time=3, training=True))
+def test_no_method_beats_the_bound_of_another(placement: Placement) -> None:
+    found = {method: find(request(placement, 3, method)) for method in METHODS}
+    periods = [
+        result.repetend.period_per_micro_batch for result in found.values() if result.repetend is not None
+    ]
+    makespans = [result.schedule.makespan for result in found.values() if result.schedule is not None]
+    assert len(makespans) == 3
+    for result in found.values():
+        assert result.makespan_bound <= min(makespans)
+    ours = found["modulo"]
+    assert ours.period_bound <= min(periods)
+    assert found["tessel"].period_bound <= min(periods)
+    if found["time_optimal"].status is Status.OPTIMAL:
+        assert found["time_optimal"].schedule.makespan == min(makespans)
+
+
+def test_more_micro_batches_per_repetend_use_tight_memory_better() -> None:
+    """Half the time is idle in the best repetend of one micro-batch, a quarter in that of three."""
+    placement = v_shape(4).with_memory(3)
+    tessel = find(request(placement, 6, "tessel"))
+    ours = find(request(placement, 6, "modulo"))
+    assert tessel.repetend.bubble_rate == 0.5
+    assert tessel.status is Status.FEASIBLE
+    assert ours.repetend.bubble_rate <= 0.25
+
+
+@pytest.mark.parametrize("method", ["tessel", "time_optimal"])
+def test_what_tessel_does_not_know_is_refused_by_name(method: str) -> None:
+    placement = v_shape(2).with_memory(3)
+    transient = replace(placement, blocks=(replace(placement.blocks[0], transient=1), *placement.blocks[1:]))
+    with pytest.raises(SearchError, match=rf"^search.method: {method} .* block F0 .*search.method=modulo$"):
+        find(request(transient, 4, method))
+    with pytest.raises(SearchError, match=r"^search.micro_batches_per_repetend: is 2, and .*modulo$"):
+        find(request(placement, 4, method, micro_batches_per_repetend=2))
+    with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small"):
+        find(request(placement.with_memory(0), 4, method))
+
+
+def test_an_unknown_method() -> None:
+    with pytest.raises(SearchError, match="search.method: 'tesel' is not a method; use modulo or tessel or"):
+        find(request(v_shape(2), 4, "tesel"))
+
+
+def test_tessel_is_loaded_only_when_it_is_asked() -> None:
+    code = "import sys, experiments.search_task; sys.exit('schedsearch.baselines.tessel' in sys.modules)"
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_the_m_shape_has_no_bubble_with_memory_5_and_more_than_that_in_flight() -> None:
+    """Tessel's Algorithm 1 tries repetends of as many micro-batches as memory holds, and so misses it."""
+    ours = find(request(m_shape(4).with_memory(5), 6, "modulo", objectives=("period",)))
+    assert (ours.status, ours.repetend.bubble_rate) == (Status.OPTIMAL, 0.0)
+    assert ours.repetend.in_flight >= 6
