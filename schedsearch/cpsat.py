@@ -7,14 +7,13 @@ is none, where Z3 takes long; Z3 is the quicker where memory is not shared in tu
 from __future__ import annotations
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor, wait
 
 from ortools.sat.python import cp_model
 
 from schedsearch.contraction import Contraction
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
-from schedsearch.solver import INTERRUPTS, Answer, MemoryTurn, Query, memory_turn
+from schedsearch.solver import Answer, MemoryTurn, Query, interruptible, memory_turn
 
 
 def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
@@ -37,7 +36,6 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     solver.parameters.max_time_in_seconds = timeout_s
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = 1  # more would make answers depend on the machine
-    INTERRUPTS.raise_if_seen()
     status = solve(solver, model.model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Answer.YES, model.repetend(solver)
@@ -47,19 +45,13 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
 
 
 def solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
-    """Solve in a thread, so that this one can look for Ctrl-C; CP-SAT itself would swallow it.
+    """Solve, unless Ctrl-C comes first.
 
     Raises:
-        KeyboardInterrupt: `INTERRUPTS` saw one.
+        KeyboardInterrupt: There was a Ctrl-C.
     """
     solver.parameters.catch_sigint_signal = False
-    with ThreadPoolExecutor(1) as executor:
-        solving = executor.submit(solver.solve, model)
-        while not wait([solving], timeout=0.1).done:
-            if INTERRUPTS.seen:
-                solver.stop_search()
-                raise KeyboardInterrupt
-        return solving.result()
+    return interruptible(lambda: solver.solve(model), solver.stop_search)
 
 
 class _Model:

@@ -14,7 +14,7 @@ import z3
 
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
-from schedsearch.solver import INTERRUPTS, Answer, MemoryTurn, Query, memory_turn
+from schedsearch.solver import Answer, MemoryTurn, Query, interruptible, memory_turn
 
 
 def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
@@ -39,14 +39,12 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     model.limit_latency()
     model.solver.set("timeout", max(1, int(timeout_s * 1000)))
     model.solver.set("random_seed", seed)
-    INTERRUPTS.raise_if_seen()
-    verdict = model.solver.check()
+    model.solver.set("ctrl_c", False)
+    verdict = interruptible(model.solver.check, model.solver.interrupt)
     if verdict == z3.sat:
         return Answer.YES, model.repetend()
     if verdict == z3.unsat:
         return Answer.NO, None
-    if "interrupted" in model.solver.reason_unknown():
-        raise KeyboardInterrupt
     return Answer.UNKNOWN, None
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import Enum
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from placements import Placement
 from schedsearch.repetend import Repetend
@@ -128,6 +130,35 @@ INTERRUPTS = Interrupts()
 """Of this process; signals are the process's too."""
 
 
+Result = TypeVar("Result")
+
+
+def interruptible(solve: Callable[[], Result], stop: Callable[[], None]) -> Result:
+    """Return what a solver's call returns, unless Ctrl-C comes first.
+
+    The call runs in a thread, so that this one can look for Ctrl-C. Solvers that take the signal themselves
+    lose it when they answer at that moment, so they must be told not to.
+
+    Args:
+        solve: What takes long.
+        stop: What makes it return soon; may be called several times.
+
+    Raises:
+        KeyboardInterrupt: There was a Ctrl-C.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        solving = executor.submit(solve)
+        try:
+            while not wait([solving], timeout=0.1).done:
+                INTERRUPTS.raise_if_seen()
+            INTERRUPTS.raise_if_seen()
+        except BaseException:
+            while not wait([solving], timeout=0.1).done:
+                stop()
+            raise
+        return solving.result()
+
+
 class Solver(Protocol):
     """Decides whether a repetend exists; see `schedsearch.smt.decide`."""
 
@@ -136,7 +167,7 @@ class Solver(Protocol):
 
 
 def portfolio(*solvers: Solver, first_slice_s: float = 0.5) -> Solver:
-    """Return a solver that asks several in turn until one knows, first shortly, then for the rest of the time.
+    """Return a solver that asks several in turn until one knows: first shortly, then as long as they may.
 
     Args:
         solvers: In the order in which they are asked.

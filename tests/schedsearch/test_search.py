@@ -54,7 +54,7 @@ def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makesp
     ],
 )
 def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:
-    """Values proved by another solver; Tessel's own search stops at 7 for M with memory 5."""
+    """Values proved by another solver; Tessel's search, N_R from memory, stops at 7 for M with memory 5."""
     placement = SHAPES[shape]().with_memory(memory)
     result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)

@@ -19,10 +19,7 @@ import z3
 from placements import Placement
 from schedsearch.baselines.tessel.candidates import Indices, memory_at_entry, repetend_time
 from schedsearch.schedule import Instance
-from schedsearch.solver import INTERRUPTS, Answer
-
-_TIMER_S = 0.01
-"""How much earlier than asked for Z3's timer may end a check."""
+from schedsearch.solver import INTERRUPTS, Answer, interruptible
 
 
 class OutOfTimeError(Exception):
@@ -124,10 +121,8 @@ class Query(ABC):
         self.solver.set("random_seed", self.budget.seed)
         self.solver.push()
         self.solver.add(self.objective <= limit)
-        asked = time.monotonic()
-        verdict = self.solver.check()
-        if verdict == z3.unknown and self._was_interrupted(time.monotonic() - asked, timeout_s):
-            raise KeyboardInterrupt
+        self.solver.set("ctrl_c", False)
+        verdict = interruptible(self.solver.check, self.solver.interrupt)
         starts = self._starts() if verdict == z3.sat else {}
         self.solver.pop()
         if verdict == z3.unknown:
@@ -142,11 +137,6 @@ class Query(ABC):
             for device in self._devices(instance):
                 work[device] += self._time(instance)
         return max(work)
-
-    def _was_interrupted(self, took_s: float, timeout_s: float) -> bool:
-        """Whether a check ended by Ctrl-C: Z3 takes it, and then gives the same reason as for a timeout."""
-        reason = self.solver.reason_unknown()
-        return ("cancel" in reason or "interrupt" in reason) and took_s < timeout_s - _TIMER_S
 
     def _starts(self) -> dict[Instance, int]:
         model = self.solver.model()
