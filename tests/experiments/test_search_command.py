@@ -76,7 +76,6 @@ def test_a_sweep(command, tmp_path: Path) -> None:
         "search",
         "placement=v_shape,k_shape",
         "search.memory=3,4",
-        "search.micro_batches_per_repetend=1",
         "search.num_micro_batches=4",
         f"hydra.sweep.dir={sweep}",
         "-m",
