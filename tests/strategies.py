@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the domain: random placements."""
+"""Hypothesis strategies for the domain: random placements; and one that is awkward."""
 
 from __future__ import annotations
 
@@ -54,3 +54,18 @@ def _mirrored(forward: list[Block], times: list[int]) -> list[Block]:
         )
         for block, time in zip(reversed(forward), times, strict=True)
     ]
+
+
+def crossed() -> Placement:
+    """Each device alone could do it, but whichever starts holds what the other waits for."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 1, 1),
+        Block("F1", Kind.F, (1,), 1, 1),
+        Block("G0", Kind.F, (0,), 1, 1, ("F1",)),
+        Block("G1", Kind.F, (1,), 1, 1, ("F0",)),
+        Block("B0", Kind.B, (0,), 1, -1, ("F0", "G1")),
+        Block("B1", Kind.B, (1,), 1, -1, ("F1", "G0")),
+        Block("C0", Kind.B, (0,), 1, -1, ("G0", "G1")),
+        Block("C1", Kind.B, (1,), 1, -1, ("G0", "G1")),
+    )
+    return Placement("crossed", 2, blocks, memory=(1, 1))

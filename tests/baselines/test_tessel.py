@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import least_period
+from strategies import crossed
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
@@ -226,21 +227,6 @@ def test_time_optimal(placement: Placement, number: int, makespan: int) -> None:
     assert validate(result.schedule).makespan == result.makespan_bound == makespan
     assert [progress.solver_calls for progress in seen] == list(range(1, result.solver_calls + 1))
     assert (seen[-1].best, seen[-1].bound) == (makespan, makespan)
-
-
-def crossed() -> Placement:
-    """Each device alone could do it, but whichever starts holds what the other waits for."""
-    blocks = (
-        Block("F0", Kind.F, (0,), 1, 1),
-        Block("F1", Kind.F, (1,), 1, 1),
-        Block("G0", Kind.F, (0,), 1, 1, ("F1",)),
-        Block("G1", Kind.F, (1,), 1, 1, ("F0",)),
-        Block("B0", Kind.B, (0,), 1, -1, ("F0", "G1")),
-        Block("B1", Kind.B, (1,), 1, -1, ("F1", "G0")),
-        Block("C0", Kind.B, (0,), 1, -1, ("G0", "G1")),
-        Block("C1", Kind.B, (1,), 1, -1, ("G0", "G1")),
-    )
-    return Placement("crossed", 2, blocks, memory=(1, 1))
 
 
 def test_memory_that_no_order_respects_is_infeasible() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import least_latency, least_period
+from strategies import crossed
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
@@ -174,19 +175,8 @@ def test_the_sweep_over_micro_batches_per_repetend() -> None:
 
 
 def test_infeasible_says_how_much_would_do() -> None:
-    blocks = (
-        Block("F0", Kind.F, (0,), 1, 1),
-        Block("F1", Kind.F, (1,), 1, 1),
-        Block("G0", Kind.F, (0,), 1, 1, ("F1",)),
-        Block("G1", Kind.F, (1,), 1, 1, ("F0",)),
-        Block("B0", Kind.B, (0,), 1, -1, ("F0", "G1")),
-        Block("B1", Kind.B, (1,), 1, -1, ("F1", "G0")),
-        Block("C0", Kind.B, (0,), 1, -1, ("G0", "G1")),
-        Block("C1", Kind.B, (1,), 1, -1, ("G0", "G1")),
-    )
-    result = search(Placement("crossed", 2, blocks, memory=(1, 1)), 4)
+    result = search(crossed(), 4)
     assert result.status is Status.INFEASIBLE
-    enough = replace(Placement("crossed", 2, blocks), memory=(2, 1))
-    answer = search(enough, 4).status
+    answer = search(replace(crossed(), memory=(2, 1)), 4).status
     wanted = "2 instead of 1 on device 0" if answer is not Status.INFEASIBLE else "1 more on each device"
     assert wanted in result.reason

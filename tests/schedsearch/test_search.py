@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import least_period, least_span
+from strategies import crossed
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
@@ -222,21 +223,6 @@ def test_a_block_that_gives_back_before_another_takes_is_refused() -> None:
 def test_capacity_too_small_for_one_micro_batch_names_device_and_need() -> None:
     with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small .* needs 1 on device 0; raise"):
         search(v_shape().with_memory(0), 4)
-
-
-def crossed() -> Placement:
-    """Each device alone could do it, but whichever starts holds what the other waits for."""
-    blocks = (
-        Block("F0", Kind.F, (0,), 1, 1),
-        Block("F1", Kind.F, (1,), 1, 1),
-        Block("G0", Kind.F, (0,), 1, 1, ("F1",)),
-        Block("G1", Kind.F, (1,), 1, 1, ("F0",)),
-        Block("B0", Kind.B, (0,), 1, -1, ("F0", "G1")),
-        Block("B1", Kind.B, (1,), 1, -1, ("F1", "G0")),
-        Block("C0", Kind.B, (0,), 1, -1, ("G0", "G1")),
-        Block("C1", Kind.B, (1,), 1, -1, ("G0", "G1")),
-    )
-    return Placement("crossed", 2, blocks, memory=(1, 1))
 
 
 @pytest.fixture
