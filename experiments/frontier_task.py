@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, complete_profile, read_profile
 from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate
 from schedsearch.files import write_bytes, write_json
+from schedsearch.schedule import Instance
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +93,13 @@ def plan_to_dict(outcome: EnergyOutcome) -> dict[str, object]:
         "energy_until_deadline_mj": frontier.energy_next_to(plan, outcome.deadline_ms),
         "saving": frontier.saving(plan, outcome.deadline_ms),
         "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
-        "start_ms": {
-            name: [outcome.simulation.start_ms[name, n] for n in range(len(clocks))]
-            for name, clocks in plan.clock_mhz.items()
-        },
+        "start_ms": {name: _starts_of(name, outcome.simulation.start_ms) for name in plan.clock_mhz},
     }
+
+
+def _starts_of(block: str, start_ms: Mapping[Instance, float]) -> list[float]:
+    """Return a block's starts in milliseconds, by micro-batch."""
+    return [start for (name, _), start in sorted(start_ms.items()) if name == block]
 
 
 def describe(outcome: EnergyOutcome) -> str:

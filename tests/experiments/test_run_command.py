@@ -32,7 +32,7 @@ def check_run(out: Path, tensor_parallel: bool) -> None:
     plan = json.loads((out / "plan.json").read_text())
     for device in range(schedule.placement.num_devices):
         asked = data["clock_requests"][str(device)]
-        planned = [plan["clock_mhz"][name][n] for name, n in schedule.order(device)]
+        planned = [plan["clock_mhz"][name][n] for name, n in schedule.per_micro_batch.order(device)]
         assert asked == planned * data["iterations"]
         script = (out / f"scripts/device_{device}.py").read_text()
         (iteration,) = (n for n in ast.walk(ast.parse(script)) if isinstance(n, ast.FunctionDef))
@@ -97,6 +97,44 @@ def test_gpipe_of_ones_own_placement_with_a_split_backward(command, tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", tensor_parallel=False)
+
+
+REAL = """
+name: real
+num_devices: 2
+tick_ms: 1.0
+memory: [9, 9]
+static_memory: [2, 1.5]
+blocks:
+- {name: F0, kind: F, devices: [0], time: 1.37, memory: 2, transient: 1, after: []}
+- {name: F1, kind: F, devices: [1], time_ms: 1.111, memory: 2, after: [F0]}
+- {name: I1, kind: I, devices: [1], time: 1.2, memory: 0, transient: 1, after: [F1]}
+- {name: I0, kind: I, devices: [0], time: 1.5, memory: 0, after: [I1, F0]}
+- {name: W1, kind: W, devices: [1], time: 0.9, memory: -2, after: [I1, F1]}
+- {name: W0, kind: W, devices: [0], time: 0.95, memory: -2, after: [I0, F0]}
+- {name: R, kind: O, devices: [0, 1], time: 0.5, after: [W0, W1]}
+- {name: O0, kind: O, devices: [0], time: 0.7, transient: 2, after: [R]}
+- {name: O1, kind: O, devices: [1], time: 0.6, after: [R]}
+transfer:
+- {from: F0, to: F1, time: 0.1}
+"""
+
+
+def test_what_real_placements_have(command, tmp_path: Path) -> None:
+    """Fractions of ticks, static and transient memory, and optimizer blocks, from the file to the run."""
+    (tmp_path / "real.yaml").write_text(REAL)
+    options = ["placement=file", f"placement.path={tmp_path / 'real.yaml'}", "search.num_micro_batches=5"]
+    done = command("run", *options, "runtime.hidden_size=16", "runtime.iterations=2")
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / "out", tensor_parallel=False)
+    schedule = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert (schedule["period"], schedule["status"], schedule["peak_memory"][0]) == (3820, "OPTIMAL", 9)
+    assert [name for name, _, _ in schedule["blocks"][-3:]] == ["R", "O0", "O1"]
+    plan = json.loads((tmp_path / "out/plan.json").read_text())
+    assert {name: len(starts) for name, starts in plan["start_ms"].items()} == {
+        **dict.fromkeys(["F0", "F1", "I1", "I0", "W1", "W0"], 5),
+        **dict.fromkeys(["R", "O0", "O1"], 1),
+    }
 
 
 WRONG = [
