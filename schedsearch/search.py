@@ -215,7 +215,7 @@ def search(
     interrupted = False
     INTERRUPTS.watch()
     try:
-        end = began + time_limit_s - min(polish_time_limit_s, time_limit_s / 4)
+        end = began + time_limit_s - min(polish_time_limit_s, time_limit_s / 2)
         if only is None:
             running.sweep(most_micro_batches_per_repetend, end)
         else:
