@@ -221,11 +221,12 @@ def search(
         else:
             running.just(only, end)
         running.polish(time.monotonic() + polish_time_limit_s * _SHARE_OF_REPETENDS)
+        interrupted = running.complete(time.monotonic() + polish_time_limit_s)
     except KeyboardInterrupt:
         interrupted = True
     finally:
+        interrupted = interrupted or INTERRUPTS.seen
         INTERRUPTS.unwatch()
-    interrupted = interrupted or running.complete(time.monotonic() + polish_time_limit_s)
     return replace(running.result(interrupted), solver=solver)
 
 

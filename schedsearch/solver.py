@@ -95,9 +95,13 @@ class Interrupts:
     def __init__(self) -> None:
         self._seen = False
         self._handler: Any = None
+        self._watchers = 0
 
     def watch(self) -> None:
-        """Begin; does nothing outside the main thread, which alone gets signals."""
+        """Begin, if nobody else has; does nothing outside the main thread, which alone gets signals."""
+        self._watchers += 1
+        if self._watchers > 1:
+            return
         self._seen = False
         if threading.current_thread() is threading.main_thread():
             self._handler = signal.getsignal(signal.SIGINT)
@@ -105,7 +109,10 @@ class Interrupts:
                 signal.signal(signal.SIGINT, self._note)
 
     def unwatch(self) -> None:
-        """Give the signal back to whoever had it."""
+        """End; the last to do so gives the signal back to whoever had it."""
+        self._watchers -= 1
+        if self._watchers > 0:
+            return
         if callable(self._handler):
             signal.signal(signal.SIGINT, self._handler)
         self._handler = None
