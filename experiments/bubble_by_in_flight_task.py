@@ -25,7 +25,8 @@ from experiments.sweep import (
 )
 from placements.shapes import SHAPES
 from schedsearch.baselines.tessel import tessel
-from schedsearch.in_flight import period_by_in_flight
+from schedsearch.in_flight import in_flight_as_memory, period_by_in_flight
+from schedsearch.search import Status, search
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,13 @@ NAME = "bubble_by_in_flight"
 """Of the command, its config and its files."""
 
 TESSEL, OURS = "Tessel", "ours, 1 micro-batch per repetend"
-"""The curves."""
+"""Two of the curves."""
+
+MOST_MICRO_BATCHES = 3
+"""Micro-batches per repetend of the third curve."""
+
+OURS_SEVERAL = f"ours, 1 to {MOST_MICRO_BATCHES} micro-batches per repetend"
+"""The third curve, where micro-batches in flight are counted over all time."""
 
 MORE_THAN_DEVICES = 3
 """Micro-batches in flight that are tried beyond the number of devices: Tessel's placements need up to two."""
@@ -47,7 +54,8 @@ def task(config: DictConfig) -> None:
     most = options.most_in_flight or options.num_devices + MORE_THAN_DEVICES
     cache = cache_directory(options.cache_dir)
     cases = [Case(shape, most, options) for shape in options.shapes]
-    searches = [partial(search, case, cache) for search in (tessel_search, own_search) for case in cases]
+    curves = (tessel_search, own_search, several_search)
+    searches = [partial(curve, case, cache) for curve in curves for case in cases]
     rows = run_sweep(NAME, searches, options, directory / f"{NAME}.csv")
     log.info("%s", to_table(rows, "in_flight"))
     save_curves(
@@ -100,6 +108,12 @@ def own_search(case: Case, cache: Path | None) -> Found:
     return remembered_rows(cache, key, partial(_by_us, case))
 
 
+def several_search(case: Case, cache: Path | None) -> Found:
+    """Return our curve of a placement for several micro-batches per repetend."""
+    key = case.key(case.options.time_limit_s) | {"searched_by": OURS_SEVERAL}
+    return remembered_rows(cache, key, partial(_by_us_with_several, case))
+
+
 def _by_tessel(case: Case) -> Found:
     placement = SHAPES[case.shape](num_devices=case.options.num_devices)
     result = tessel(
@@ -145,3 +159,42 @@ def _by_us(case: Case) -> Found:
             for each in found
         )
     )
+
+
+def _by_us_with_several(case: Case) -> Found:
+    """Search with room for one micro-batch in flight, then for two, until there is no bubble."""
+    placement, options = SHAPES[case.shape](num_devices=case.options.num_devices), case.options
+    rows: list[Row] = []
+    for in_flight in range(1, case.most_in_flight + 1):
+        limited = in_flight_as_memory(placement, in_flight)
+        if limited is None:
+            break
+        result = search(
+            limited,
+            1,
+            most_micro_batches_per_repetend=MOST_MICRO_BATCHES,
+            objectives=("period",),
+            solver=options.solver,
+            time_limit_s=options.time_limit_s / case.most_in_flight,
+            polish_time_limit_s=0.0,
+            seed=options.seed,
+        )
+        repetend = result.repetend
+        rows.append(
+            Row(
+                shape=case.shape,
+                num_devices=placement.num_devices,
+                memory=None,
+                in_flight=in_flight,
+                searched_by=OURS_SEVERAL,
+                micro_batches=repetend.micro_batches if repetend else None,
+                period=repetend.period if repetend else None,
+                bubble_rate=repetend.bubble_rate if repetend else None,
+                least_bubble_rate=bubble_rate_at(placement, result.period_bound),
+                decided=result.status is Status.OPTIMAL,
+                seconds=result.seconds,
+            )
+        )
+        if result.interrupted:
+            return Found(tuple(rows), interrupted=True)
+    return Found(tuple(rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placements import Placement
 from schedsearch import bounds
@@ -72,6 +72,25 @@ def period_by_in_flight(
     finally:
         INTERRUPTS.unwatch()
     return tuple(found)
+
+
+def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | None:
+    """Return the placement with room for so many micro-batches in flight and no other limit on memory.
+
+    A micro-batch takes one unit when a block that waits for none starts, and gives it back with a block that
+    none waits for, of the same devices. Branches with a first and a last block each count on their own.
+    None where such blocks are not on the same devices. Unlike `period_by_in_flight` it counts over all time
+    and not over one repetend, so it holds for any number of micro-batches per repetend.
+    """
+    placement = placement.per_micro_batch
+    first = {block.devices: block.name for block in placement.blocks if not block.after}
+    last = {block.devices: block.name for block in placement.blocks if not placement.successors[block.name]}
+    if set(first) != set(last) or set(first.values()) & set(last.values()):
+        return None
+    change = dict.fromkeys(first.values(), 1) | dict.fromkeys(last.values(), -1)
+    blocks = (replace(block, memory=change.get(block.name, 0), transient=0) for block in placement.blocks)
+    room = (in_flight,) * placement.num_devices
+    return replace(placement, blocks=tuple(blocks), memory=room, static_memory=())
 
 
 def _least(

@@ -44,8 +44,9 @@ def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
     directory = tmp_path / "out"
     rows = rows_of(directory / "bubble_by_in_flight.csv")
     assert list(rows[0]) == COLUMNS
-    for searched_by in ("Tessel", "ours"):
+    for searched_by in ("Tessel", "ours, 1 micro-batch"):
         assert rates(rows, searched_by, "in_flight") == {1: 0.75, 2: 0.5, 3: 0.5, 4: 0.0}
+    assert rates(rows, "ours, 1 to 3", "in_flight") == {1: 0.75, 2: 0.5, 3: 0.25, 4: 0.0}
     assert {row["decided"] for row in rows} == {"yes"}
     check_figure(directory, "bubble_by_in_flight")
     assert "v_shape" in done.stdout

@@ -6,7 +6,7 @@ import pytest
 
 from placements.shapes import SHAPES
 from schedsearch.baselines.tessel import tessel
-from schedsearch.in_flight import period_by_in_flight
+from schedsearch.in_flight import in_flight_as_memory, period_by_in_flight
 from schedsearch.search import Status, search
 
 
@@ -26,6 +26,23 @@ def test_more_in_flight_is_never_worse_and_enough_have_no_bubble(shape: str, nee
         each.repetend.unroll(5)
     assert periods == sorted(periods, reverse=True)
     assert found[-1].repetend.bubble_rate == 0 < found[-2].repetend.bubble_rate
+
+
+@pytest.mark.parametrize("shape", ["v_shape", "x_shape", "m_shape", "nn_shape", "k_shape"])
+def test_in_flight_as_memory_is_the_same_for_one_and_better_for_several(shape: str) -> None:
+    for number in (1, 2, 3):
+        limited = in_flight_as_memory(SHAPES[shape](), number)
+        one = search(limited, 1, micro_batches_per_repetend=1, objectives=["period"])
+        assert one.status is Status.OPTIMAL
+        assert one.repetend.period <= period_by_in_flight(SHAPES[shape](), number)[-1].bound
+        if shape in ("v_shape", "m_shape", "nn_shape"):
+            assert one.repetend.period == period_by_in_flight(SHAPES[shape](), number)[-1].bound
+    three = search(in_flight_as_memory(SHAPES["v_shape"](), 3), 1, objectives=["period"])
+    assert (three.repetend.period, three.repetend.micro_batches) == (16, 3)
+
+
+def test_in_flight_as_memory_needs_first_and_last_blocks_on_the_same_devices() -> None:
+    assert in_flight_as_memory(SHAPES["v_shape"](inference=True), 2) is None
 
 
 @pytest.mark.parametrize("shape", ["v_shape", "m_shape", "k_shape"])
