@@ -234,13 +234,17 @@ class ModuloSearch:
         while objective is Objective.PERIOD and self.bound[objective] in self.refuted:
             self.bound[objective] += 1
 
+    def limited_placement(self, most: int | None = None) -> Placement:
+        """Return the placement with no more memory than a limit, by default the one that was reached."""
+        most = self.limit.get(Objective.MEMORY) if most is None else most
+        if most is None:
+            return self.placement
+        capacity = self.placement.memory or (most,) * self.placement.num_devices
+        return self.placement.with_memory(min(most, each) for each in capacity)
+
     def _query(self, objective: Objective, candidate: int) -> Query:
         wanted = self.limit | {objective: candidate}
-        placement = self.placement
-        if Objective.MEMORY in wanted:
-            most = wanted[Objective.MEMORY]
-            capacity = placement.memory or (most,) * placement.num_devices
-            placement = placement.with_memory(min(most, each) for each in capacity)
+        placement = self.limited_placement(wanted.get(Objective.MEMORY))
         period = wanted.get(Objective.PERIOD) or self._top(Objective.PERIOD)
         span, latency = wanted.get(Objective.SPAN), wanted.get(Objective.LATENCY)
         return Query(placement, self.micro_batches, period, span, latency)

@@ -14,7 +14,7 @@ from typing import Any
 import z3
 
 from schedsearch.schedule import Instance
-from schedsearch.solver import Answer, Query
+from schedsearch.solver import Answer, Query, interruptible
 
 Digits = tuple[Any, Any]
 """A time as the number ``first * T + second`` with ``0 <= second < T``; both are Z3's terms."""
@@ -40,13 +40,12 @@ def find_starts(query: Query, timeout_s: float) -> tuple[Answer, dict[Instance, 
     encoding.keep_latency()
     encoding.order_lanes()
     encoding.solver.set("timeout", max(1, int(timeout_s * 1000)))
-    verdict = encoding.solver.check()
+    encoding.solver.set("ctrl_c", False)
+    verdict = interruptible(encoding.solver.check, encoding.solver.interrupt)
     if verdict == z3.sat:
         return Answer.YES, encoding.starts()
     if verdict == z3.unsat:
         return Answer.NO, None
-    if "interrupted" in encoding.solver.reason_unknown():
-        raise KeyboardInterrupt
     return Answer.UNKNOWN, None
 
 

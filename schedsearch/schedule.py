@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -167,6 +167,6 @@ def with_optimizer(placement: Placement, schedule: Schedule) -> Schedule:
         schedule: Of ``placement.per_micro_batch``.
     """
     if not placement.optimizer_blocks:
-        return schedule
+        return replace(schedule, placement=placement)
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     return as_soon_as_possible(placement, schedule.num_micro_batches, orders)

@@ -219,7 +219,7 @@ def search(
         if only is None:
             running.sweep(most_micro_batches_per_repetend, end)
         else:
-            running.just(only, end)
+            running.search_size(only, end)
         running.polish(time.monotonic() + polish_time_limit_s * _SHARE_OF_REPETENDS)
         interrupted = running.complete(time.monotonic() + polish_time_limit_s)
     except KeyboardInterrupt:
@@ -298,7 +298,7 @@ class _Search:
             search.beat = math.ceil(_per_micro_batch(self.best.best) * micro_batches)
             self._run(search)
 
-    def just(self, micro_batches: int, deadline: float) -> None:
+    def search_size(self, micro_batches: int, deadline: float) -> None:
         """Search the least period for a number of micro-batches per repetend; begin with the best of one."""
         if micro_batches == 1:
             self.sweep(1, deadline)
@@ -393,17 +393,20 @@ class _Search:
         """
         if self.best is None or self.best.best is None or Objective.MAKESPAN not in self.after:
             return False
+        if Objective.LATENCY in self.best.limit:  # which another order of the blocks would not keep
+            return False
         report, micro_batches = self.asking.report, self.best.micro_batches
-        unrolled = self.best.best.unroll(self.num_micro_batches)
-        others = () if self.before else applicable(self.placement, self.num_micro_batches).values()
+        placement = self.best.limited_placement()
+        unrolled = replace(self.best.best.unroll(self.num_micro_batches), placement=placement)
+        others = applicable(placement, self.num_micro_batches).values()
         improved = improve(
             min([unrolled, *others], key=lambda schedule: schedule.makespan),
             time_limit_s=min(self.deadline, deadline) - time.monotonic(),
-            bound=0 if self.placement is not self.whole else self.makespan_bound,
             seed=self.asking.seed,
             on_progress=lambda best, bound: report(Objective.MAKESPAN, best, bound, micro_batches),
         )
-        self.makespan_bound = max(self.makespan_bound, improved.bound)
+        if placement == self.placement:
+            self.makespan_bound = max(self.makespan_bound, improved.bound)
         self.schedule = with_optimizer(self.whole, improved.schedule)
         return improved.interrupted
 
@@ -435,7 +438,10 @@ class _Search:
         """Yield what would make it fit: on one device, where that is enough, or else on all."""
         memory = self.placement.memory
         assert memory is not None, "without capacities everything fits"
-        taken = [sum(b.memory for b in self.placement.on(d) if b.memory > 0) for d in range(len(memory))]
+        taken = [
+            sum(max(block.memory, 0) + block.transient for block in self.placement.on(device))
+            for device in range(len(memory))
+        ]
         for device, capacity in enumerate(memory):
             more = self._least_more(taken[device], [int(other == device) for other in range(len(memory))])
             if more is not None:
@@ -465,6 +471,8 @@ class _Search:
     def result(self, interrupted: bool) -> SearchResult:
         """Return the answer as it stands."""
         best = self.best.best if self.best is not None else None
+        if best is not None:
+            best = replace(best, placement=self.placement)  # a query may have had less memory
         tried = tuple(
             Tried(
                 search.micro_batches,

@@ -12,7 +12,7 @@ from strategies import crossed
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.shapes import k_shape, m_shape, v_shape
+from placements.shapes import k_shape, m_shape, v_shape, x_shape
 from schedsearch import cpsat, smt
 from schedsearch.bounds import CapacityError, critical_path, minimum_memory
 from schedsearch.makespan_bound import makespan_bound
@@ -97,10 +97,22 @@ def test_memory_as_an_objective_stops_at_what_the_period_needs() -> None:
     result = search(m_shape(), 6, objectives=["period", "memory"])
     assert (result.repetend.period, max(result.repetend.peak_memory)) == (6, 5)
     assert max(peak_memory(result.schedule)) <= 5
+    assert result.schedule.placement == m_shape()
     first = search(m_shape(), 6, micro_batches_per_repetend=1, objectives=["memory", "period"])
     assert max(first.repetend.peak_memory) == 1
     assert first.status is Status.OPTIMAL
     assert first.repetend.period == 18
+
+
+def test_the_whole_schedule_keeps_the_objectives_before_the_makespan() -> None:
+    """A hand-made V would be shorter, but hold one more; a shorter schedule would have a longer latency."""
+    placement = v_shape(4, 1, 2).with_memory(4)
+    result = search(placement, 6, objectives=["memory", "period", "makespan"], polish_time_limit_s=2)
+    assert max(peak_memory(result.schedule)) == max(result.repetend.peak_memory) == 1
+    assert result.schedule.placement == result.repetend.placement == placement
+    assert result.makespan_bound <= 27 < result.schedule.makespan
+    quick = search(x_shape(), 4, objectives=["latency", "period", "makespan"], polish_time_limit_s=2)
+    assert quick.schedule.makespan == quick.repetend.unroll(4).makespan
 
 
 def test_span_and_memory_after_the_period() -> None:
