@@ -99,7 +99,7 @@ def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
         Fact(
             "Period per micro-batch",
             _ticks(placement, repetend.period_per_micro_batch),
-            f"no repetend of {repetend.micro_batches} beats {_ticks(placement, result.period_bound)}",
+            f"no repetend of {_numbers(result.sizes)} beats {_ticks(placement, result.period_bound)}",
         ),
         Fact("Steady bubble rate", f"{repetend.bubble_rate:.2%}", "of the repetend alone"),
         Fact("Rounds in flight", str(repetend.in_flight)),
@@ -171,3 +171,8 @@ def _text_picture(found: SearchOutcome) -> str:
 
 def _ticks(placement: Placement, ticks: float) -> str:
     return f"{ticks * placement.tick_ms:.6g} ms"
+
+
+def _numbers(sizes: tuple[int, ...]) -> str:
+    """Return the numbers of micro-batches per repetend that were asked for, in words."""
+    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
