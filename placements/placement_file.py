@@ -55,12 +55,19 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
         "kind": block.kind.value,
         "devices": list(block.devices),
         "time": block.time,
-        "memory": block.memory,
+        "memory": _memory_to_plain(block),
         "after": list(block.after),
     }
     if block.transient:
         data["transient"] = block.transient
     return data
+
+
+def _memory_to_plain(block: Block) -> int | dict[int, int]:
+    """Return one number, or a mapping from each device that it changes to units."""
+    if not isinstance(block.memory, tuple):
+        return block.memory
+    return {device: units for device in block.devices if (units := block.memory_on(device))}
 
 
 def placement_to_yaml(placement: Placement) -> str:
@@ -208,18 +215,39 @@ def _read_block(data: object, where: str, time: int) -> Block:
         raise PlacementError(f"{where}.kind: {kind!r} is not a kind; use F, B, I, W or O")
     devices = entry["devices"]
     devices = devices if isinstance(devices, list) else [devices]
+    devices = tuple(_integer(device, f"{where}.devices") for device in devices)
     return Block(
         name=entry["name"],
         kind=Kind(kind),
-        devices=tuple(_integer(device, f"{where}.devices") for device in devices),
+        devices=devices,
         time=time,
-        memory=_integer(entry.get("memory", 0), f"{where}.memory"),
+        memory=_read_memory(entry.get("memory", 0), f"{where}.memory", devices),
         after=tuple(
             _text(item, f"{where}.after")
             for item in _list([] if entry.get("after") is None else entry["after"], f"{where}.after")
         ),
         transient=_integer(entry.get("transient", 0), f"{where}.transient"),
     )
+
+
+def _read_memory(value: object, where: str, devices: tuple[int, ...]) -> int | tuple[int, ...]:
+    """Return a block's units: one number, or one for each device, 0 where a mapping leaves it out."""
+    if isinstance(value, list):
+        raise PlacementError(
+            f"{where}: {value!r} is a list; give one number, or units by device as in {{0: 1}}"
+        )
+    if not isinstance(value, dict):
+        return _integer(value, where)
+    known: dict[object, int] = {str(device): device for device in devices}  # JSON's keys are text
+    known |= {device: device for device in devices}
+    held: dict[int, int] = {}
+    for key, units in value.items():
+        if type(key) not in (int, str) or key not in known:
+            raise PlacementError(f"{where}: {key!r} is not a device of this block; use only its 'devices'")
+        if known[key] in held:
+            raise PlacementError(f"{where}: device {key} is given twice; give it once")
+        held[known[key]] = _integer(units, f"{where}[{key}]")
+    return tuple(held.get(device, 0) for device in devices)
 
 
 def _block_fields(data: object, where: str) -> dict[str, Any]:

@@ -171,16 +171,20 @@ def m_shape(
         backward_time: Ticks of a stage's backward block.
         embedding_forward_time: Ticks of ``E``.
         embedding_backward_time: Ticks of ``EB``.
-        embedding_memory: Units that the embedding holds on every device, from ``E`` until ``EB``: each keeps
-            what its shard needs to update its part of the table, and its part of the output. Where it is 0,
-            as in the paper, a schedule may run any number of ``E`` ahead.
-        stage_memory: Units that a stage's forward block holds; raise it to make `embedding_memory` a
-            fraction of a stage's.
+        embedding_memory: Units that the output of ``E`` holds on the first stage's device; at most
+            `stage_memory`. It is that stage's input, which is part of what any stage keeps for its backward:
+            ``E`` takes it, ``F0`` only the rest of `stage_memory`, and ``B0`` gives all back. ``EB`` needs no
+            more than the gradient. Where it is 0, as in the paper, a schedule may run any number of ``E``
+            ahead.
+        stage_memory: Units that a stage holds from its forward block, which takes them, until its backward;
+            raise it to make `embedding_memory` a fraction of a stage's.
         inference: Forward blocks only, which hold nothing.
     """
-    embedding = _embedding("E", num_devices, embedding_forward_time, embedding_memory)
+    embedding = _embedding("E", num_devices, embedding_forward_time)
     forward = [embedding, *_stages("F", range(num_devices), forward_time, stage_memory)]
     blocks = _there_and_back(forward, _Backward(backward_time), {"E": embedding_backward_time})
+    _check_embedding_memory(embedding_memory, stage_memory)
+    blocks = _with_input_held_from("E", blocks, "F0", embedding_memory)
     return _placement("m_shape", num_devices, blocks, inference)
 
 
@@ -206,16 +210,18 @@ def nn_shape(
         2 | E0  .   .   E1  F2  .   .   .   .   B2  B2  B2  EB1 .   .   .   .   .   .   EB0
         3 | E0  .   .   E1  .   F3  B3  B3  B3  .   .   .   EB1 .   .   .   .   .   .   EB0
 
-    Args: those of `m_shape`; each of the two embeddings holds `embedding_memory`.
+    Args: those of `m_shape`; the output of ``E0`` holds `embedding_memory` on the device of the first
+        encoder stage, that of ``E1`` on the device of the first decoder stage.
     """
     stages = _stages("F", range(num_devices), forward_time, stage_memory)
-    embeddings = [
-        _embedding(name, num_devices, embedding_forward_time, embedding_memory) for name in ("E0", "E1")
-    ]
+    embeddings = [_embedding(name, num_devices, embedding_forward_time) for name in ("E0", "E1")]
     half = num_devices // 2
     forward = [embeddings[0], *stages[:half], embeddings[1], *stages[half:]]
     backward_times = {"E0": embedding_backward_time, "E1": embedding_backward_time}
     blocks = _there_and_back(forward, _Backward(backward_time), backward_times)
+    _check_embedding_memory(embedding_memory, stage_memory)
+    blocks = _with_input_held_from("E0", blocks, "F0", embedding_memory)
+    blocks = _with_input_held_from("E1", blocks, f"F{half}", embedding_memory)
     return _placement("nn_shape", num_devices, blocks, inference)
 
 
@@ -289,9 +295,30 @@ def _stages(letter: str, devices: range, time: int, memory: int) -> list[Block]:
     return [Block(f"{letter}{device}", Kind.F, (device,), time, memory) for device in devices]
 
 
-def _embedding(name: str, num_devices: int, time: int, memory: int) -> Block:
-    _check_held("embedding_memory", memory)
-    return Block(name, Kind.F, tuple(range(num_devices)), time, memory)
+def _embedding(name: str, num_devices: int, time: int) -> Block:
+    return Block(name, Kind.F, tuple(range(num_devices)), time)
+
+
+def _check_embedding_memory(units: int, stage_memory: int) -> None:
+    _check_held("embedding_memory", units)
+    if units > stage_memory:
+        raise PlacementError(
+            f"embedding_memory: {units} is more than stage_memory, {stage_memory}, which includes it; "
+            "raise stage_memory"
+        )
+
+
+def _with_input_held_from(embedding: str, blocks: list[Block], stage: str, units: int) -> list[Block]:
+    """Return the blocks with units of a stage's memory taken by the embedding before it, on its device."""
+    more = {embedding: units, stage: -units}
+    there = {device for block in blocks if block.name == stage for device in block.devices}
+
+    def held(block: Block) -> tuple[int, ...]:
+        """Memory by device, with what is taken sooner."""
+        change = more.get(block.name, 0)
+        return tuple(block.memory_on(device) + change * (device in there) for device in block.devices)
+
+    return [replace(block, memory=held(block)) for block in blocks]
 
 
 def _chunks(devices: Sequence[int], time: int, memory: int, num_chunks: int) -> list[Block]:
@@ -316,7 +343,7 @@ def _backwards(
             kind,
             block.devices,
             (times or {}).get(block.name, time),
-            -block.memory,
+            tuple(-block.memory_on(device) for device in block.devices),
         )
         for block in reversed(forward)
     ]
@@ -334,7 +361,7 @@ def _there_and_back(
     """Return the chain of the forward blocks and their backward; `times` are those of single blocks."""
     if not backward.split:
         return _chain(forward + _backwards(forward, Kind.B, backward.time, times))
-    held = min((block.memory for block in forward), default=0)
+    held = min((block.memory_on(device) for block in forward for device in block.devices), default=0)
     if not 0 <= backward.input_release <= held:
         raise PlacementError(
             f"input_release: {backward.input_release} is not at least 0 and at most stage_memory, {held}"
@@ -344,7 +371,11 @@ def _there_and_back(
         for block in _backwards(forward, Kind.I, backward.input_time)
     ]
     weights = [
-        replace(block, memory=block.memory + backward.input_release, after=(half.name,))
+        replace(
+            block,
+            memory=tuple(block.memory_on(device) + backward.input_release for device in block.devices),
+            after=(half.name,),
+        )
         for block, half in zip(_backwards(forward, Kind.W, backward.weight_time), inputs, strict=True)
     ]
     return _chain(forward + inputs) + weights

@@ -39,7 +39,8 @@ class Block:
         kind: What it computes.
         devices: Device indices, kept ascending; several devices run it together (tensor parallel).
         time: Ticks; at least 1.
-        memory: Units held on each of its devices from its start when positive, given back when negative.
+        memory: Units held from its start when positive, given back when negative: one number for each of its
+            devices, or a tuple in the order of `devices`. A tuple of equal numbers is kept as the number.
         after: Names of the blocks of the same micro-batch that must end before it starts; for an optimizer
             block, of every micro-batch.
         transient: More units needed on each of its devices only while it runs.
@@ -49,13 +50,25 @@ class Block:
     kind: Kind
     devices: tuple[int, ...]
     time: int
-    memory: int = 0
+    memory: int | tuple[int, ...] = 0
     after: tuple[str, ...] = ()
     transient: int = 0
 
     def __post_init__(self) -> None:
-        """Sort the devices, so that all of them agree on their order."""
+        """Sort the devices, so that all of them agree on their order, and their memory with them."""
+        if isinstance(self.memory, tuple) and len(self.memory) == len(self.devices):
+            units = tuple(each for _, each in sorted(zip(self.devices, self.memory, strict=True)))
+            object.__setattr__(self, "memory", units[0] if len(set(units)) == 1 else units)
         object.__setattr__(self, "devices", tuple(sorted(self.devices)))
+
+    def memory_on(self, device: int) -> int:
+        """Return the units held on a device, given back when negative; 0 where the block does not run."""
+        return self._units.get(device, 0)
+
+    @cached_property
+    def _units(self) -> Mapping[int, int]:
+        each = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
+        return dict(zip(self.devices, each, strict=True))
 
 
 @dataclass(frozen=True)
@@ -239,6 +252,11 @@ def _check_blocks(placement: Placement) -> None:
                     f"{where}.devices: {device} is out of range; "
                     f"use 0 to {placement.num_devices - 1} or raise num_devices"
                 )
+        if isinstance(block.memory, tuple) and len(block.memory) != len(block.devices):
+            raise PlacementError(
+                f"{where}.memory: {list(block.memory)} has {len(block.memory)} entries for "
+                f"{len(block.devices)} devices; give one for each, or one number"
+            )
         for name in block.after:
             if name not in known:
                 raise PlacementError(
@@ -287,7 +305,7 @@ def _check_transfer(placement: Placement) -> None:
 
 def _check_memory_returns(placement: Placement) -> None:
     for device in range(placement.num_devices):
-        held = sum(block.memory for block in placement.blocks if device in block.devices)
+        held = sum(block.memory_on(device) for block in placement.blocks)
         if held != 0:
             what = "never gives back" if held > 0 else "gives back more than it holds, by"
             raise PlacementError(

@@ -58,7 +58,7 @@ def minimum_memory(placement: Placement, device: int) -> int:
             block.transient
             + least_held(placement, device, {block.name}, set(placement.successors[block.name]))
             for block in placement.on(device)
-            if block.memory > 0 or block.transient > 0
+            if block.memory_on(device) > 0 or block.transient > 0
         ),
         default=0,
     )
@@ -117,7 +117,7 @@ def _dependencies(placement: Placement) -> nx.DiGraph:
 
 
 def _memory_on(placement: Placement, device: int) -> dict[str, int]:
-    return {block.name: block.memory if device in block.devices else 0 for block in placement.blocks}
+    return {block.name: block.memory_on(device) for block in placement.blocks}
 
 
 def _most_given_back(graph: nx.DiGraph, memory: dict[str, int]) -> int:

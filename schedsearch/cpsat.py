@@ -129,17 +129,17 @@ class _Model:
         """A device never holds more than its capacity; see `schedsearch.smt` for the sum."""
         if self.placement.free_memory is None:
             return
-        memory = {i: self.placement.by_name[i[0]].memory for i in self.instances}
         transient = {i: self.placement.by_name[i[0]].transient for i in self.instances}
         for device, capacity in enumerate(self.placement.free_memory):
             if (turn := memory_turn(self.placement, device)) is not None:
                 self._take_turns(turn)
                 continue
-            here = [i for i in self._on(device) if memory[i]]
+            memory = {i: self.placement.by_name[i[0]].memory_on(device) for i in self._on(device)}
+            here = [i for i, units in memory.items() if units]
             rounds = cp_model.LinearExpr.weighted_sum(
                 [self.round[c] for c in here], [-memory[c] for c in here]
             )
-            for b in self._on(device):
+            for b in memory:
                 if memory[b] > 0 or transient[b] > 0:
                     others = [c for c in here if c != b]
                     earlier = cp_model.LinearExpr.weighted_sum(

@@ -121,16 +121,16 @@ class _Query:
                     self._count_memory(check, instance)
 
     def _count_memory(self, check: memory_order.Check, instance: Instance) -> None:
-        """What a device holds once an instance has started: memory times how many of each block have."""
+        """What a device holds once an instance has started: memory on it times how many of each have."""
         held = check.memory * (instance[1] + 1)
         started: list[cp_model.IntVar] = []
         memory: list[int] = []
         for block in memory_order.holders(self.placement, check.device):
             if block.name != check.block:
-                held += block.memory * self.part.ran[block.name]
+                held += block.memory_on(check.device) * self.part.ran[block.name]
                 here = [other for other in self.instances if other[0] == block.name]
                 started += [self._starts_before(other, instance) for other in here]
-                memory += [block.memory] * len(here)
+                memory += [block.memory_on(check.device)] * len(here)
         self.model.add(cp_model.LinearExpr.weighted_sum(started, memory) <= check.room - held)
 
     def _starts_before(self, a: Instance, b: Instance) -> cp_model.IntVar:

@@ -58,7 +58,7 @@ def _unused_memory(axis: Contraction, device: int, makespan: int) -> int:
 
     Proof. A device holds nothing before the first block that takes memory starts, and nothing after the
     last one that gives back ends. Blocks that take start at least the shortest one's time apart, so
-    memory fills in steps of at most the largest take; it empties likewise. Steps up and down are counted
+    its memory fills in steps of at most the largest take; it empties likewise. Steps up and down are counted
     only where the makespan leaves room for both one after the other. With transient memory nothing is
     claimed.
     """
@@ -66,14 +66,15 @@ def _unused_memory(axis: Contraction, device: int, makespan: int) -> int:
     if placement.free_memory is None or any(block.transient for block in placement.on(device)):
         return 0
     capacity = placement.free_memory[device]
-    takes = [block for block in placement.on(device) if block.memory > 0]
-    gives = [block for block in placement.on(device) if block.memory < 0]
+    takes = [block for block in placement.on(device) if block.memory_on(device) > 0]
+    gives = [block for block in placement.on(device) if block.memory_on(device) < 0]
     if not takes or not gives:
         return 0
     ticks = min(axis.heads[block.name] for block in takes) + min(axis.tails[block.name] for block in gives)
     unused = capacity * ticks
     for blocks in (takes, gives):
-        step, time = max(abs(block.memory) for block in blocks), min(axis.length[b.name] for b in blocks)
+        step = max(abs(block.memory_on(device)) for block in blocks)
+        time = min(axis.length[block.name] for block in blocks)
         missing = range(capacity - step, 0, -step)
         unused += time * sum(missing)
         ticks += time * len(missing)

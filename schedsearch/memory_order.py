@@ -19,7 +19,7 @@ class Check:
     Attributes:
         device: Whose memory.
         block: Name of the block.
-        memory: What it takes.
+        memory: What it takes there.
         room: Most that the device may hold once the block has started.
     """
 
@@ -58,17 +58,17 @@ class Precedence:
 def checks(placement: Placement) -> tuple[tuple[Check, tuple[Precedence, ...]], ...]:
     """Return where memory must be checked, where a block takes or needs some, and what it waits for."""
     found = [
-        Check(device, block.name, block.memory, capacity - block.transient)
+        Check(device, block.name, block.memory_on(device), capacity - block.transient)
         for device, capacity in enumerate(placement.free_memory or ())
         for block in placement.on(device)
-        if block.memory > 0 or block.transient > 0
+        if block.memory_on(device) > 0 or block.transient > 0
     ]
     return tuple((check, tuple(_precedences(placement, check))) for check in found)
 
 
 def holders(placement: Placement, device: int) -> list[Block]:
     """Return the blocks that change a device's memory."""
-    return [block for block in placement.on(device) if block.memory != 0]
+    return [block for block in placement.on(device) if block.memory_on(device) != 0]
 
 
 def _precedences(placement: Placement, check: Check) -> list[Precedence]:
@@ -85,7 +85,8 @@ def _precedences(placement: Placement, check: Check) -> list[Precedence]:
     found = []
     earlier = _earlier(placement, name)
     for block in holders(placement, device):
-        if block.memory < 0 and block.name != name and block.name not in earlier:
+        gives = block.memory_on(device) < 0
+        if gives and block.name != name and block.name not in earlier:
             without = bounds.least_held(placement, device, {name}, {block.name})
             returned = without - bounds.least_held(placement, device, {name, block.name}, set())
             if returned > 0:

@@ -32,7 +32,7 @@ def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
     placement = schedule.placement
     order = schedule.order(device)
     starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
-    held = np.cumsum([placement.by_name[name].memory for name, _ in order], dtype=np.int64)
+    held = np.cumsum([placement.by_name[name].memory_on(device) for name, _ in order], dtype=np.int64)
     return starts, held + placement.static[device]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from placements import Placement
+from placements import Block, Placement
 from schedsearch import bounds
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
@@ -302,12 +302,12 @@ def one_after_another(placement: Placement) -> list[str] | None:
         fitting = [name for name in ready if _fits(placement, name, free)]
         if not fitting:
             return None
-        name = min(fitting, key=lambda name: (placement.by_name[name].memory > 0, -position[name]))
+        name = min(fitting, key=lambda name: (_takes(placement.by_name[name]), -position[name]))
         ready.remove(name)
         order.append(name)
         if free is not None:
             for device in placement.by_name[name].devices:
-                free[device] -= placement.by_name[name].memory
+                free[device] -= placement.by_name[name].memory_on(device)
         for follower in placement.successors[name]:
             missing[follower] -= 1
             if missing[follower] == 0:
@@ -317,4 +317,11 @@ def one_after_another(placement: Placement) -> list[str] | None:
 
 def _fits(placement: Placement, name: str, free: list[int] | None) -> bool:
     block = placement.by_name[name]
-    return free is None or all(block.memory + block.transient <= free[device] for device in block.devices)
+    return free is None or all(
+        block.memory_on(device) + block.transient <= free[device] for device in block.devices
+    )
+
+
+def _takes(block: Block) -> bool:
+    """Return whether it takes memory on some device, whatever it gives back on others."""
+    return any(block.memory_on(device) > 0 for device in block.devices)

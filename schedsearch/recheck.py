@@ -88,13 +88,15 @@ class _Encoding:
         """Just after any instance b starts, no device that it runs on holds more than its capacity.
 
         Until then instance c has started in ``k(c, b) + 1`` more rounds than the number of b's own, where k
-        is as in `run_one_at_a_time`, and b itself in one more. Memory sums to 0 over the instances of a
-        device, so the ones cancel, and held is the sum of ``memory(c) * k(c, b)`` over all c other than b.
+        is as in `run_one_at_a_time`, and b itself in one more. What the instances hold on a device sums to
+        0, so the ones cancel, and held is the sum of ``memory(c) * k(c, b)`` over all c other than b, where
+        memory(c) is what c holds on that device.
         """
         for device, capacity in enumerate(self.query.placement.free_memory or ()):
             here = [i for i in self.start if device in self.by_name[i[0]].devices]
+            memory = {i: self.by_name[i[0]].memory_on(device) for i in here}
             for b in here:
-                held = [self.by_name[c[0]].memory * self._rounds_between(c, b) for c in here if c != b]
+                held = [memory[c] * self._rounds_between(c, b) for c in here if c != b]
                 self.solver.add(z3.Sum(held) + self.by_name[b[0]].transient <= capacity)
 
     def keep_span(self) -> None:
@@ -117,12 +119,12 @@ class _Encoding:
         of n >= 0 with s(b, n) <= t, less that of n < 0 with s(b, n) > t. Let S(b, j) be the first t with
         N(b, t) > j. These are the same starts in ascending order, and ``N(b, t + T)`` is N(b, t) plus the
         lanes, so that S is a repetend too. The ticks at which a device runs b are the same, and so is what
-        it holds, the sum of ``memory(b) * N(b, t)`` but for a constant that is 0. If s(b, n) >= s(a, n) + w
-        for all n, then N(b, t) <= N(a, t - w) for all t, hence S(b, j) >= S(a, j) + w: with positive w
-        dependencies are kept, with negative w and a, b exchanged the latency. If all of round 0 is within m
-        <= s(b, n) <= M(b), then N(b, m - 1) <= 0 and N(b, M(b)) >= lanes, so that S(b, 0) >= m and the last
-        of the round's S(b, j) is at most M(b): the span is kept. Moving S in time, an origin can be chosen
-        anew.
+        it holds, the sum of b's memory there times N(b, t) but for a constant that is 0. If s(b, n) >=
+        s(a, n) + w for all n, then N(b, t) <= N(a, t - w) for all t, hence S(b, j) >= S(a, j) + w: with
+        positive w dependencies are kept, with negative w and a, b exchanged the latency. If all of round 0
+        is within m <= s(b, n) <= M(b), then N(b, m - 1) <= 0 and N(b, M(b)) >= lanes, so that S(b, 0) >= m
+        and the last of the round's S(b, j) is at most M(b): the span is kept. Moving S in time, an origin
+        can be chosen anew.
         """
         if self.query.micro_batches > 1:
             for name in self.by_name:

@@ -112,7 +112,7 @@ class Repetend:
             blocks = self.placement.on(device)
             here = [(block, self.first_starts[block.name, i]) for block in blocks for i in self._lanes]
             held = [
-                sum(other.memory * ((start - earlier) // self.period) for other, earlier in here)
+                sum(other.memory_on(device) * ((start - earlier) // self.period) for other, earlier in here)
                 + block.transient
                 for block, start in here
             ]

@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 from scipy.optimize import linprog
 
-from placements import Placement
+from placements import Block, Placement
 from schedsearch.contraction import Contraction, contractions
 
 
@@ -24,7 +24,7 @@ class Residence:
     Attributes:
         device_weight: How much each device's memory counts; shape ``(num_devices,)``, at least 0.
         flow: For some pairs of a block and one after it, how much of what the first takes is passed on to
-            the second until a block gives it back; at least 0.
+            the second until a block gives it back, in memory times its device's weight; at least 0.
         shared: Devices whose shared blocks are cut out of the time axis; see `schedsearch.contraction`.
     """
 
@@ -41,10 +41,11 @@ class Residence:
 
         Proof. Let block b start at s(b), averaged over micro-batches. A device d with capacity c(d) holds,
         averaged over time and as counted in `residence_bound`, the sum over its blocks of
-        ``-memory(b) * s(b) + held_while_running(b)`` per period, which is at most c(d) times the period.
-        Sum over devices with their weights. The flow balances what blocks take and give back, so the sum of
-        ``-memory * s`` is that of ``flow(a, b) * (s(b) - s(a))``, at least ``flow(a, b) * (time(a) +
-        transfer(a, b))``. What is left is free of s.
+        ``-memory(b, d) * s(b) + held_while_running(b, d)`` per period, which is at most c(d) times the
+        period. Sum over devices with their weights, and let memory(b) be the sum over d of d's weight times
+        memory(b, d); its sign may be another than on some devices. The flow balances what blocks take and
+        give back in these sums, so the sum of ``-memory * s`` is that of ``flow(a, b) * (s(b) - s(a))``, at
+        least ``flow(a, b) * (time(a) + transfer(a, b))``. What is left is free of s.
 
         Raises:
             ValueError: It proves nothing of the placement: the flow does not balance, or is negative.
@@ -53,14 +54,11 @@ class Residence:
         axis = Contraction(placement, frozenset(self.shared))
         if min((*self.device_weight, *self.flow.values())) < 0 or not any(self.device_weight):
             raise ValueError("residence: weights and flows are not all 0 or more, with some weight above 0")
-        weight = {
-            block.name: sum(self.device_weight[device] for device in block.devices)
-            for block in placement.blocks
-        }
-        left = {block.name: block.memory * weight[block.name] for block in placement.blocks}
+        left = _weighted_memory(placement, self.device_weight)
         held = sum(
-            weight[block.name] * max(-block.memory, block.transient) * axis.length[block.name]
-            for block in placement.blocks
+            weight * _held_while_running(block, device) * axis.length[block.name]
+            for device, weight in enumerate(self.device_weight)
+            for block in placement.on(device)
         )
         for (a, b), amount in self.flow.items():
             if a not in placement.by_name[b].after:
@@ -111,9 +109,10 @@ def residence_on(axis: Contraction, unused: Sequence[Fraction] = ()) -> Residenc
     weight = _device_weights(axis, unused)
     if weight is None:
         return None
+    memory = _weighted_memory(placement, weight)
     graph = nx.DiGraph()
     for block in placement.blocks:
-        graph.add_node(block.name, demand=-block.memory * sum(weight[device] for device in block.devices))
+        graph.add_node(block.name, demand=-memory[block.name])
         for name in block.after:
             ticks = axis.length[name] + axis.transfer_time(name, block.name)
             graph.add_edge(name, block.name, weight=-ticks)
@@ -123,6 +122,19 @@ def residence_on(axis: Contraction, unused: Sequence[Fraction] = ()) -> Residenc
         return None
     flow = {(a, b): amount for a, by_target in flows.items() for b, amount in by_target.items() if amount}
     return Residence(weight, flow, tuple(sorted(axis.devices)))
+
+
+def _weighted_memory(placement: Placement, device_weight: Sequence[int]) -> dict[str, int]:
+    """Return for each block what it takes, less what it gives back, over all devices with their weights."""
+    return {
+        block.name: sum(device_weight[device] * block.memory_on(device) for device in block.devices)
+        for block in placement.blocks
+    }
+
+
+def _held_while_running(block: Block, device: int) -> int:
+    """Return what is counted on a device while a block runs there, besides what it takes for longer."""
+    return max(-block.memory_on(device), block.transient)
 
 
 _FINEST_WEIGHT = 10_000
@@ -141,9 +153,9 @@ def _device_weights(axis: Contraction, unused: Sequence[Fraction]) -> tuple[int,
         row = np.zeros(len(blocks) + 1)
         row[-1] = -capacity
         for block in placement.on(device):
-            row[column[block.name]] = -block.memory
+            row[column[block.name]] = -block.memory_on(device)
         rows.append(row)
-        held = sum(max(-b.memory, b.transient) * axis.length[b.name] for b in placement.on(device))
+        held = sum(_held_while_running(b, device) * axis.length[b.name] for b in placement.on(device))
         limits.append(-held - float(unused[device] if unused else 0))
     for block in blocks:
         for name in block.after:

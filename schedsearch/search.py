@@ -439,7 +439,7 @@ class _Search:
         memory = self.placement.memory
         assert memory is not None, "without capacities everything fits"
         taken = [
-            sum(max(block.memory, 0) + block.transient for block in self.placement.on(device))
+            sum(max(block.memory_on(device), 0) + block.transient for block in self.placement.on(device))
             for device in range(len(memory))
         ]
         for device, capacity in enumerate(memory):

@@ -107,15 +107,15 @@ class _Model:
         """
         if self.placement.free_memory is None:
             return
-        memory = {instance: self.placement.by_name[instance[0]].memory for instance in self.instances}
         transient = {instance: self.placement.by_name[instance[0]].transient for instance in self.instances}
         for device, capacity in enumerate(self.placement.free_memory):
             if (turn := memory_turn(self.placement, device)) is not None:
                 self._take_turns(turn)
                 continue
-            on_device = [instance for instance in self._on(device) if memory[instance]]
+            memory = {i: self.placement.by_name[i[0]].memory_on(device) for i in self._on(device)}
+            on_device = [instance for instance, units in memory.items() if units]
             rounds = z3.Sum([-memory[c] * self.round[c] for c in on_device])
-            for b in self._on(device):
+            for b in memory:
                 if memory[b] > 0 or transient[b] > 0:
                     earlier = [z3.If(self.before[c, b], memory[c], 0) for c in on_device if c != b]
                     self.solver.add(rounds + z3.Sum(earlier) + memory[b] + transient[b] <= capacity)

@@ -60,13 +60,14 @@ class MemoryTurn(NamedTuple):
 def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
     """Return how a device's memory is shared in turns, or None where it is not so simple."""
     blocks = placement.on(device)
-    takers = [block for block in blocks if block.memory > 0]
-    givers = [block for block in blocks if block.memory < 0]
+    takers = [block for block in blocks if block.memory_on(device) > 0]
+    givers = [block for block in blocks if block.memory_on(device) < 0]
     if placement.free_memory is None or len(takers) != 1 or len(givers) != 1:
         return None
     if any(block.transient for block in blocks):
         return None
-    return MemoryTurn(takers[0].name, givers[0].name, placement.free_memory[device] // takers[0].memory)
+    room = placement.free_memory[device] // takers[0].memory_on(device)
+    return MemoryTurn(takers[0].name, givers[0].name, room)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _check_memory(schedule: Schedule) -> None:
         held = schedule.placement.static_memory[device] if schedule.placement.static_memory else 0
         for start, micro_batch, name in sorted(schedule.blocks):
             if device in blocks[name].devices:
-                held += blocks[name].memory
+                held += blocks[name].memory_on(device)
                 needed = held + blocks[name].transient
                 if needed > capacity:
                     raise _fail(

@@ -62,9 +62,9 @@ def in_order(schedule: Schedule) -> Schedule:
 def gathered(schedule: Schedule) -> Schedule:
     """Return the schedule with shared blocks moved to its ends, the others in the same order.
 
-    First come the blocks of several devices that hold no memory and wait for nothing, last those that hold
-    none and that nothing waits for, such as embeddings: spread over the schedule, each makes its devices
-    wait for each other. It may be longer or shorter.
+    First come the blocks of several devices that hold no memory on any of them and wait for nothing, last
+    those that hold none and that nothing waits for, such as embeddings: spread over the schedule, each makes
+    its devices wait for each other. It may be longer or shorter.
     """
     placement = schedule.placement
     shared = [block for block in placement.blocks if len(block.devices) > 1 and block.memory == 0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placements import Placement
+from placements import Block, Placement
 
 
 def least_period(placement: Placement, longest: int, rounds: int = 3) -> int | None:
@@ -86,7 +86,7 @@ def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> b
     many = 2 + max(starts.values()) // period
     for device, capacity in enumerate(placement.memory):
         events = sorted(
-            (starts[block.name] + n * period, block.memory, block.transient)
+            (starts[block.name] + n * period, _units(block, device), block.transient)
             for block in placement.on(device)
             for n in range(2 * many)
         )
@@ -96,6 +96,13 @@ def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> b
             if held + transient > capacity:
                 return False
     return True
+
+
+def _units(block: Block, device: int) -> int:
+    """What a block takes on one of its devices."""
+    if not isinstance(block.memory, tuple):
+        return block.memory
+    return dict(zip(block.devices, block.memory, strict=True))[device]
 
 
 def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
@@ -116,7 +123,7 @@ def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
             block = placement.by_name[name]
             if (name, n) in ends or any((a, n) not in ends for a in block.after):
                 continue
-            holds = [h + block.memory * (d in block.devices) for d, h in enumerate(held)]
+            holds = [h + (_units(block, d) if d in block.devices else 0) for d, h in enumerate(held)]
             if placement.memory is not None and any(holds[d] > placement.memory[d] for d in block.devices):
                 continue
             ready = [idle[d] for d in block.devices]

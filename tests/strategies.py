@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from placements import Block, Kind, Placement
@@ -15,21 +17,31 @@ def placements(
     max_time: int = 4,
     max_transfer: int = 2,
     training: bool | None = None,
+    by_device: bool = False,
 ) -> Placement:
-    """A random DAG of forward blocks, with or without the mirrored backward blocks that give memory back."""
-    num_devices = draw(st.integers(1, max_devices))
+    """A random DAG of forward blocks, with or without the mirrored backward blocks that give memory back.
+
+    Memory may differ by device, even in sign; `by_device` makes that likely.
+    """
+    num_devices = draw(st.integers(1 + by_device, max_devices))
     names = [f"F{i}" for i in range(draw(st.integers(1, max_forward)))]
     times = st.integers(1, max_time)
-    device_sets = st.sets(st.integers(0, num_devices - 1), min_size=1, max_size=num_devices).map(
-        lambda devices: tuple(sorted(devices))
-    )
-    train = draw(st.booleans()) if training is None else training
+    everywhere = tuple(range(num_devices))
+    some = st.sets(st.sampled_from(everywhere), min_size=1).map(lambda devices: tuple(sorted(devices)))
+    device_sets = st.just(everywhere) | some if by_device else some
+    if training is None:
+        training = by_device or draw(st.booleans())
     forward: list[Block] = []
     for i, name in enumerate(names):
         after = draw(st.sets(st.sampled_from(names[:i]), max_size=2)) if i else set()
-        memory = draw(st.integers(0, 2)) if train else 0
-        forward.append(Block(name, Kind.F, draw(device_sets), draw(times), memory, tuple(sorted(after))))
-    blocks = forward + (_mirrored(forward, [draw(times) for _ in forward]) if train else [])
+        devices = draw(device_sets)
+        units = st.integers(0, 2)
+        uneven = st.tuples(*(units for _ in devices))
+        memory = draw(uneven if by_device else uneven | units) if training else 0
+        forward.append(Block(name, Kind.F, devices, draw(times), memory, tuple(sorted(after))))
+    blocks = forward + (_mirrored(forward, [draw(times) for _ in forward]) if training else [])
+    if training and num_devices > 1:
+        blocks = _taken_sooner(draw, blocks)
     edges = [(name, block.name) for block in blocks for name in block.after]
     transfer = (
         tuple((a, b, draw(st.integers(0, max_transfer))) for a, b in edges) if draw(st.booleans()) else ()
@@ -49,10 +61,29 @@ def _mirrored(forward: list[Block], times: list[int]) -> list[Block]:
             Kind.B,
             block.devices,
             time,
-            -block.memory,
+            tuple(-block.memory_on(device) for device in block.devices),
             tuple(user.replace("F", "B") for user in users[block.name]) + (block.name,),
         )
         for block, time in zip(reversed(forward), times, strict=True)
+    ]
+
+
+def _taken_sooner(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
+    """The blocks with some memory of each taken by one that it waits for, perhaps on just one device."""
+    change = {(block.name, device): 0 for block in blocks for device in block.devices}
+    for block in blocks:
+        for name in block.after:
+            for device in block.devices:
+                if (name, device) in change:
+                    units = draw(st.integers(0, 2))
+                    change[name, device] += units
+                    change[block.name, device] -= units
+    return [
+        replace(
+            block,
+            memory=tuple(block.memory_on(device) + change[block.name, device] for device in block.devices),
+        )
+        for block in blocks
     ]
 
 

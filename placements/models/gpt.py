@@ -85,8 +85,8 @@ def gpt_m_shape(
 
     E looks tokens up and all-reduces the result; H is the output layer with the loss. HB all-reduces the
     gradient of its input; EB adds the gradient of the embedding to that of the whole table. E's output is
-    counted on every device until EB, which is more than a device holds: the memory of a block is the same on
-    all its devices.
+    counted on every device until EB, which is more than they hold: it is needed on the first stage's device
+    alone, as that stage's input.
 
     Args:
         config: The model and its micro-batch.

@@ -94,21 +94,24 @@ def _closed_up(placement: Placement, orders: list[list[Instance]], limits: list[
     held = [0] * len(orders)
     done: set[Instance] = set()
     while any(waiting):
-        chosen = [_choose(placement, order, done, limits[d] - held[d]) for d, order in enumerate(waiting)]
+        chosen = [_choose(placement, d, order, done, limits[d] - held[d]) for d, order in enumerate(waiting)]
         for d, index in enumerate(chosen):
             if index is not None:
                 name, n = waiting[d].pop(index)
-                held[d] += placement.by_name[name].memory
+                held[d] += placement.by_name[name].memory_on(d)
                 closed_up[d].append((name, n))
                 done.add((name, n))
     return closed_up
 
 
-def _choose(placement: Placement, order: list[Instance], done: set[Instance], room: int) -> int | None:
+def _choose(
+    placement: Placement, device: int, order: list[Instance], done: set[Instance], room: int
+) -> int | None:
     """Return the index of the block that a device runs next; None where it waits.
 
     Args:
         placement: What runs where.
+        device: Which one.
         order: What the device has yet to run.
         done: What has ended on all devices.
         room: Units that the device may still take.
@@ -121,13 +124,13 @@ def _choose(placement: Placement, order: list[Instance], done: set[Instance], ro
     for i, (name, n) in enumerate(order):
         block = placement.by_name[name]
         can_run = name not in seen and all((before, n) in done for before in block.after)
-        if can_run and (i == 0 or most_taken + max(block.memory, 0) <= room):
+        if can_run and (i == 0 or most_taken + max(block.memory_on(device), 0) <= room):
             if not (is_cooldown and block.kind is Kind.W):
                 return i
             weight = i if weight is None else weight
         seen.add(name)
         if len(seen) == len(kinds):
             break
-        taken += block.memory
+        taken += block.memory_on(device)
         most_taken = max(most_taken, taken)
     return weight

@@ -78,6 +78,11 @@ def test_most_in_flight_comes_from_the_memory() -> None:
     assert most_in_flight(v_shape().with_memory([4, 3, 2, 1]), 20) == 4
     assert most_in_flight(v_shape(), 20) == 8 == len(v_shape().blocks)
     assert most_in_flight(v_shape(inference=True).with_memory(0), 2) == 2
+    embedded = nn_shape(2, embedding_memory=1, stage_memory=2)
+    assert most_in_flight(embedded.with_memory(5), 20) == 3, "two units, with the embedding's, on each device"
+    blocks = (Block("A", Kind.F, (0, 1), 1, (0, 3)), Block("B", Kind.B, (0, 1), 1, (0, -3), ("A",)))
+    assert most_in_flight(Placement("uneven", 2, blocks, memory=(0, 3)), 2) == 1
+    assert memory_at_entry(Placement("uneven", 2, blocks), {"A": 2, "B": 1}) == [0, 3]
 
 
 def test_the_phases_of_1f1b() -> None:
@@ -142,7 +147,11 @@ def test_each_further_micro_batch_takes_a_period() -> None:
 
 
 @settings(max_examples=12, deadline=None)
-@given(random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1), st.integers(0, 2))
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1)
+    | random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1, by_device=True),
+    st.integers(0, 2),
+)
 def test_the_period_equals_brute_force(placement: Placement, spare: int) -> None:
     """With as many micro-batches in the repetend as any of these placements can use."""
     placement = tight(placement, spare)

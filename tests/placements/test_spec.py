@@ -1,10 +1,19 @@
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from strategies import placements as random_placements
 
-from placements import PlacementError
-from placements.placement_file import placement_from_dict, placement_to_dict, read_placement
+from placements import Block, Kind, Placement, PlacementError
+from placements.placement_file import (
+    placement_from_dict,
+    placement_to_dict,
+    placement_to_yaml,
+    read_placement,
+)
 
 GOOD = {
     "name": "two",
@@ -164,3 +173,99 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(PlacementError, match="not UTF-8"):
         read_placement(tmp_path / "binary.yaml")
+
+
+def embedded(memory: object) -> dict:
+    """GOOD behind an embedding on both devices that takes some memory."""
+    data = changed("blocks.0.after", ["E"])
+    data["blocks"].append({"name": "E", "kind": "F", "devices": [1, 0], "time": 1, "memory": memory})
+    return data
+
+
+def test_memory_by_device_survives_the_file_form(tmp_path: Path) -> None:
+    data = embedded({1: 1})
+    data["blocks"][1]["memory"] = 0
+    placement = placement_from_dict(data)
+    block = placement.by_name["E"]
+    assert (block.devices, block.memory) == ((0, 1), (0, 1))
+    assert [block.memory_on(device) for device in range(3)] == [0, 1, 0]
+    assert placement_to_dict(placement)["blocks"][-1]["memory"] == {1: 1}
+    path = tmp_path / "placement.yaml"
+    path.write_text(placement_to_yaml(placement))
+    assert "memory: {1: 1}" in path.read_text()
+    assert read_placement(path) == placement
+    assert placement_from_dict(json.loads(json.dumps(placement_to_dict(placement)))) == placement
+
+
+def test_equal_memory_on_every_device_is_one_number() -> None:
+    assert Block("E", Kind.F, (1, 0), 1, (2, 2)) == Block("E", Kind.F, (0, 1), 1, 2)
+    assert Block("E", Kind.F, (2, 0, 1), 1, (5, 6, 7)).memory == (6, 7, 5)
+    assert Block("F", Kind.F, (3,), 1, (2,)).memory == 2
+    for memory in ({}, {0: 0}, {0: 0, 1: 0}):
+        assert placement_from_dict(embedded(memory)).by_name["E"].memory == 0
+
+
+@given(random_placements(training=True))
+def test_memory_is_the_same_however_it_is_written(placement: Placement) -> None:
+    """As one number or one for each device, in any order of the devices, in YAML or in JSON."""
+    written = tuple(
+        replace(
+            block,
+            devices=block.devices[::-1],
+            memory=tuple(block.memory_on(device) for device in reversed(block.devices)),
+        )
+        for block in placement.blocks
+    )
+    assert replace(placement, blocks=written) == placement
+    assert hash(replace(placement, blocks=written)) == hash(placement)
+    assert placement_from_dict(yaml.safe_load(placement_to_yaml(placement))) == placement
+    assert placement_from_dict(json.loads(json.dumps(placement_to_dict(placement)))) == placement
+
+
+@pytest.mark.parametrize("memory", [(1,), (1, 1, 1), ()])
+def test_as_many_units_as_devices(memory: tuple[int, ...]) -> None:
+    blocks = (Block("E", Kind.F, (0, 1), 1, memory),)
+    with pytest.raises(
+        PlacementError, match=r"blocks\[0\] \(E\).memory: \[.*\] has . entries for 2 devices;"
+    ):
+        Placement("wrong", 2, blocks)
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [
+        ({2: 1}, r"blocks\[4\] \(E\).memory: 2 is not a device of this block; use only its 'devices'"),
+        ({"zero": 1}, "'zero' is not a device of this block"),
+        ({True: 1}, "True is not a device of this block"),
+        ({1.0: 1}, "1.0 is not a device of this block"),
+        ({0: 0.5}, r"blocks\[4\] \(E\).memory\[0\]: 0.5 is not a whole number; use a finer unit"),
+        ({0: None}, r"memory\[0\]: None is not a number"),
+        ({0: {1: 1}}, r"memory\[0\]: .* is not a number"),
+        ({0: 1e16}, "is larger than"),
+        ([1, 0], r"memory: \[1, 0\] is a list; give one number, or units by device as in {0: 1}"),
+        ("one", "'one' is not a number"),
+        ({0: 1}, "one micro-batch never gives back 1 of memory on device 0"),
+        ({0: -1, 1: 1}, "one micro-batch gives back more than it holds, by 1 of memory on device 0"),
+    ],
+)
+def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(
+    memory: object, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(embedded(memory)))
+    with pytest.raises(PlacementError, match=message) as error:
+        read_placement(file)
+    assert str(error.value).startswith(f"{file}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_device_twice_as_number_and_text() -> None:
+    with pytest.raises(PlacementError, match=r"\(E\).memory: device 0 is given twice; give it once"):
+        placement_from_dict(embedded({0: 1, "0": 1}))
+
+
+def test_an_optimizer_block_holds_memory_on_no_device() -> None:
+    data = changed("blocks", [*GOOD["blocks"]])
+    data["blocks"].append({"name": "O", "kind": "O", "devices": [0, 1], "time": 1, "memory": {1: 1}})
+    with pytest.raises(PlacementError, match=r"blocks \(O\).memory: .* would be held by an optimizer block"):
+        placement_from_dict(data)

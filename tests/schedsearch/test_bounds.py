@@ -66,8 +66,7 @@ def test_minimum_memory_is_what_some_order_of_the_device_needs(placement: Placem
     ]
     for device in range(placement.num_devices):
         peaks = [
-            max(itertools.accumulate([b.memory for b in order if device in b.devices], initial=0))
-            for order in orders
+            max(itertools.accumulate([b.memory_on(device) for b in order], initial=0)) for order in orders
         ]
         assert minimum_memory(placement, device) <= min(peaks)
 

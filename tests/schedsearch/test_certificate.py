@@ -320,7 +320,7 @@ def test_the_check_does_not_load_the_search() -> None:
 
 
 @st.composite
-def with_transient(draw: st.DrawFn, **options: int) -> Placement:
+def with_transient(draw: st.DrawFn, **options: Any) -> Placement:
     """A random placement with memory needed only while a block runs, static memory, and tight capacities."""
     placement = draw(random_placements(**options))
     needs = st.integers(0, 2)
@@ -347,7 +347,7 @@ def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> Non
 
 @settings(max_examples=30, deadline=None)
 @given(
-    with_transient(),
+    with_transient() | with_transient(by_device=True),
     st.integers(1, 2),
     st.integers(1, 30),
     st.none() | st.integers(3, 30),

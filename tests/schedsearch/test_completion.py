@@ -54,7 +54,12 @@ def test_never_worse_and_valid(placement: Placement, n: int, spare: int, seed: i
 
 
 @settings(max_examples=40, deadline=None)
-@given(random_placements(max_devices=2, max_forward=2, max_time=3), st.integers(1, 3), st.integers(0, 1))
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=3)
+    | random_placements(max_devices=2, max_forward=2, max_time=3, by_device=True),
+    st.integers(1, 3),
+    st.integers(0, 1),
+)
 def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
     placement = tight(placement, spare)
     schedule = one_by_one(placement, n)
@@ -67,7 +72,11 @@ def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(random_placements(max_time=3), st.integers(1, 4), st.integers(0, 2))
+@given(
+    random_placements(max_time=3) | random_placements(max_time=3, by_device=True),
+    st.integers(1, 4),
+    st.integers(0, 2),
+)
 def test_bounds_hold(placement: Placement, n: int, spare: int) -> None:
     """Against the exact optimum, with more blocks on more devices than the brute force can try."""
     placement = tight(placement, spare)
@@ -78,6 +87,20 @@ def test_bounds_hold(placement: Placement, n: int, spare: int) -> None:
     assume(starts is not None)
     assert makespan_bound(placement, n) <= windows.with_starts(windows.in_order(schedule), starts).makespan
     assert bound <= schedule.makespan
+
+
+@pytest.mark.parametrize(("capacity", "least"), [(2, 12), (3, 11), (4, 10)])
+def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, least: int) -> None:
+    """E's output is held on device 1: with 3 it may run ahead, with 4 F too."""
+    blocks = (
+        Block("E", Kind.F, (0, 1), 1, (0, 1)),
+        Block("G", Kind.F, (0,), 3, 0, ("E",)),
+        Block("F", Kind.F, (1,), 2, 1, ("E",)),
+        Block("B", Kind.B, (1,), 2, -2, ("F", "G")),
+    )
+    placement = Placement("one", 2, blocks, memory=(0, capacity))
+    better = improve(one_by_one(placement, 2), time_limit_s=60)
+    assert validate(better.schedule).makespan == better.bound == least_makespan(placement, 2) == least
 
 
 @pytest.mark.parametrize(

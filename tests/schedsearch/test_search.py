@@ -117,7 +117,12 @@ def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(random_placements(), st.integers(1, 3), st.integers(1, 7), st.integers(0, 3))
+@given(
+    random_placements() | random_placements(by_device=True),
+    st.integers(1, 3),
+    st.integers(1, 7),
+    st.integers(0, 3),
+)
 def test_every_answer_is_valid_and_above_the_bounds(
     placement: Placement, micro_batches: int, number: int, spare: int
 ) -> None:
@@ -136,10 +141,14 @@ def test_every_answer_is_valid_and_above_the_bounds(
 
 
 @settings(max_examples=15, deadline=None)
-@given(random_placements(max_forward=3), st.integers(2, 5), st.randoms(use_true_random=False))
+@given(
+    random_placements(max_forward=3) | random_placements(max_forward=3, by_device=True),
+    st.integers(2, 5),
+    st.randoms(use_true_random=False),
+)
 def test_metamorphic(placement: Placement, factor: int, random) -> None:
     """Times k times as long make a period k times as long, or less than a tick per k shorter, as ticks are
-    finer; more memory and other names make no longer one."""
+    finer; a finer unit of memory makes the same, more memory and other names of devices no longer one."""
     tight = placement.with_memory([minimum_memory(placement, d) + 1 for d in range(placement.num_devices)])
 
     def period(placement: Placement) -> int:
@@ -147,6 +156,11 @@ def test_metamorphic(placement: Placement, factor: int, random) -> None:
         return result.repetend.period if result.status is Status.OPTIMAL else 10**9
 
     base = period(tight)
+    more = tuple(
+        replace(block, memory=tuple(factor * block.memory_on(d) for d in block.devices))
+        for block in tight.blocks
+    )
+    assert period(replace(tight, blocks=more, memory=tuple(factor * c for c in tight.memory))) == base
     slow = replace(
         tight,
         blocks=tuple(replace(block, time=factor * block.time) for block in tight.blocks),
@@ -156,9 +170,7 @@ def test_metamorphic(placement: Placement, factor: int, random) -> None:
     assert period(tight.with_memory([c + 1 for c in tight.memory])) <= base
     names = list(range(tight.num_devices))
     random.shuffle(names)
-    renamed = tuple(
-        replace(block, devices=tuple(sorted(names[d] for d in block.devices))) for block in tight.blocks
-    )
+    renamed = tuple(replace(block, devices=tuple(names[d] for d in block.devices)) for block in tight.blocks)
     memory = tuple(tight.memory[names.index(d)] for d in range(tight.num_devices))
     assert period(replace(tight, blocks=renamed, memory=memory)) == base
 
@@ -242,6 +254,17 @@ def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
     assert result.status is Status.INFEASIBLE
     assert "does not fit" in result.reason
     assert result.schedule is None
+
+
+def test_what_memory_would_do_is_said_of_the_device_that_holds_it() -> None:
+    """Device 0 runs every block and holds nothing; the other two hold what `crossed` does."""
+    blocks = tuple(
+        replace(block, devices=(0, block.devices[0] + 1), memory=(0, block.memory_on(block.devices[0])))
+        for block in crossed().blocks
+    )
+    result = search(Placement("crossed", 3, blocks, memory=(0, 1, 1)), 2)
+    assert result.status is Status.INFEASIBLE
+    assert "it would with 2 instead of 1 on device 1" in result.reason
 
 
 def test_a_solver_that_gives_up_is_unknown_not_infeasible(gives_up: str) -> None:

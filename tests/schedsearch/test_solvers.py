@@ -6,12 +6,16 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import least_period
 from strategies import placements as random_placements
 
 from placements import Placement
 from placements.shapes import SHAPES, nn_shape, v_shape
 from schedsearch import cpsat, smt
 from schedsearch.bounds import minimum_memory
+from schedsearch.certificate import certificate_of
+from schedsearch.check import check
+from schedsearch.metrics import peak_memory
 from schedsearch.search import Status, search
 from schedsearch.solver import INTERRUPTS, Answer, Query, portfolio
 from schedsearch.validate import validate
@@ -38,6 +42,25 @@ def test_they_agree(
         assert repetend.period == period
         assert span is None or repetend.span <= span
         validate(repetend.at_rhythm(4))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1, by_device=True),
+    st.integers(0, 2),
+)
+def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare: int) -> None:
+    """And equal to brute force; what is found is valid on every device, what is proved can be rechecked."""
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    least = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    for solver in ("z3", "cpsat"):
+        result = search(placement, 3, solver=solver, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+        assert (result.repetend.period if result.repetend else None) == least
+        if result.repetend is not None:
+            assert check(certificate_of(placement, result)).optimal
+            assert list(result.repetend.peak_memory) == peak_memory(result.repetend.unroll(20)).tolist()
+            validate(result.repetend.unroll(20))
 
 
 @pytest.mark.parametrize("solver", ["cpsat", "portfolio"])

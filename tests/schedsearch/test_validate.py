@@ -5,6 +5,7 @@ import pytest
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -84,3 +85,26 @@ def test_every_device_of_a_block_is_looked_at() -> None:
     )
     with pytest.raises(InvalidScheduleError, match="device 1 holds 2"):
         validate(Schedule(tight, 1, (ScheduledBlock(0, 0, "J"), ScheduledBlock(1, 0, "K"))))
+
+
+def uneven() -> Placement:
+    """A takes memory on device 0 and none on device 1; B gives it back there and takes on device 1."""
+    blocks = (
+        Block("A", Kind.F, (0, 1), 1, (2, 0)),
+        Block("B", Kind.F, (1, 0), 1, (1, -2), ("A",)),
+        Block("C", Kind.B, (1,), 1, -1, ("B",)),
+    )
+    return Placement("uneven", 2, blocks)
+
+
+def test_memory_is_counted_by_device() -> None:
+    together = tuple(ScheduledBlock(i, n, name) for i, (name, n) in enumerate([("A", 0), ("A", 1)]))
+    rest = [("B", 0), ("B", 1), ("C", 0), ("C", 1)]
+    blocks = together + tuple(ScheduledBlock(2 + i, n, name) for i, (name, n) in enumerate(rest))
+    schedule = Schedule(uneven(), 2, blocks)
+    assert peak_memory(validate(schedule)).tolist() == [4, 2]
+    validate(replace(schedule, placement=uneven().with_memory([4, 2])))
+    with pytest.raises(InvalidScheduleError, match="device 0 holds 4 of memory from 1 on, when A of micro-"):
+        validate(replace(schedule, placement=uneven().with_memory([3, 2])))
+    with pytest.raises(InvalidScheduleError, match="device 1 holds 2 of memory from 3 on, when B of micro-"):
+        validate(replace(schedule, placement=uneven().with_memory([4, 1])))

@@ -28,7 +28,8 @@ def most_in_flight(placement: Placement, num_micro_batches: int) -> int:
     if placement.free_memory is None:
         return most
     taken = max(
-        sum(max(block.memory, 0) for block in placement.on(device)) for device in range(placement.num_devices)
+        sum(max(block.memory_on(device), 0) for block in placement.on(device))
+        for device in range(placement.num_devices)
     )
     return min(most, max(1, math.ceil(max(placement.free_memory) / taken))) if taken else most
 
@@ -82,7 +83,7 @@ def memory_at_entry(placement: Placement, indices: Indices) -> list[int]:
     a repetend gives back what it takes.
     """
     return [
-        sum(block.memory * indices[block.name] for block in placement.on(device))
+        sum(block.memory_on(device) * indices[block.name] for block in placement.on(device))
         for device in range(placement.num_devices)
     ]
 

@@ -90,9 +90,9 @@ class Query(ABC):
         """
         for device, capacity in enumerate(self.placement.free_memory or ()):
             taken = [
-                (start, self.placement.by_name[name].memory)
+                (start, units)
                 for (name, _), start in self.start.items()
-                if device in self.placement.by_name[name].devices and self.placement.by_name[name].memory
+                if (units := self.placement.by_name[name].memory_on(device))
             ]
             for tick in range(self.horizon if taken else 0):
                 self.budget.check()
