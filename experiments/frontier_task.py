@@ -10,6 +10,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from experiments.energy_baselines import (
+    baselines_to_csv,
+    baselines_to_dict,
+    check_baselines,
+    describe_baselines,
+)
 from experiments.options import EnergyOptions, OptionError, Options, read_options
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.pictures import draw_pictures
@@ -17,7 +23,8 @@ from experiments.progress import StepBar
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, complete_profile, read_profile
 from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate
-from schedsearch.files import write_bytes, write_json
+from schedsearch.energy.baselines import compute_baselines
+from schedsearch.files import write_bytes, write_json, write_text
 from schedsearch.schedule import Instance
 
 log = logging.getLogger(__name__)
@@ -53,10 +60,11 @@ def check_energy_options(options: EnergyOptions) -> None:
         raise OptionError(f"energy.slowdown: {options.slowdown:g} is not at least 1, no slowdown")
     if not 1 <= options.num_plans <= MOST_PLANS:
         raise OptionError(f"energy.num_plans: {options.num_plans} is not at least 1 and at most {MOST_PLANS}")
+    check_baselines(options)
 
 
 def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -> EnergyOutcome:
-    """Compute the frontier and the plan for the deadline; write them, the profile and the pictures."""
+    """Compute the frontier, the plan for the deadline and the baselines; write all, and the pictures."""
     profile = complete_profile(options, found.placement, found.profile)
     maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
     deadline_ms = options.energy.deadline_ms or maximum.time_ms * (options.energy.slowdown or 1.0)
@@ -64,16 +72,24 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     with bar:
         try:
             frontier = compute_frontier(found.schedule, profile, options.energy.num_plans, deadline_ms, bar)
+            baselines = compute_baselines(
+                options.energy.baselines, found.schedule, profile, options.energy.unit_ms, bar
+            )
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
     plan = frontier.at(deadline_ms)
     outcome = EnergyOutcome(
-        profile, frontier, deadline_ms, plan, simulate(found.schedule, profile, plan.clock_mhz)
+        profile, frontier, deadline_ms, plan, simulate(found.schedule, profile, plan.clock_mhz), baselines
     )
     profile.to_csv(directory / "profile.csv")
     write_json(directory / "frontier.json", frontier.to_dict())
     write_json(directory / "plan.json", plan_to_dict(outcome))
     log.info("%s", describe(outcome))
+    if baselines:
+        write_json(directory / "baselines.json", baselines_to_dict(outcome))
+        write_text(directory / "baselines.csv", baselines_to_csv(outcome))
+    for line in describe_baselines(outcome):
+        log.info("%s", line)
     outcome = replace(outcome, pictures=draw_pictures(found, outcome))
     for name, png in outcome.pictures.items():
         write_bytes(directory / f"{name}.png", png)

@@ -74,6 +74,8 @@ class EnergyOptions:
     deadline_ms: float | None
     slowdown: float | None
     num_plans: int
+    baselines: list[Any]
+    unit_ms: float
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from placements import Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, Simulation
+from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.schedule import Schedule
 from schedsearch.search import SearchResult
 
@@ -40,6 +41,7 @@ class EnergyOutcome:
         deadline_ms: That was asked for.
         plan: The point of the frontier for the deadline.
         simulation: When each block of the plan starts.
+        baselines: Plans of each baseline by name, by increasing time.
         pictures: Timeline, memory and frontier as PNG, by name.
     """
 
@@ -48,4 +50,14 @@ class EnergyOutcome:
     deadline_ms: float
     plan: FrequencyPlan
     simulation: Simulation
+    baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
     pictures: Mapping[str, bytes] = field(default_factory=dict)
+
+    def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
+        """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.
+
+        Where no plan keeps the deadline it is the fastest.
+        """
+        plans = self.baselines[name]
+        kept = [plan for plan in plans if plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)]
+        return (kept[-1], False) if kept else (plans[0], True)

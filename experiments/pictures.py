@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiments.energy_baselines import TITLES
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from schedsearch import plot
 from schedsearch.schedule import Instance, micro_batches_of
@@ -69,6 +70,11 @@ def _frontier(tuned: EnergyOutcome) -> bytes:
             deadline_ms=tuned.deadline_ms,
             lower_bound=[(each.time_ms, each.lower_bound_mj) for each in frontier.plans],
             saving=frontier.saving(plan, tuned.deadline_ms),
+            others={
+                TITLES[name]: [(each.time_ms, each.energy_mj) for each in plans]
+                for name, plans in tuned.baselines.items()
+                if name != "all_maximum"
+            },
             title="Time-energy frontier of one iteration",
         )
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.energy_baselines import baseline_facts
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from placements import Placement
 from runtime.measure import TOLERANCE, Measurement
@@ -19,6 +20,7 @@ FILES = {
     "schedule.json": "the schedule, its repetend and what is proved of it",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
+    "baselines.csv": "what EnvPipe and others need, with the same accounting",
     "scripts/device_0.py": "one PyTorch script per device",
     "measurement.json": "times, losses, and the comparison with the unpipelined model",
 }
@@ -28,7 +30,7 @@ FILES = {
 DESCRIPTIONS = {
     "timeline": "Each device's blocks over time, coloured by clock.",
     "memory": "The memory each device holds over time.",
-    "frontier": "Iteration time against energy of every plan.",
+    "frontier": "Iteration time against energy of every plan, and of the baselines.",
 }
 """What each picture shows."""
 
@@ -47,10 +49,14 @@ def save_report(
             Section("Memory", _memory_facts(found), (pictures["memory"],)),
             Section("Energy", _energy_facts(tuned), (pictures["frontier"],)),
             Section("Run", _run_facts(measurement)),
-            Section("Files", tuple(Fact(file, what, link=file) for file, what in FILES.items())),
+            Section("Files", _file_facts(directory)),
         ],
         summary=_summary(found, tuned, measurement),
     )
+
+
+def _file_facts(directory: Path) -> tuple[Fact, ...]:
+    return tuple(Fact(file, what, link=file) for file, what in FILES.items() if (directory / file).exists())
 
 
 def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measurement) -> tuple[Fact, ...]:
@@ -136,6 +142,7 @@ def _energy_facts(tuned: EnergyOutcome) -> tuple[Fact, ...]:
             "Least energy",
             f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
         ),
+        *(Fact(*fact) for fact in baseline_facts(tuned)),
         Fact("Blocking power", f"{frontier.blocking_power_w:g} W", f"of a waiting {tuned.profile.device}"),
     )
 

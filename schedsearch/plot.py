@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,7 @@ def frontier(
     deadline_ms: float | None = None,
     lower_bound: Sequence[Point] = (),
     saving: float | None = None,
+    others: Mapping[str, Sequence[Point]] | None = None,
     title: str = "",
 ) -> Axes:
     """Draw the energy of an iteration against its time.
@@ -157,6 +159,7 @@ def frontier(
         deadline_ms: When the iteration must end.
         lower_bound: Least energy that any plan of some times can use.
         saving: Share of energy that the chosen plan saves; by default its point against `all_maximum`.
+        others: Plans to compare with, by what is written in the legend.
         title: Shown above.
 
     Returns:
@@ -173,9 +176,14 @@ def frontier(
         axes.plot(*_scaled([all_maximum], per_unit), **_ALL_MAXIMUM)
         if chosen is not None:
             axes.plot(*_scaled([chosen], per_unit), **_CHOSEN)
+        for (label, points), style in zip((others or {}).items(), cycle(_OTHERS), strict=False):
+            some = max(len(points) // _MOST_MARKS, 1)
+            line = "-" if len(points) > 1 else "none"
+            curve = {**_OTHER, **style, "linestyle": line, "markevery": some, "label": label}
+            axes.plot(*_scaled(points, per_unit), **curve)
         axes.margins(x=0.06, y=0.12)
         if chosen is not None:
-            _annotate_saving(axes, chosen, all_maximum, saving, per_unit)
+            _annotate_saving(axes, chosen, all_maximum, saving, per_unit, apart=bool(others))
         _energy_axes(axes, f"iteration time ({unit})", title)
     return axes
 
@@ -216,6 +224,16 @@ _FRONTIER: dict[str, Any] = {
     "linewidth": 1.4,
     "label": "frontier: best plan for a time",
 }
+_OTHERS: list[dict[str, Any]] = [
+    {"color": "#CC79A7", "marker": "D"},
+    {"color": "#E69F00", "marker": "^"},
+    {"color": "#56B4E9", "marker": "v"},
+    {"color": "#666666", "marker": "x"},
+    {"color": "#009E73", "marker": "P"},
+]
+_OTHER: dict[str, Any] = {"markersize": 5, "linewidth": 0.8, "zorder": 1.5}
+_MOST_MARKS = 30
+"""Marks on the curve of one of the others, of which some have a thousand points."""
 _ALL_MAXIMUM: dict[str, Any] = {
     "color": "#D55E00",
     "marker": "s",
@@ -430,9 +448,17 @@ def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
 
 
 def _annotate_saving(
-    axes: Axes, chosen: Point, all_maximum: Point, saving: float | None, per_unit: float
+    axes: Axes,
+    chosen: Point,
+    all_maximum: Point,
+    saving: float | None,
+    per_unit: float,
+    apart: bool,
 ) -> None:
-    """Write what the chosen plan saves above the curve, where a falling curve leaves room."""
+    """Write what the chosen plan saves above the curve, where a falling curve leaves room.
+
+    With other curves above it that is only at the far top, `apart`.
+    """
     if saving is None:
         saving = 1 - chosen[1] / all_maximum[1] if all_maximum[1] > 0 else math.nan
     slower = chosen[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
@@ -445,9 +471,9 @@ def _annotate_saving(
     axes.annotate(
         text,
         (x, y),
-        xytext=(60 if is_left else -40, 0 if is_high else 58),
-        textcoords="offset points",
-        ha="left" if is_left else "right",
+        xytext=(0.62, 0.86) if apart else (60 if is_left else -40, 0 if is_high else 58),
+        textcoords="axes fraction" if apart else "offset points",
+        ha="left" if is_left or apart else "right",
         va="center",
         arrowprops={"arrowstyle": "->", "color": "#333333", "shrinkB": 9},
         bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#999999"},

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placements import Profile
+from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
@@ -19,7 +20,7 @@ from schedsearch.energy.simulation import all_maximum_clocks, simulate
 from schedsearch.schedule import Schedule
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is done ("relaxing" or "rounding"), how much of it is done, and how much there is."""
+"""Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
 
 _DEADLINES_AT_ONCE = 100
 """Deadlines rounded in one go; bounds the memory and the time between two calls of `OnProgress`."""
@@ -60,20 +61,13 @@ def compute_frontier(
     shortest_ms, longest_ms = _span(graph, table)
     extra = [maximum.time_ms] if deadline_ms is None else [maximum.time_ms, deadline_ms]
     deadlines = _deadlines(shortest_ms, longest_ms, num_plans, extra)
-    relaxed = relaxed_plans(breakpoints(graph, curves), deadlines, on_progress)
-    candidates = _Candidates(graph, table)
+    waiting_w = profile.blocking_power_w * graph.num_devices
+    relaxed = relaxed_plans(breakpoints(graph, curves), deadlines, waiting_w, on_progress)
+    candidates = Candidates(graph, table)
     candidates.add(_no_slower(graph, table, {name: profile.fastest(name).time_ms for name in curves}))
     _round_all(candidates, relaxed, deadlines, on_progress)
-    waiting_w = profile.blocking_power_w * graph.num_devices
-
-    def plan(clock_mhz: dict[str, tuple[int, ...]], time_ms: float, energy_mj: float) -> FrequencyPlan:
-        return FrequencyPlan(clock_mhz, time_ms, energy_mj, relaxed.bound(time_ms) + waiting_w * time_ms)
-
-    plans = tuple(
-        plan(_clocks(graph, table, choice), time_ms, effective_mj + waiting_w * time_ms)
-        for time_ms, effective_mj, choice in candidates.best(deadlines)
-    )
-    all_maximum = plan(clocks, maximum.time_ms, maximum.energy_mj)
+    plans = candidates.best(deadlines, relaxed.bound)
+    all_maximum = FrequencyPlan(clocks, maximum.time_ms, maximum.energy_mj, relaxed.bound.at(maximum.time_ms))
     return Frontier(plans, all_maximum, profile.blocking_power_w, graph.num_devices)
 
 
@@ -82,29 +76,27 @@ class RelaxedPlans:
     """The relaxed frontier, and its plans for some deadlines.
 
     Attributes:
-        time_ms: Length of the iteration at each breakpoint, ascending.
-        energy_mj: Least effective energy there.
+        bound: What the relaxed frontier says of every plan.
         planned_ms: Best time of each instance for each deadline, or more where it has slack beyond its
             slowest option; shape ``(instances, deadlines)``.
     """
 
-    time_ms: Floats
-    energy_mj: Floats
+    bound: LowerBound
     planned_ms: Floats
-
-    def bound(self, time_ms: float) -> float:
-        """Return the effective energy in millijoules below which no iteration of this length can go."""
-        return float(np.interp(time_ms, self.time_ms, self.energy_mj))
 
 
 def relaxed_plans(
-    points: Iterable[Breakpoint], deadline_ms: Floats, on_progress: OnProgress | None = None
+    points: Iterable[Breakpoint],
+    deadline_ms: Floats,
+    waiting_w: float,
+    on_progress: OnProgress | None = None,
 ) -> RelaxedPlans:
     """Return the relaxed frontier and its plans for the deadlines.
 
     Args:
         points: The breakpoints, longest iteration first; only two are held at a time.
         deadline_ms: Ascending, none below the shortest iteration; shape ``(deadlines,)``.
+        waiting_w: Power of all devices while they wait.
         on_progress: Told how many of the deadlines are planned.
     """
     times, energies, planned = [], [], []
@@ -121,7 +113,8 @@ def relaxed_plans(
         before = point
     assert before is not None, "a frontier has at least one breakpoint"
     planned += [_planned(before, before, before.time_ms)] * left
-    return RelaxedPlans(np.array(times[::-1]), np.array(energies[::-1]), np.column_stack(planned[::-1]))
+    bound = LowerBound(np.array(times[::-1]), np.array(energies[::-1]), waiting_w)
+    return RelaxedPlans(bound, np.column_stack(planned[::-1]))
 
 
 def _planned(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> Floats:
@@ -170,7 +163,7 @@ def _no_slower(graph: InstanceGraph, table: OptionTable, time_ms: Mapping[str, f
 
 
 def _round_all(
-    candidates: _Candidates, relaxed: RelaxedPlans, deadlines: Floats, on_progress: OnProgress | None
+    candidates: Candidates, relaxed: RelaxedPlans, deadlines: Floats, on_progress: OnProgress | None
 ) -> None:
     """Add all ways to round the relaxed plans to the candidates."""
     graph, table = candidates.graph, candidates.table
@@ -180,49 +173,3 @@ def _round_all(
             candidates.add(choice)
         if on_progress is not None:
             on_progress("rounding", last, len(deadlines))
-
-
-@dataclass(frozen=True, eq=False)
-class _Candidates:
-    """Every rounded plan, with the time and effective energy that its simulation gives.
-
-    Attributes:
-        graph: Who waits for whom.
-        table: Options of the graph's instances.
-        found: Time, effective energy and choices of groups of plans.
-    """
-
-    graph: InstanceGraph
-    table: OptionTable
-    found: list[tuple[Floats, Floats, NDArray[np.int16]]] = field(default_factory=list)
-
-    def add(self, choice: Ints) -> None:
-        """Simulate plans and keep them; shape ``(instances, plans)``."""
-        time = self.graph.makespan(self.table.times(choice))
-        self.found.append((time, self.table.energy(choice), choice.astype(np.int16)))
-
-    def best(self, deadlines: Floats) -> list[tuple[float, float, Ints]]:
-        """Return (milliseconds, effective millijoules, choice) of the plans that are best for some deadline.
-
-        A plan is best for a deadline if it has the least energy of those that keep it. The plans are by
-        strictly increasing time and strictly decreasing energy.
-        """
-        time, energy = (np.concatenate([group[i] for group in self.found]) for i in range(2))
-        choice = np.concatenate([group[2] for group in self.found], axis=1)
-        order = np.lexsort((energy, time))
-        least = np.minimum.accumulate(energy[order])
-        order = order[energy[order] < np.concatenate([[np.inf], least[:-1]])]
-        kept = np.searchsorted(time[order], deadlines * (1 + TIME_TOLERANCE), side="right") - 1
-        return [
-            (float(time[i]), float(energy[i]), choice[:, i].astype(np.int64))
-            for i in order[np.unique(kept)].tolist()
-        ]
-
-
-def _clocks(graph: InstanceGraph, table: OptionTable, choice: Ints) -> dict[str, tuple[int, ...]]:
-    """Return the clocks of a choice, for each block by micro-batch."""
-    clock = table.clock_mhz[table.row, choice].tolist()
-    by_block: dict[str, dict[int, int]] = {}
-    for (name, n), mhz in zip(graph.instances, clock, strict=True):
-        by_block.setdefault(name, {})[n] = mhz
-    return {name: tuple(clocks[n] for n in sorted(clocks)) for name, clocks in by_block.items()}

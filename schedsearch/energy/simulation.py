@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placements import OperatingPoint, Profile
-from schedsearch.energy.graph import EnergyError, instance_graph
+from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
 from schedsearch.schedule import Instance, Schedule, micro_batches_of
 
 
@@ -31,7 +31,12 @@ class Simulation:
     energy_mj: float
 
 
-def simulate(schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]]) -> Simulation:
+def simulate(
+    schedule: Schedule,
+    profile: Profile,
+    clock_mhz: Mapping[str, Sequence[int]],
+    graph: InstanceGraph | None = None,
+) -> Simulation:
     """Return time and energy of a schedule at given clocks (Perseus, Sec. 4.1, Eq. 3, without straggler).
 
     A block on several devices uses its energy once on each of them.
@@ -40,13 +45,14 @@ def simulate(schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Seque
         schedule: Gives the order of the blocks on each device; its start times are not used.
         profile: Cost of each block at each clock.
         clock_mhz: For each block one clock per micro-batch.
+        graph: Of the schedule, where it is at hand.
 
     Raises:
         ProfileError: The profile lacks a block.
         EnergyError: A clock is missing or not in the profile.
     """
     profile.require(schedule.placement)
-    graph = instance_graph(schedule)
+    graph = instance_graph(schedule) if graph is None else graph
     chosen = operating_points(schedule, profile, clock_mhz)
     points = [chosen[instance] for instance in graph.instances]
     time = np.array([point.time_ms for point in points])

@@ -1,3 +1,4 @@
+import csv
 import json
 from pathlib import Path
 
@@ -53,8 +54,37 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
     assert {len(clocks) for clocks in data["plans"][0]["clock_mhz"].values()} == {12}
     plan = json.loads((out / "plan.json").read_text())
     assert plan["time_ms"] <= data["all_maximum"]["time_ms"] == plan["deadline_ms"]
+    rows = list(csv.DictReader((out / "baselines.csv").read_text().splitlines()))
+    assert list(dict.fromkeys(row["name"] for row in rows)) == ["envpipe", "zeus_global", "zeus_per_stage"]
+    saved = json.loads((out / "baselines.json").read_text())["plans"]
+    for row, entry in zip(rows, saved, strict=True):
+        simulated = simulate(schedule, profile, entry["clock_mhz"])
+        assert (entry["time_ms"], entry["energy_mj"]) == pytest.approx(
+            (simulated.time_ms, simulated.energy_mj)
+        )
+        assert [row["name"], *(float(row[key]) for key in ("time_ms", "energy_mj", "saving", "gap"))] == [
+            entry[key] for key in ("name", "time_ms", "energy_mj", "saving", "gap")
+        ]
+        assert entry["gap"] > -1e-9
+    assert "EnvPipe: " in done.stdout
     for name in ("timeline", "memory", "frontier"):
         assert (out / f"{name}.png").stat().st_size > 10_000
+
+
+def test_perseus_beside_the_frontier(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=4"]
+    options += ["energy.num_plans=10", "energy.baselines=[perseus,all_maximum]", "energy.unit_ms=2"]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    assert "Perseus: " in done.stdout
+    names = {plan["name"] for plan in json.loads((tmp_path / "out/baselines.json").read_text())["plans"]}
+    assert names == {"perseus", "all_maximum"}
+
+
+def test_without_baselines(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.baselines=[]"]
+    assert command("frontier", *options).returncode == 0
+    assert not list((tmp_path / "out").glob("baselines.*"))
 
 
 def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
@@ -91,6 +121,11 @@ WRONG = [
         "energy.deadline_ms: is given beside energy.slowdown",
     ),
     (["energy.num_plans=0"], "energy.num_plans: 0 is not at least 1"),
+    (["energy.baselines=[envpip]"], "energy.baselines: 'envpip' is not known; did you mean envpipe?"),
+    (["energy.baselines=[3]"], "energy.baselines: 3 is not known; the options are all_maximum, envpipe"),
+    (["energy.baselines=envpipe"], "energy.baselines: 'envpipe' is not a list"),
+    (["energy.unit_ms=0"], "energy.unit_ms: 0 is not a time above 0"),
+    (["energy.unit_ms=fast"], "energy.unit_ms: 'fast' is not a number"),
     (["energy.slowdown=inf"], "energy.slowdown: inf is not at least 1"),
     (["energy.deadline_ms=inf"], "energy.deadline_ms: inf is not a time above 0"),
     (["profile.path=none.csv"], "none.csv: cannot be read"),

@@ -121,6 +121,14 @@ def test_the_frontier_states_the_saving() -> None:
     assert same.texts[0].get_text() == "12.5% less energy\nin the same time"
 
 
+def test_the_frontier_stands_beside_others() -> None:
+    axes = frontier(PLANS, FASTEST, chosen=PLANS[1], others={"EnvPipe": [FASTEST], "Zeus": PLANS * 100})
+    labels = [line.get_label() for line in axes.lines]
+    assert labels[-2:] == ["EnvPipe", "Zeus"]
+    assert [len(line.get_xdata()) for line in axes.lines[-2:]] == [1, 300]
+    assert len({line.get_color() for line in axes.lines}) == len(axes.lines)
+
+
 def test_short_iterations_are_in_milliseconds() -> None:
     axes = frontier([(10.0, 5.0)], (9.0, 6.0))
     assert axes.get_xlabel() == "iteration time (ms)"

@@ -1,0 +1,128 @@
+"""EnvPipe: slow down what is inside the envelope of a pipeline, as long as the pipeline stays as fast.
+
+Choi et al., USENIX ATC 2023; as compared with in Perseus, Sec. 6. One plan, with no notion of a deadline.
+EnvPipe takes the last stage of a 1F1B pipeline for the heaviest and runs it at the highest clock throughout,
+and so the way into the pipeline and the way out. All else starts at its clock of least energy (waiting not
+counted) and is sped up, step by step, where it is on the critical path.
+
+EnvPipe is defined for one stage per device. Here the last stage is all devices of the deepest forward block,
+blocks on all devices aside, which are nobody's; the way in is the first run of every forward block, the way
+out the last run of every other. For 1F1B on a V-shape that is EnvPipe's own envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from placements import Kind, OperatingPoint, Placement
+from schedsearch.energy.baselines.problem import Clocks, Problem
+from schedsearch.energy.candidates import clocks_by_block
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints
+from schedsearch.schedule import Instance, Schedule
+
+THRESHOLD = 1e-9
+"""Share of the iteration up to which a block is taken not to have waited for its inputs."""
+
+
+def envpipe(problem: Problem) -> Clocks:
+    """Return EnvPipe's clocks, with its balanced way to speed up a critical path.
+
+    Each round takes one critical path and raises all of its blocks at the lowest clock of the path by one
+    step. It ends when all of the path is at its highest clocks, as in the envelope.
+    """
+    graph, points = problem.graph, problem.profile.points
+    path = _CriticalPath(problem.schedule, graph)
+    clock, time = _tables(problem)
+    instance = np.arange(graph.size)
+    highest = np.array([len(points[name]) - 1 for name, _ in graph.instances])
+    inside = envelope(problem.schedule)
+    least = np.array([_least_energy(points[name]) for name, _ in graph.instances])
+    choice = np.where([each in inside for each in graph.instances], highest, least)
+    while True:
+        critical = path.of(time[instance, choice])
+        slower = critical[choice[critical] < highest[critical]]
+        if len(slower) == 0:
+            break
+        clocks = clock[slower, choice[slower]]
+        choice[slower[clocks == clocks.min()]] += 1
+    return clocks_by_block(graph, clock[instance, choice])
+
+
+def _least_energy(points: Sequence[OperatingPoint]) -> int:
+    """Return which point uses the least energy, waiting not counted; of equal ones the fastest."""
+    return min(range(len(points)), key=lambda i: (points[i].energy_mj, points[i].time_ms))
+
+
+def envelope(schedule: Schedule) -> set[Instance]:
+    """Return the instances that run at the highest clock throughout."""
+    placement = schedule.placement
+    last = last_devices(placement)
+    start = schedule.start_of
+    inside = {key for key in start if last & set(placement.by_name[key[0]].devices)}
+    for block in placement.blocks:
+        runs = sorted((key for key in start if key[0] == block.name), key=lambda key: start[key])
+        inside.add(runs[0] if block.kind is Kind.F else runs[-1])
+    return inside
+
+
+def last_devices(placement: Placement) -> set[int]:
+    """Return the devices of the deepest forward blocks; blocks on all devices count only if all are.
+
+    >>> from placements.shapes import v_shape, x_shape
+    >>> last_devices(v_shape(4)), last_devices(x_shape(4))
+    ({3}, {0, 3})
+    """
+    depth: dict[str, int] = {}
+    for block in placement.topological_order:
+        if block.kind is Kind.F:
+            depth[block.name] = 1 + max((depth.get(name, 0) for name in block.after), default=0)
+    devices = {name: placement.by_name[name].devices for name in depth}
+    own = [name for name in depth if len(devices[name]) < placement.num_devices] or list(depth)
+    deepest = max((depth[name] for name in own), default=0)
+    return {device for name in own if depth[name] == deepest for device in devices[name]}
+
+
+def _tables(problem: Problem) -> tuple[Ints, Floats]:
+    """Return clock and time of each instance at each of its points; shape ``(instances, most points)``."""
+    points = problem.profile.points
+    most = max(len(points[name]) for name, _ in problem.graph.instances)
+    clock = np.zeros((problem.graph.size, most), dtype=np.int64)
+    time = np.zeros((problem.graph.size, most))
+    for i, (name, _) in enumerate(problem.graph.instances):
+        clock[i, : len(points[name])] = [point.clock_mhz for point in points[name]]
+        time[i, : len(points[name])] = [point.time_ms for point in points[name]]
+    return clock, time
+
+
+class _CriticalPath:
+    """Walks back from the end, on the same device where the block before was waited for, else to an input."""
+
+    def __init__(self, schedule: Schedule, graph: InstanceGraph) -> None:
+        index = {each: i for i, each in enumerate(graph.instances)}
+        self.graph = graph
+        self.on_device: list[list[int]] = [[] for _ in graph.instances]
+        self.inputs: list[list[tuple[int, float]]] = [[] for _ in graph.instances]
+        for device in range(graph.num_devices):
+            order = [index[each] for each in schedule.order(device)]
+            for before, after in pairwise(order):
+                self.on_device[after].append(before)
+        for before, after, delay in graph.edges:
+            self.inputs[after].append((before, delay))
+
+    def of(self, time_ms: Floats) -> Ints:
+        """Return the instances of one critical path; each instance's time is given."""
+        start = self.graph.earliest_start(time_ms[:, None])[:, 0]
+        end = start + time_ms
+        threshold_ms = THRESHOLD * float(end.max())
+        at = int(end.argmax())
+        path = [at]
+        while self.inputs[at]:
+            before = max(self.on_device[at], key=lambda i: end[i], default=None)
+            if before is None or start[at] - end[before] > threshold_ms:
+                before, _ = max(self.inputs[at], key=lambda edge: end[edge[0]] + edge[1])
+            at = before
+            path.append(at)
+        return np.array(path)

@@ -1,0 +1,78 @@
+"""A schedule and its profile, with what every baseline asks of them, and the plans that clocks make there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from placements import Profile
+from schedsearch.energy.bound import LowerBound, lower_bound
+from schedsearch.energy.cost import CostCurve, cost_curves, pareto
+from schedsearch.energy.frontier import FrequencyPlan
+from schedsearch.energy.graph import InstanceGraph, instance_graph
+from schedsearch.energy.simulation import simulate
+from schedsearch.schedule import Schedule, micro_batches_of
+
+Clocks = Mapping[str, tuple[int, ...]]
+"""For each block one clock per micro-batch, in MHz."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A schedule whose clocks are to be chosen.
+
+    Attributes:
+        schedule: Valid; only its orders are used.
+        profile: Cost of each of its blocks at each clock.
+
+    Raises:
+        ProfileError: The profile lacks a block of the schedule.
+    """
+
+    schedule: Schedule
+    profile: Profile
+
+    def __post_init__(self) -> None:
+        """Check that every block has a cost."""
+        self.profile.require(self.schedule.placement)
+
+    @cached_property
+    def graph(self) -> InstanceGraph:
+        """Who waits for whom."""
+        return instance_graph(self.schedule)
+
+    @cached_property
+    def curves(self) -> dict[str, CostCurve]:
+        """The cost curve of each block."""
+        return cost_curves(self.schedule.placement, self.profile)
+
+    @cached_property
+    def bound(self) -> LowerBound:
+        """What no plan can beat."""
+        return lower_bound(self.graph, self.curves, self.profile.blocking_power_w * self.graph.num_devices)
+
+    def plan(self, clock_mhz: Clocks) -> FrequencyPlan:
+        """Return what comes of some clocks."""
+        done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
+        return FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, self.bound.at(done.time_ms))
+
+    def pareto_plans(self, choices: Iterable[Clocks]) -> tuple[FrequencyPlan, ...]:
+        """Return the plans of some clocks that no other of them beats in both time and effective energy.
+
+        These are by strictly increasing time and strictly decreasing effective energy, as in `Frontier`.
+        """
+        plans = [self.plan(clock_mhz) for clock_mhz in choices]
+        waiting_w = self.bound.waiting_w
+        options = (
+            (plan.time_ms, plan.energy_mj - waiting_w * plan.time_ms, i) for i, plan in enumerate(plans)
+        )
+        return tuple(plans[i] for _, _, i in pareto(options))
+
+    def for_every_micro_batch(self, clock_of: Mapping[str, int]) -> Clocks:
+        """Return one clock for each block as clocks of all its micro-batches."""
+        placement, number = self.schedule.placement, self.schedule.num_micro_batches
+        return {
+            name: (clock,) * len(micro_batches_of(placement, name, number))
+            for name, clock in clock_of.items()
+        }

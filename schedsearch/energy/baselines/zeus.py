@@ -1,0 +1,87 @@
+"""Zeus for pipelines: one clock for all devices, or one for each (Perseus, Sec. 6.4, the two baselines).
+
+Zeus sets power limits and measures; with a profile the limit of a device is its clock. A block that was not
+profiled at the clock of its device runs at its highest clock below it, or else at its lowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from placements import Kind, OperatingPoint
+from schedsearch.energy.baselines.problem import Clocks, Problem
+
+
+def zeus_global(problem: Problem) -> Iterator[Clocks]:
+    """Yield plans with one clock for all blocks on all devices, from the highest downwards (ZeusGlobal)."""
+    names = [block.name for block in problem.schedule.placement.blocks]
+    for limit in _clocks_of(problem, names):
+        yield problem.for_every_micro_batch(
+            {name: _at_most(problem, name, limit).clock_mhz for name in names}
+        )
+
+
+def zeus_per_stage(problem: Problem) -> Iterator[Clocks]:
+    """Yield plans with one clock per device that balance the forward times of the devices (ZeusPerStage).
+
+    The heaviest device is the one with the longest forward time of a micro-batch at the highest clocks. For
+    each of its clocks, from the highest downwards, every other device goes down from its highest clock for
+    as long as its forward time does not get further from the heaviest one's. A device without forward
+    blocks keeps its highest clock. A block on several devices runs at the lowest clock of these: it is only
+    done when the slowest of its devices is.
+
+    The original stops as soon as any device is at its lowest limit; here that one stays there and the others
+    go on, which only adds plans, and is needed where a device has one clock.
+    """
+    placement = problem.schedule.placement
+    devices = [device for device in range(placement.num_devices) if placement.on(device)]
+    steps = {
+        device: _clocks_of(problem, [block.name for block in placement.on(device)]) for device in devices
+    }
+    forward = {device: _forward_ms(problem, device) for device in devices}
+    heaviest = max(devices, key=lambda device: forward[device](steps[device][0]))
+    for limit in steps[heaviest]:
+        limits = {
+            device: limit
+            if device == heaviest
+            else _balanced(steps[device], forward[device], forward[heaviest](limit))
+            for device in devices
+        }
+        yield problem.for_every_micro_batch(
+            {
+                block.name: _at_most(
+                    problem, block.name, min(limits[device] for device in block.devices)
+                ).clock_mhz
+                for block in placement.blocks
+            }
+        )
+
+
+def _balanced(steps: list[int], forward_ms: Callable[[int], float], target_ms: float) -> int:
+    """Return the last clock, going down, before the forward time gets further from the target."""
+    best = steps[0]
+    if forward_ms(best) == 0:
+        return best
+    for clock in steps[1:]:
+        if abs(forward_ms(clock) - target_ms) > abs(forward_ms(best) - target_ms):
+            break
+        best = clock
+    return best
+
+
+def _forward_ms(problem: Problem, device: int) -> Callable[[int], float]:
+    """Return the forward time of one micro-batch on a device, as a function of the device's clock."""
+    names = [b.name for b in problem.schedule.placement.on(device) if b.kind is Kind.F]
+    return lambda limit: sum(_at_most(problem, name, limit).time_ms for name in names)
+
+
+def _clocks_of(problem: Problem, names: list[str]) -> list[int]:
+    """Return the clocks that any of some blocks was profiled at, highest first."""
+    points = problem.profile.points
+    return sorted({point.clock_mhz for name in names for point in points[name]}, reverse=True)
+
+
+def _at_most(problem: Problem, name: str, limit_mhz: int) -> OperatingPoint:
+    """Return a block's point at its highest clock up to the limit, or else at its lowest."""
+    points = problem.profile.points[name]
+    return max((point for point in points if point.clock_mhz <= limit_mhz), default=points[0])

@@ -1,0 +1,405 @@
+"""The baselines of the energy frontier: true plans, above the bound, and the figures that are published."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from energy.cases import (
+    STAGE_PROFILES,
+    measured,
+    noisy_profile,
+    profile_of,
+    profiles,
+    relaxed_optimum,
+    simulated,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Block, Kind, OperatingPoint, Placement, Profile, ProfileError
+from placements.shapes import m_shape, v_shape, wave_shape, x_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import EnergyError, FrequencyPlan, compute_frontier, cost_curve, simulate
+from schedsearch.energy.baselines import BASELINES, compute_baselines, exponential_curve, perseus_frontier
+from schedsearch.energy.baselines.envpipe import envelope, envpipe, last_devices
+from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
+from schedsearch.energy.baselines.perseus import energy_schedules
+from schedsearch.energy.baselines.problem import Problem
+from schedsearch.schedule import Schedule
+
+STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
+GPUS = {"a100_sxm": 83.64, "a40": 70.38}
+
+
+def check(schedule: Schedule, profile: Profile, plans: tuple[FrequencyPlan, ...]) -> None:
+    """Everything that is true of every baseline's plans."""
+    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
+    assert plans
+    for plan in plans:
+        time, energy = simulated(schedule, profile, plan.clock_mhz)
+        assert plan.time_ms == pytest.approx(time)
+        assert plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-12)
+        assert plan.energy_mj >= plan.lower_bound_mj - 1e-7 * abs(plan.lower_bound_mj) - 1e-6
+    for earlier, later in pairwise(plans):
+        assert earlier.time_ms < later.time_ms
+        assert earlier.energy_mj - waiting_w * earlier.time_ms > later.energy_mj - waiting_w * later.time_ms
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_every_plan_is_true_and_not_below_the_bound(data: st.DataObject) -> None:
+    """The bound is that of a linear program; our own plan for the same time may not beat it either."""
+    placement = data.draw(placements())
+    profile = data.draw(profiles(placement))
+    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
+    waiting_w = profile.blocking_power_w * placement.num_devices
+    for plans in compute_baselines(list(BASELINES), schedule, profile).values():
+        check(schedule, profile, plans)
+        for plan in (plans[0], plans[-1]):
+            optimum = relaxed_optimum(schedule, profile, plan.time_ms * (1 + 1e-9)) + waiting_w * plan.time_ms
+            assert plan.lower_bound_mj == pytest.approx(optimum, rel=1e-6, abs=1e-3)
+            ours = compute_frontier(schedule, profile, 2, plan.time_ms).at(plan.time_ms)
+            ours_mj = ours.energy_mj + waiting_w * (plan.time_ms - ours.time_ms)
+            assert min(ours_mj, plan.energy_mj) >= optimum - 1e-6 * abs(optimum) - 1e-3
+
+
+@pytest.mark.parametrize("shape", [v_shape, x_shape, m_shape])
+def test_no_baseline_beats_our_plan_where_clocks_are_many(shape: Callable[[int], Placement]) -> None:
+    placement = shape(4)
+    schedule, profile = gpipe(placement, 4), noisy_profile(placement, 30, 1)
+    waiting_w = profile.blocking_power_w * placement.num_devices
+    for name, plans in compute_baselines(list(BASELINES), schedule, profile).items():
+        excess = []
+        for plan in plans[:: max(len(plans) // 5, 1)]:
+            ours = compute_frontier(schedule, profile, 2, plan.time_ms).at(plan.time_ms)
+            ours_mj = ours.energy_mj + waiting_w * (plan.time_ms - ours.time_ms)
+            assert ours_mj <= plan.energy_mj * (1 + max(ours.gap, 1e-9))
+            excess.append(plan.energy_mj / ours_mj - 1)
+        assert np.mean(excess) > -1e-9, name
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(1400, 12.5, 1300.0)],
+        [(900, 12.5, 1000.0), (1200, 12.5, 1000.0), (1400, 12.5, 1000.0)],
+        [(900, 20.0, 900.0), (1400, 12.5, 1300.0)],
+        STEPS,
+        [(900, 20.0, 2000.0), (1200, 14.0, 1500.0), (1400, 12.5, 1300.0)],
+        [(1200, 12.0, 1000.0), (1400, 12.5, 1300.0)],
+        [(1, 10.0, 0.0), (2, 9.0, 0.0)],
+        [(1, 0.003, 1.0), (2, 0.002, 2.0)],
+    ],
+    ids=["one clock", "equal", "two", "three", "slower is dearer", "highest is slower", "no energy", "short"],
+)
+@pytest.mark.parametrize("name", BASELINES)
+def test_strange_profiles(name: str, points: list[tuple[int, float, float]]) -> None:
+    placement = m_shape(3)
+    schedule = gpipe(placement, 3)
+    profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
+    check(schedule, profile, BASELINES[name](schedule, profile))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_constant_blocks_stand_beside_others(name: str) -> None:
+    profile = profile_of(5.0, F0=STEPS, F1=[(1, 5.0, 10.0)], B0=STEPS, B1=STEPS)
+    schedule = one_f_one_b(v_shape(2), 4)
+    plans = BASELINES[name](schedule, profile)
+    check(schedule, profile, plans)
+    assert {clock for plan in plans for clock in plan.clock_mhz["F1"]} == {1}
+
+
+def test_refuses_an_unknown_name() -> None:
+    profile = profile_of(F0=STEPS, B0=STEPS)
+    with pytest.raises(
+        EnergyError, match="^baselines: 'zeus' is not known; the names are all_maximum, envpipe"
+    ):
+        compute_baselines(["envpipe", "zeus"], one_f_one_b(v_shape(1), 1), profile)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_names_the_block_that_the_profile_lacks(name: str) -> None:
+    with pytest.raises(ProfileError, match="set placement.num_devices=1"):
+        BASELINES[name](one_f_one_b(v_shape(2), 2), profile_of(F0=STEPS, B0=STEPS))
+
+
+# EnvPipe
+
+
+def published_envpipe() -> list[dict[str, str]]:
+    path = STAGE_PROFILES.parent / "published" / "envpipe_result.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if row["model"] == "gpt3-175b"]
+
+
+@pytest.mark.parametrize("number", [12, 24, 48, 96])
+@pytest.mark.parametrize(("gpu", "tolerance"), [("a100_sxm", 1e-4), ("a40", 1e-3)])
+def test_envpipe_is_the_published_one(gpu: str, tolerance: float, number: int) -> None:
+    """8 stages of 8 GPUs each; the profile is a tenth of a stage on one of them."""
+    profile = measured(f"gpt3-175b+{gpu}_bf16", GPUS[gpu])
+    rows = [r for r in published_envpipe() if (r["device"], r["num_microbatches"]) == (gpu, str(number))]
+    if not rows:
+        pytest.skip("envpipe_result.csv is not there")
+    schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
+    found = simulate(schedule, profile, envpipe(Problem(schedule, profile)))
+    assert found.time_ms / 100 == pytest.approx(float(rows[0]["iteration_time"]), abs=6e-4)
+    energy = float(rows[0]["energy"]) / 80
+    assert found.energy_mj / 1e3 == pytest.approx(energy, rel=tolerance)
+    if gpu == "a100_sxm":
+        assert round(found.energy_mj / 1e3) == round(energy)
+
+
+def test_the_envelope_of_one_f_one_b() -> None:
+    schedule = one_f_one_b(v_shape(3), 4)
+    inside = {("F2", n) for n in range(4)} | {("B2", n) for n in range(4)}
+    inside |= {(name, n) for i in range(2) for name, n in ((f"F{i}", 0), (f"B{i}", 3))}
+    assert envelope(schedule) == inside
+
+
+def test_the_last_stage_of_other_shapes() -> None:
+    assert last_devices(m_shape(4)) == {3}
+    assert last_devices(wave_shape(4, num_chunks=2)) == {0}
+    together = Placement("together", 2, (Block("F0", Kind.F, (0, 1), 1),))
+    assert last_devices(together) == {0, 1}
+    assert last_devices(v_shape(1)) == {0}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_envpipe_stays_as_fast(data: st.DataObject) -> None:
+    """If higher clocks are faster: it ends when a critical path is all at the highest."""
+    placement = data.draw(placements())
+    profile = data.draw(profiles(placement))
+    monotone = Profile(
+        "monotone",
+        {
+            name: tuple(
+                OperatingPoint(p.clock_mhz, time, p.energy_mj)
+                for p, time in zip(points, sorted((p.time_ms for p in points), reverse=True), strict=True)
+            )
+            for name, points in profile.points.items()
+        },
+        profile.blocking_power_w,
+    )
+    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
+    found = compute_baselines(["all_maximum", "envpipe"], schedule, monotone)
+    assert found["envpipe"][0].time_ms == pytest.approx(found["all_maximum"][0].time_ms)
+
+
+# Zeus
+
+
+def test_zeus_global_has_one_clock() -> None:
+    schedule = one_f_one_b(v_shape(3), 4)
+    profile = profile_of(20.0, **{block.name: STEPS for block in schedule.placement.blocks})
+    plans = BASELINES["zeus_global"](schedule, profile)
+    used = [{clock for clocks in plan.clock_mhz.values() for clock in clocks} for plan in plans]
+    assert used == [{1400}, {1200}, {900}]
+
+
+def test_zeus_per_stage_balances_forward_times() -> None:
+    """Device 1 has half the work, and so goes down to where it takes what device 0 does."""
+    light = [(clock, time / 2, energy / 2) for clock, time, energy in [(450, 26.0, 800.0), *STEPS]]
+    profile = profile_of(10.0, F0=STEPS, B0=STEPS, F1=light, B1=light)
+    plans = BASELINES["zeus_per_stage"](one_f_one_b(v_shape(2), 4), profile)
+    chosen = [(plan.clock_mhz["F0"][0], plan.clock_mhz["F1"][0]) for plan in plans]
+    assert chosen[0] == (1400, 450)
+    for plan in plans:
+        assert plan.clock_mhz["F0"] == plan.clock_mhz["B0"]
+        assert plan.clock_mhz["F1"] == plan.clock_mhz["B1"]
+
+
+def test_a_block_on_several_devices_has_the_lowest_of_their_clocks() -> None:
+    placement = m_shape(3)
+    profile = noisy_profile(placement, 5, 0)
+    clocks = sorted({p.clock_mhz for points in profile.points.values() for p in points})
+    same = {
+        block.name: [
+            (c, t, e) for c, (t, e) in zip(clocks, ((1e5 / c, 1e3 + c) for c in clocks), strict=True)
+        ]
+        for block in placement.blocks
+    }
+    same["F0"] = [(c, 2 * t, 2 * e) for c, t, e in same["F0"]]
+    schedule = gpipe(placement, 2)
+    for plan in BASELINES["zeus_per_stage"](schedule, profile_of(10.0, **same)):
+        alone = [plan.clock_mhz[f"F{device}"][0] for device in range(3)]
+        assert plan.clock_mhz["E"][0] == min(alone)
+
+
+# Perseus
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from([1.0, 0.5]))
+def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, unit_ms: float) -> None:
+    """All times are whole milliseconds here, so that nothing is lost: every step must be a best one."""
+    placement = data.draw(placements(max_transfer=4))
+    profile = data.draw(profiles(placement))
+    schedule = gpipe(placement, data.draw(st.integers(1, 2)))
+    steps = list(energy_schedules(Problem(schedule, profile), unit_ms, "hull"))
+    for before, after in pairwise(steps):
+        assert before.time_ms - after.time_ms == pytest.approx(unit_ms)
+    for step in {0: steps[0], 1: steps[len(steps) // 3], 2: steps[len(steps) // 2], 3: steps[-1]}.values():
+        optimum = relaxed_optimum(schedule, profile, step.time_ms * (1 + 1e-9))
+        assert step.effective_mj == pytest.approx(optimum, rel=1e-5, abs=1e-2)
+
+
+def test_perseus_slows_down_again_what_stands_across_the_cut() -> None:
+    """F2 is sped up first. Later F0 and F4 are, at 10 W each, and F2 gives 3 W back; other cuts cost 18 W."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 1),
+        Block("F1", Kind.F, (1,), 1),
+        Block("F2", Kind.F, (2,), 1, after=("F0",)),
+        Block("F3", Kind.F, (3,), 1, after=("F0",)),
+        Block("F4", Kind.F, (4,), 1, after=("F1", "F2")),
+    )
+    schedule = gpipe(Placement("bridge", 5, blocks), 1)
+    outer, side = [(1, 10, 0), (2, 5, 50)], [(1, 20, 0), (2, 10, 80)]
+    profile = profile_of(F0=outer, F1=side, F2=[(1, 15, 0), (2, 5, 30)], F3=side, F4=outer)
+    steps = list(energy_schedules(Problem(schedule, profile), 1.0, "hull"))
+    assert [step.effective_mj for step in steps[:8]] == pytest.approx([0, 3, 6, 9, 12, 15, 32, 49])
+    for step in steps:
+        optimum = relaxed_optimum(schedule, profile, step.time_ms * (1 + 1e-9))
+        assert step.effective_mj == pytest.approx(optimum, abs=1e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_the_minimum_cut_is_the_least_of_all(data: st.DataObject) -> None:
+    size = data.draw(st.integers(2, 6))
+    pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]
+    arcs = [pair for pair in pairs if data.draw(st.booleans()) or pair[1] == pair[0] + 1]
+    flow = dict.fromkeys(arcs, 0)
+    for _ in range(3):
+        path = [0, *sorted(data.draw(st.sets(st.integers(1, size - 1)))), size - 1]
+        steps = [pair for pair in pairwise(path) if pair[0] != pair[1]]
+        if all(step in flow for step in steps):
+            for step in steps:
+                flow[step] += 5
+    lower = {arc: data.draw(st.integers(0, flow[arc])) for arc in arcs}
+    upper = {arc: data.draw(st.integers(flow[arc], flow[arc] + 9) | st.just(NO_LIMIT)) for arc in arcs}
+
+    def capacity(side: tuple[bool, ...]) -> int:
+        over = sum(upper[a, b] for a, b in arcs if side[a] and not side[b])
+        return over - sum(lower[a, b] for a, b in arcs if side[b] and not side[a])
+
+    tail, head = np.array(arcs).T
+    least, most = (np.array([bound[arc] for arc in arcs]) for bound in (lower, upper))
+    found = minimum_cut(FlowNetwork(tail, head, least, most, size, 0, size - 1))
+    everything = [(True, *middle, False) for middle in product([False, True], repeat=size - 2)]
+    best = min(capacity(side) for side in everything)
+    if found is None:
+        assert best > MOST_FLOW
+    else:
+        assert capacity(tuple(found.tolist())) == best
+
+
+def test_perseus_comes_close_to_the_relaxed_frontier_with_its_unit() -> None:
+    schedule = one_f_one_b(v_shape(3), 4)
+    problem = Problem(schedule, noisy_profile(schedule.placement, 12, 3))
+    distance = []
+    for unit_ms in (4.0, 1.0, 0.25):
+        steps = list(energy_schedules(problem, unit_ms, "hull"))
+        planned = [step.effective_mj + problem.bound.waiting_w * step.time_ms for step in steps]
+        least = [problem.bound.at(step.time_ms) for step in steps]
+        distance.append(np.abs(np.array(planned) / np.array(least) - 1).mean())
+    assert distance[0] > distance[1] > distance[2]
+    assert distance[2] < 0.005
+
+
+@pytest.mark.parametrize("curve", ["exponential", "hull"])
+def test_perseus_frontier_is_true(curve: str) -> None:
+    schedule = one_f_one_b(v_shape(3), 4)
+    profile = noisy_profile(schedule.placement, 20, 2)
+    frontier = perseus_frontier(schedule, profile, 0.5, curve)
+    check(schedule, profile, (*frontier.plans,))
+    assert frontier.all_maximum == BASELINES["all_maximum"](schedule, profile)[0]
+    assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms * 1.01
+    assert frontier.plans[-1].gap == pytest.approx(0, abs=1e-9)
+    assert np.mean([plan.gap for plan in frontier.plans]) < 0.01
+
+
+def test_perseus_reports_progress() -> None:
+    schedule = one_f_one_b(v_shape(2), 2)
+    profile = profile_of(20.0, **{block.name: STEPS for block in schedule.placement.blocks})
+    calls: list[tuple[str, int, int]] = []
+    perseus_frontier(schedule, profile, 1.0, on_progress=lambda *call: calls.append(call))
+    assert {what for what, _, _ in calls} == {"cutting"}
+    assert [done for _, done, _ in calls] == list(range(calls[-1][2] + 1))
+
+
+@pytest.mark.parametrize("unit_ms", [0.0, -1.0, math.nan, math.inf])
+def test_refuses_a_unit_that_is_no_time(unit_ms: float) -> None:
+    profile = profile_of(F0=STEPS, B0=STEPS)
+    with pytest.raises(EnergyError, match=r"^unit_ms: \S+ is not a time above 0; give milliseconds"):
+        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, unit_ms)
+
+
+@pytest.mark.parametrize("unit_ms", [1e-9, 3e-5])
+def test_refuses_a_unit_that_is_too_short(unit_ms: float) -> None:
+    profile = profile_of(F0=STEPS, B0=STEPS)
+    with pytest.raises(EnergyError, match=r"^unit_ms: \S+ is too short for .*; give at least"):
+        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, unit_ms)
+
+
+def test_refuses_an_unknown_curve() -> None:
+    profile = profile_of(F0=STEPS, B0=STEPS)
+    with pytest.raises(EnergyError, match="^curve: 'spline' is not known; use exponential or hull"):
+        perseus_frontier(one_f_one_b(v_shape(1), 1), profile, 1.0, "spline")
+
+
+@pytest.mark.parametrize("number", [12, 24])
+def test_perseus_plans_the_shortest_time_that_is_published(number: int) -> None:
+    """The authors' T_min to the unit, and their planned energy there to half a percent."""
+    path = STAGE_PROFILES.parent / "published" / "a100_sxm" / f"gpt3-175b_bf16_mb{number}.csv"
+    profile = measured("gpt3-175b+a100_sxm_bf16", GPUS["a100_sxm"])
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    *_, last = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
+    *_, shortest = energy_schedules(Problem(schedule, profile), 1.0)
+    assert shortest.time_ms == pytest.approx(1e3 * float(last["time"]))
+    energy_mj = shortest.effective_mj + 8 * profile.blocking_power_w * shortest.time_ms
+    assert energy_mj == pytest.approx(1e3 * float(last["energy"]), rel=5e-3)
+
+
+# The exponential
+
+
+@pytest.mark.parametrize("time", [1e-4, 1.0, 1e5])
+@pytest.mark.parametrize("energy", [1e-5, 1.0, 1e7])
+def test_finds_the_exponential_that_is_there(time: float, energy: float) -> None:
+    options = [(100 * (i + 1), t, 5 * math.exp(-0.3 * t) + 2) for i, t in enumerate(range(20, 5, -1))]
+    profile = profile_of(F0=[(c, t * time, e * energy) for c, t, e in options])
+    found = exponential_curve(cost_curve("F0", 1, profile))
+    assert found.rate_per_ms == pytest.approx(0.3 / time, rel=1e-5)
+    assert found.offset_mj == pytest.approx(2 * energy, rel=1e-5)
+    assert found.error < 1e-6
+    assert found.energy_mj(np.array([11.5 * time]))[0] == pytest.approx(
+        energy * (5 * math.exp(-0.3 * 11.5) + 2), rel=1e-5
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_exponential_falls_and_is_as_near_as_it_says(data: st.DataObject) -> None:
+    profile = data.draw(profiles(Placement("one", 1, (Block("F0", Kind.F, (0,), 1),)), max_clocks=7))
+    curve = cost_curve("F0", 1, profile)
+    found = exponential_curve(curve)
+    distance = np.abs(found.energy_mj(curve.time_ms) - curve.energy_mj)
+    assert distance.max() == pytest.approx(found.error_mj, rel=1e-6, abs=1e-6)
+    values = found.energy_mj(np.linspace(curve.time_ms[0], curve.time_ms[-1], 50))
+    assert (np.diff(values) <= 1e-9).all()
+    assert (np.diff(values, 2) >= -1e-6 * max(np.ptp(values), 1)).all()
+    if len(curve.time_ms) < 3:
+        assert found.error < 1e-6
+        middle = found.energy_mj(np.array([curve.time_ms.mean()]))[0]
+        assert middle == pytest.approx(curve.energy_mj.mean(), rel=1e-3, abs=1e-3 * np.ptp(values) + 1e-9)
