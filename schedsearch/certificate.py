@@ -55,7 +55,20 @@ class Refutation:
     solver: str
 
 
-Reason = Load | Residence | Refutation
+@dataclass(frozen=True)
+class Cycles:
+    """No period per micro-batch is below that of any cycle of states; see `schedsearch.exact.period`.
+
+    Attributes:
+        period: Ticks per micro-batch that no cycle beats.
+        cut_out: Blocks without which the states were gone through.
+    """
+
+    period: Fraction
+    cut_out: tuple[str, ...] = ()
+
+
+Reason = Load | Residence | Cycles | Refutation
 """Why a period is too short: for any number of micro-batches per repetend, or (`Refutation`) for one."""
 
 
@@ -134,8 +147,10 @@ class Certificate:
         """
         return max((b for _, b in self.universal_bounds()), default=Fraction(0))
 
-    def universal_bounds(self) -> Iterator[tuple[Load | Residence, Fraction]]:
+    def universal_bounds(self) -> Iterator[tuple[Load | Residence | Cycles, Fraction]]:
         """Yield each reason for any number of micro-batches per repetend, with what it proves.
+
+        Of cycles, it is what they are said to prove.
 
         Raises:
             CertificateError: One of them is not about this placement, or proves nothing.
@@ -147,6 +162,8 @@ class Certificate:
                 yield reason, reason.bound(self.placement)
             elif isinstance(reason, Residence):
                 yield reason, _residence_bound(reason, self.placement.per_micro_batch)
+            elif isinstance(reason, Cycles):
+                yield reason, reason.period
 
     def least_period(self, micro_batches: int) -> int:
         """Return the least whole period that the reasons leave open for a number of micro-batches."""
@@ -192,7 +209,7 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     assert result.repetend is not None, "there is nothing to certify"
     repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory
     limits = Limits(**{objective.value: limit for objective, limit in result.limits.items()})
-    reasons = tuple(_universal_reasons(placement))
+    reasons = tuple(_universal_reasons(placement, result))
     bare = Certificate(placement, result.sizes, repetend, Fraction(0), reasons, limits)
     proved = [Fraction(each.bound, each.micro_batches) for each in result.tried]
     all_tried = tuple(each.micro_batches for each in result.tried) == result.sizes
@@ -205,13 +222,16 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     return Certificate(placement, result.sizes, repetend, bound, (*reasons, *refutations), limits)
 
 
-def _universal_reasons(placement: Placement) -> Iterator[Load | Residence]:
-    """Yield the busiest device, and the residence where it proves more."""
+def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[Load | Residence | Cycles]:
+    """Yield the busiest device, and residence and cycles where each proves more."""
     load = max((Load(device) for device in range(placement.num_devices)), key=lambda x: x.bound(placement))
     yield load
-    proof = residence(placement)
-    if proof is not None and proof.bound(placement.per_micro_batch) > load.bound(placement):
+    bound, proof = load.bound(placement), residence(placement)
+    if proof is not None and proof.bound(placement.per_micro_batch) > bound:
+        bound = proof.bound(placement.per_micro_batch)
         yield proof
+    if result.least_period is not None and result.least_period.ticks > bound:
+        yield Cycles(result.least_period.ticks, result.least_period.apart)
 
 
 def _needed(open_from: int, closed_to: int, limits: Limits) -> range:

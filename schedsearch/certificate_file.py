@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from placements import Placement
-from schedsearch.certificate import Certificate, CertificateError, Limits, Load, Reason, Refutation
+from schedsearch.certificate import Certificate, CertificateError, Cycles, Limits, Load, Reason, Refutation
 from schedsearch.repetend import Repetend
 from schedsearch.residence import Residence
 
@@ -34,6 +34,9 @@ def _reason_to_dict(reason: Reason) -> dict[str, Any]:
         flow = [[a, b, amount] for (a, b), amount in reason.flow.items()]
         weights, shared = list(reason.device_weight), list(reason.shared)
         return {"reason": "residence", "device_weight": weights, "flow": flow, "shared": shared}
+    if isinstance(reason, Cycles):
+        period = [reason.period.numerator, reason.period.denominator]
+        return {"reason": "cycles", "period": period, "cut_out": list(reason.cut_out)}
     return {"reason": "refutation", **vars(reason)}
 
 
@@ -90,6 +93,14 @@ def _read_residence(data: object, where: str) -> Residence:
     return Residence(weights, flow, whole_numbers(entry["shared"], f"{where}.shared"))
 
 
+def _read_cycles(data: object, where: str) -> Cycles:
+    entry = _fields(data, where, ("reason", "period", "cut_out"))
+    names = _list(entry["cut_out"], f"{where}.cut_out")
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise _wrong(f"{where}.cut_out", names, "names of blocks, each once")
+    return Cycles(_fraction(entry["period"], f"{where}.period"), tuple(names))
+
+
 def _read_refutation(data: object, where: str) -> Refutation:
     entry = _fields(data, where, ("reason", "micro_batches", "period", "solver"))
     if not isinstance(entry["solver"], str):
@@ -104,6 +115,7 @@ def _read_refutation(data: object, where: str) -> Refutation:
 _READERS: dict[str, Callable[[object, str], Reason]] = {
     "load": _read_load,
     "residence": _read_residence,
+    "cycles": _read_cycles,
     "refutation": _read_refutation,
 }
 

@@ -1,5 +1,7 @@
 """Checks a certificate claim by claim: the repetend by the rules, bounds by adding up, refutations by Z3.
 
+Cycles of states are gone through once more.
+
 Shares with the search only the words in which a question is put (`Query`) and the residence's proof.
 """
 
@@ -10,8 +12,9 @@ from dataclasses import dataclass
 
 from placements import Placement
 from schedsearch.bounds import CapacityError, require_capacity
-from schedsearch.certificate import Certificate, CertificateError, Load, Refutation
+from schedsearch.certificate import Certificate, CertificateError, Cycles, Load, Refutation
 from schedsearch.recheck import find_starts
+from schedsearch.recheck_states import no_shorter_period
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.solver import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate
@@ -76,8 +79,13 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
     _check_form(certificate)
     claims = [_check_repetend(certificate)]
     for universal, bound in certificate.universal_bounds():
-        name = f"load of device {universal.device}" if isinstance(universal, Load) else "residence in memory"
-        claims.append(Claim(f"{name}: no period is below {bound} ticks per micro-batch"))
+        if isinstance(universal, Cycles):
+            claims.append(_check_cycles(certificate, universal, (deadline - time.monotonic()) / 2))
+        else:
+            name = (
+                f"load of device {universal.device}" if isinstance(universal, Load) else "residence in memory"
+            )
+            claims.append(Claim(f"{name}: no period is below {bound} ticks per micro-batch"))
     _check_that_bound_follows(certificate)
     refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]
     for i, refutation in enumerate(refutations):
@@ -163,6 +171,17 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
                 f"bound: {certificate.period_bound} ticks per micro-batch does not follow for {size} "
                 f"micro-batches per repetend, where the reasons leave a period of {period} open"
             )
+
+
+def _check_cycles(certificate: Certificate, cycles: Cycles, time_limit_s: float) -> Claim:
+    text = f"cycles of states: no period is below {cycles.period} ticks per micro-batch"
+    try:
+        shown = no_shorter_period(certificate.placement, cycles.cut_out, cycles.period, time_limit_s)
+    except ValueError as error:
+        raise CertificateError(f"cycles: {error}") from None
+    if shown is False:
+        raise CertificateError(f"{text}, but there is one")
+    return Claim(text, holds=shown is True)
 
 
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> Claim:

@@ -1,7 +1,8 @@
 """The improvement of a whole schedule for its number of micro-batches: warmup, cooldown and all between.
 
 Tessel solves warmup and cooldown on their own around a fixed repetend (Tessel, Sec. IV-C); we order anew
-any part of the schedule, or all of it, around whatever remains.
+any part of the schedule, or all of it, around whatever remains. First of all, where memory leaves few states,
+the search over these may settle it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schedsearch import windows
+from schedsearch.exact import least_makespan
 from schedsearch.makespan_bound import makespan_bound
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver import INTERRUPTS, Effort
 from schedsearch.validate import validate
 from schedsearch.windows import Part
@@ -24,6 +26,9 @@ _WHOLE = 420
 
 _WINDOW = 40
 """Blocks of a window in the first round; twice as many in each later one, up to half of `_WHOLE`."""
+
+_SHARE_OF_STATES = 0.4
+"""Share of the time that the search over states may take."""
 
 _MOST_EFFORT = 12
 """Rounds after which the effort grows no more: by then a step may take an hour."""
@@ -109,11 +114,35 @@ class _Improvement:
         gathered = windows.gathered(self.current)
         if gathered.makespan < self.current.makespan:
             self.keep(gathered)
+        self.explore()
         with contextlib.suppress(_OutOfTimeError):
             for effort in itertools.chain(range(_MOST_EFFORT), itertools.repeat(_MOST_EFFORT)):
                 if self.best.makespan <= self.bound:
                     break
                 self.round(2.0**effort)
+
+    def explore(self) -> None:
+        """Search all states: this finds the least makespan, or raises the bound."""
+        if self.best.makespan <= self.bound:
+            return
+        found = least_makespan(
+            self.best.placement,
+            self.best.num_micro_batches,
+            at_most=self.best.makespan - 1,
+            bound=self.bound,
+            time_limit_s=(self.deadline - time.monotonic()) * _SHARE_OF_STATES,
+            on_progress=self.raise_bound,
+        )
+        if found is not None:
+            self.raise_bound(min(found.bound, self.best.makespan))
+            if found.schedule is not None:
+                self.keep(with_optimizer(self.best.placement, found.schedule))
+
+    def raise_bound(self, bound: int) -> None:
+        """Take note of a lower bound."""
+        if bound > self.bound:
+            self.bound = bound
+            self.on_progress(self.best.makespan, self.bound)
 
     def round(self, work: float) -> None:
         """Solve the whole where it is small, and windows where it is large."""
@@ -133,9 +162,7 @@ class _Improvement:
             part = windows.between(self.current, 0, self.current.makespan, self.bound)
             starts, bound = finite_model.settle(part, self.effort(2 * work))
             self.accept(starts)
-            if bound > self.bound:
-                self.bound = bound
-                self.on_progress(self.best.makespan, self.bound)
+            self.raise_bound(bound)
 
     def solve_windows(self, size: float, work: float) -> None:
         """Order windows anew: warmup, cooldown, then one after the other over all the time."""

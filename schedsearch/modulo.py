@@ -6,10 +6,12 @@ proved was refuted by the solver, or follows from `schedsearch.bounds`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fractions import Fraction
 
 from placements import Block, Placement
 from schedsearch import bounds
@@ -135,6 +137,11 @@ class ModuloSearch:
             Objective.LATENCY: path,
             Objective.MEMORY: max(needed),
         }
+
+    def raise_bound(self, period_per_micro_batch: Fraction) -> None:
+        """Take note of ticks per micro-batch that no repetend beats."""
+        least = math.ceil(period_per_micro_batch * self.micro_batches)
+        self.bound[Objective.PERIOD] = max(self.bound[Objective.PERIOD], least)
 
     @property
     def time_left_s(self) -> float:

@@ -14,6 +14,7 @@ from placements import Placement
 from schedsearch import bounds, smt
 from schedsearch.baselines import applicable
 from schedsearch.completion import improve
+from schedsearch.exact import LeastPeriod, least_period
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import total_slack
 from schedsearch.modulo import Asking, ModuloSearch, Objective, Progress, ample_period
@@ -73,6 +74,9 @@ OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 _SHARE_OF_ONE = 0.5
 """Share of the time that one micro-batch per repetend gets where more may follow."""
 
+_SHARE_OF_STATES = 0.2
+"""Share of the time left for periods that goes through the cycles of states."""
+
 _SHARE_OF_REPETENDS = 0.3
 """Share of the time after the period that goes to repetends; the rest goes to the whole schedule."""
 
@@ -123,6 +127,8 @@ class SearchResult:
         sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
         limits: What objectives before the period reached, which is what every repetend was held to.
         solver: Who refuted the periods below each bound; a key of `SOLVERS`.
+        least_period: What the cycles of states prove of any number of micro-batches per repetend; None where
+            other bounds were enough, or there were too many states.
     """
 
     status: Status
@@ -139,6 +145,7 @@ class SearchResult:
     sizes: tuple[int, ...] = (1,)
     limits: Mapping[Objective, int] = field(default_factory=dict)
     solver: str = ""
+    least_period: LeastPeriod | None = None
 
     @property
     def gap(self) -> float:
@@ -271,6 +278,7 @@ class _Search:
         self.asking = asking
         self.deadline = deadline
         self.period_bound = bounds.period_bound(placement)
+        self.least_period: LeastPeriod | None = None
         self.makespan_bound = makespan_bound(placement, num_micro_batches)
         self.searches: list[ModuloSearch] = []
         self.seconds: list[float] = []
@@ -285,6 +293,7 @@ class _Search:
         self.sizes = range(1, most + 1)
         one = self._of(1, deadline, 1.0 if most == 1 else _SHARE_OF_ONE)
         self._run(one)
+        self._raise_bound(deadline)
         for micro_batches in self.sizes[1:]:
             if (
                 self.best is None
@@ -305,10 +314,11 @@ class _Search:
             return
         self.sizes = range(micro_batches, micro_batches + 1)
         one = self._of(1, deadline, _SHARE_OF_ONE)
-        search = self._of(micro_batches, deadline, 1.0)
         try:
             self._run(one)
+            self._raise_bound(deadline)
         finally:
+            search = self._of(micro_batches, deadline, 1.0)
             self.searches.clear()
             self.seconds.clear()
             if one.best is not None:
@@ -320,7 +330,23 @@ class _Search:
     def _of(self, micro_batches: int, deadline: float, share: float) -> ModuloSearch:
         """Return a search that may take a share of the time left."""
         now = time.monotonic()
-        return ModuloSearch(self.placement, micro_batches, self.asking, now + (deadline - now) * share)
+        search = ModuloSearch(self.placement, micro_batches, self.asking, now + (deadline - now) * share)
+        search.raise_bound(self.period_bound)
+        return search
+
+    def _raise_bound(self, deadline: float) -> None:
+        """Raise the bound to what the cycles of states prove, if there are few enough of them."""
+        if self.best is None or self.best.best is None or self._is_proved():
+            return
+        self.least_period = least_period(
+            self.placement,
+            known=_per_micro_batch(self.best.best),
+            time_limit_s=(deadline - time.monotonic()) * _SHARE_OF_STATES,
+        )
+        if self.least_period is not None and self.least_period.ticks > self.period_bound:
+            self.period_bound = self.least_period.ticks
+            for search in self.searches:
+                search.raise_bound(self.period_bound)
 
     def _run(self, search: ModuloSearch) -> None:
         began = time.monotonic()
@@ -484,7 +510,7 @@ class _Search:
             for search, seconds in zip(self.searches, self.seconds, strict=True)
         )
         proofs = [Fraction(each.bound, each.micro_batches) for each in tried]
-        bound = min(proofs) if len(tried) == len(self.sizes) else self.period_bound
+        bound = max(self.period_bound, min(proofs)) if len(tried) == len(self.sizes) else self.period_bound
         if best is None:
             status = Status.INFEASIBLE if self.best is not None and self.best.infeasible else Status.UNKNOWN
         else:
@@ -509,6 +535,7 @@ class _Search:
                 for key, value in each.limit.items()
                 if key in self.before
             },
+            least_period=self.least_period,
         )
 
 

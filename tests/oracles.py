@@ -124,7 +124,9 @@ def least_makespan(placement: Placement, num_micro_batches: int) -> int | None:
             if (name, n) in ends or any((a, n) not in ends for a in block.after):
                 continue
             holds = [h + (_units(block, d) if d in block.devices else 0) for d, h in enumerate(held)]
-            if placement.memory is not None and any(holds[d] > placement.memory[d] for d in block.devices):
+            if placement.memory is not None and any(
+                placement.static[d] + holds[d] + block.transient > placement.memory[d] for d in block.devices
+            ):
                 continue
             ready = [idle[d] for d in block.devices]
             ready += [ends[a, n] + placement.transfer_time(a, name) for a in block.after]

@@ -211,7 +211,10 @@ def test_progress_only_gets_better() -> None:
 
 def test_interrupted_it_keeps_the_best() -> None:
     schedule = search(
-        nn_shape().with_memory(4), 16, polish_time_limit_s=0, micro_batches_per_repetend=1
+        x_shape(8, split_backward=True).with_memory(4),
+        8,
+        polish_time_limit_s=0,
+        micro_batches_per_repetend=1,
     ).schedule
     timer = threading.Timer(1.0, signal.raise_signal, (signal.SIGINT,))
     timer.start()
