@@ -192,6 +192,35 @@ class Placement:
             block.time for block in self.blocks if device in block.devices and block.kind is not Kind.O
         )
 
+    def restricted_to(self, devices: Iterable[int]) -> Placement:
+        """Return what runs on some devices, numbered anew from 0 on in ascending order.
+
+        Blocks that run on others too run on these alone. A block waits for what those in between waited for
+        where these are gone, and not for the time that they took: whatever the whole placement can do, what
+        is left of it can.
+        """
+        kept = sorted(set(devices))
+        number = {device: i for i, device in enumerate(kept)}
+        waits: dict[str, tuple[str, ...]] = {}
+        blocks = []
+        for block in self.topological_order:
+            after = tuple(dict.fromkeys(name for each in block.after for name in waits[each]))
+            here = [device for device in block.devices if device in number]
+            waits[block.name] = (block.name,) if here else after
+            if here:
+                memory = tuple(block.memory_on(device) for device in here)
+                numbered = tuple(number[device] for device in here)
+                blocks.append(replace(block, devices=numbered, memory=memory, after=after))
+        by_name = {block.name: block for block in blocks}
+        return replace(
+            self,
+            num_devices=len(kept),
+            blocks=tuple(blocks),
+            transfer=tuple(t for t in self.transfer if t[1] in by_name and t[0] in by_name[t[1]].after),
+            memory=None if self.memory is None else tuple(self.memory[device] for device in kept),
+            static_memory=tuple(self.static_memory[device] for device in kept if self.static_memory),
+        )
+
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the same placement with another capacity: one number for all devices, or one each."""
         if memory is None or isinstance(memory, int):

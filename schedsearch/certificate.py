@@ -61,10 +61,12 @@ class Cycles:
 
     Attributes:
         period: Ticks per micro-batch that no cycle beats.
+        devices: What runs on others was left out.
         cut_out: Blocks without which the states were gone through.
     """
 
     period: Fraction
+    devices: tuple[int, ...]
     cut_out: tuple[str, ...] = ()
 
 
@@ -231,7 +233,8 @@ def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[L
         bound = proof.bound(placement.per_micro_batch)
         yield proof
     if result.least_period is not None and result.least_period.ticks > bound:
-        yield Cycles(result.least_period.ticks, result.least_period.apart)
+        found = result.least_period
+        yield Cycles(found.ticks, found.devices, found.apart)
 
 
 def _needed(open_from: int, closed_to: int, limits: Limits) -> range:

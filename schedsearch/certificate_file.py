@@ -36,7 +36,8 @@ def _reason_to_dict(reason: Reason) -> dict[str, Any]:
         return {"reason": "residence", "device_weight": weights, "flow": flow, "shared": shared}
     if isinstance(reason, Cycles):
         period = [reason.period.numerator, reason.period.denominator]
-        return {"reason": "cycles", "period": period, "cut_out": list(reason.cut_out)}
+        devices, names = list(reason.devices), list(reason.cut_out)
+        return {"reason": "cycles", "period": period, "devices": devices, "cut_out": names}
     return {"reason": "refutation", **vars(reason)}
 
 
@@ -94,11 +95,12 @@ def _read_residence(data: object, where: str) -> Residence:
 
 
 def _read_cycles(data: object, where: str) -> Cycles:
-    entry = _fields(data, where, ("reason", "period", "cut_out"))
+    entry = _fields(data, where, ("reason", "period", "devices", "cut_out"))
     names = _list(entry["cut_out"], f"{where}.cut_out")
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise _wrong(f"{where}.cut_out", names, "names of blocks, each once")
-    return Cycles(_fraction(entry["period"], f"{where}.period"), tuple(names))
+    devices = whole_numbers(entry["devices"], f"{where}.devices")
+    return Cycles(_fraction(entry["period"], f"{where}.period"), devices, tuple(names))
 
 
 def _read_refutation(data: object, where: str) -> Refutation:

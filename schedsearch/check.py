@@ -176,7 +176,9 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
 def _check_cycles(certificate: Certificate, cycles: Cycles, time_limit_s: float) -> Claim:
     text = f"cycles of states: no period is below {cycles.period} ticks per micro-batch"
     try:
-        shown = no_shorter_period(certificate.placement, cycles.cut_out, cycles.period, time_limit_s)
+        shown = no_shorter_period(
+            certificate.placement, cycles.devices, cycles.cut_out, cycles.period, time_limit_s
+        )
     except ValueError as error:
         raise CertificateError(f"cycles: {error}") from None
     if shown is False:

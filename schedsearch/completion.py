@@ -1,8 +1,8 @@
 """The improvement of a whole schedule for its number of micro-batches: warmup, cooldown and all between.
 
 Tessel solves warmup and cooldown on their own around a fixed repetend (Tessel, Sec. IV-C); we order anew
-any part of the schedule, or all of it, around whatever remains. First of all, where memory leaves few states,
-the search over these may settle it.
+any part of the schedule, or all of it, around whatever remains. Where memory leaves few states, the search
+over these settles it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WHOLE = 420
 _WINDOW = 40
 """Blocks of a window in the first round; twice as many in each later one, up to half of `_WHOLE`."""
 
-_SHARE_OF_STATES = 0.4
-"""Share of the time that the search over states may take."""
+_STATES = 500_000
+"""States to look at in the first round; twice as many in each later one."""
 
 _MOST_EFFORT = 12
 """Rounds after which the effort grows no more: by then a step may take an hour."""
@@ -114,23 +114,21 @@ class _Improvement:
         gathered = windows.gathered(self.current)
         if gathered.makespan < self.current.makespan:
             self.keep(gathered)
-        self.explore()
         with contextlib.suppress(_OutOfTimeError):
             for effort in itertools.chain(range(_MOST_EFFORT), itertools.repeat(_MOST_EFFORT)):
                 if self.best.makespan <= self.bound:
                     break
                 self.round(2.0**effort)
 
-    def explore(self) -> None:
-        """Search all states: this finds the least makespan, or raises the bound."""
-        if self.best.makespan <= self.bound:
-            return
+    def explore(self, work: float) -> None:
+        """Go through so many states: this may find the least makespan, or raise the bound."""
         found = least_makespan(
             self.best.placement,
             self.best.num_micro_batches,
             at_most=self.best.makespan - 1,
             bound=self.bound,
-            time_limit_s=(self.deadline - time.monotonic()) * _SHARE_OF_STATES,
+            time_limit_s=self.effort(work).timeout_s,
+            most_states=int(_STATES * work),
             on_progress=self.raise_bound,
         )
         if found is not None:
@@ -145,7 +143,10 @@ class _Improvement:
             self.on_progress(self.best.makespan, self.bound)
 
     def round(self, work: float) -> None:
-        """Solve the whole where it is small, and windows where it is large."""
+        """Go through the states, then solve the whole where it is small, and windows where it is large."""
+        self.explore(work)
+        if self.best.makespan <= self.bound:
+            return
         blocks = len(self.current.blocks)
         if blocks <= _WHOLE:
             self.solve_whole(work)

@@ -27,29 +27,38 @@ State = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def no_shorter_period(
-    placement: Placement, cut_out: Collection[str], period: Fraction, time_limit_s: float
+    placement: Placement,
+    devices: Collection[int],
+    cut_out: Collection[str],
+    period: Fraction,
+    time_limit_s: float,
 ) -> bool | None:
     """Return whether no repetend has less than a period per micro-batch; None if it takes too long to see.
 
     Args:
         placement: What runs where.
-        cut_out: Blocks that run on all devices and hold nothing. No other runs while one does, so these
-            stretches can be cut out of every repetend, and what waited for others through such a block still
-            waits; transfers may have gone on meanwhile, so nothing is left of them.
+        devices: What runs on others is left out: a repetend of all has one of the others in it, in which what
+            waited for another through it still waits.
+        cut_out: Blocks that run on all these devices and hold nothing there. No other runs while one does, so
+            these stretches can be cut out of every repetend, and what waited for others through such a block
+            still waits; transfers may have gone on meanwhile, so nothing is left of them.
         period: Ticks per micro-batch.
         time_limit_s: Seconds.
 
     Raises:
-        ValueError: A block cannot be cut out; the message names it.
+        ValueError: A block cannot be cut out, or a device is not there; the message names it.
     """
     placement = placement.per_micro_batch
+    here = frozenset(devices)
+    if not here or not here <= set(range(placement.num_devices)):
+        raise ValueError(f"devices {sorted(here)} are not some of the {placement.num_devices}")
     for name in cut_out:
         block = placement.by_name.get(name)
         if block is None:
             raise ValueError(f"there is no block {name!r}")
-        if len(block.devices) < placement.num_devices or any(map(block.memory_on, block.devices)):
+        if not here <= set(block.devices) or any(map(block.memory_on, here)):
             raise ValueError(f"{name} does not run on all devices, or holds memory, so it cannot be cut out")
-    steps = tuple(_steps(placement, set(cut_out)))
+    steps = tuple(_steps(placement, here, set(cut_out)))
     rest = period - sum(placement.by_name[name].time for name in cut_out)
     return _Walk(placement, steps, rest, time.monotonic() + time_limit_s).run()
 
@@ -64,14 +73,14 @@ class _Step:
     after: tuple[str, ...]
 
 
-def _steps(placement: Placement, cut_out: set[str]) -> Iterator[_Step]:
+def _steps(placement: Placement, here: frozenset[int], cut_out: set[str]) -> Iterator[_Step]:
     waits: dict[str, set[str]] = {}
+    gone = cut_out | {block.name for block in placement.blocks if not here & set(block.devices)}
     for block in placement.topological_order:
-        waits[block.name] = set()
         after: list[str] = []
         for name in block.after:
-            ticks = 0 if cut_out else placement.transfer_time(name, block.name)
-            if name in cut_out:
+            ticks = 0 if cut_out or block.name in gone else placement.transfer_time(name, block.name)
+            if name in gone:
                 after += waits[name]
             elif ticks:
                 transfer = f"{name} to {block.name}"
@@ -79,10 +88,10 @@ def _steps(placement: Placement, cut_out: set[str]) -> Iterator[_Step]:
                 after.append(transfer)
             else:
                 after.append(name)
-        if block.name in cut_out:
+        if block.name in gone:
             waits[block.name] = set(after)
         else:
-            yield _Step(block.name, block.time, frozenset(block.devices), tuple(dict.fromkeys(after)))
+            yield _Step(block.name, block.time, here & set(block.devices), tuple(dict.fromkeys(after)))
 
 
 class _Walk:

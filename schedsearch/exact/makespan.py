@@ -19,8 +19,8 @@ from schedsearch.exact.states import Counts, States, Transitions, empty_state, j
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.solver import INTERRUPTS
 
-MOST_STATES = 2_000_000
-"""States that one search may keep; each takes some bytes per block."""
+MOST_STATES = 50_000_000
+"""States that one search may look at; of every ten or so it keeps one, in some bytes per block."""
 
 _NEVER = 2**60
 
@@ -35,7 +35,7 @@ class LeastMakespan:
     Attributes:
         bound: Ticks that no schedule beats.
         schedule: One of least makespan, if it is at most the limit and was found; not validated.
-        states: How many were kept.
+        states: How many were looked at.
     """
 
     bound: int
@@ -65,7 +65,7 @@ def least_makespan(
         at_most: Ticks; schedules that are longer are not looked for.
         bound: Ticks that are known to be a lower bound.
         time_limit_s: Seconds after which it ends with the bound reached.
-        most_states: Likewise, number of states to keep.
+        most_states: Likewise, number of states to look at.
         on_progress: Called with the bound whenever it rises.
 
     Returns:
@@ -194,12 +194,13 @@ class _Limited:
         number = 0
         while pending:
             tick = min(pending)
-            states = transitions.unique(joined(pending.pop(tick)))
+            states = joined(pending.pop(tick))
+            self.budget.use(len(states))
+            states = transitions.unique(states)
             ended = (states.started == self.num_micro_batches).all(axis=0) & ~states.left.any(axis=0)
             if ended.any():
                 return self._way(tick, states.at(np.flatnonzero(ended)))
             states = transitions.undominated(states)
-            self.budget.use(len(states))
             self.kept.append(_Kept(tick, number, states))
             for after, following in self._following(transitions, states, tick):
                 numbered = States(following.started, following.left, following.parent + number)
@@ -212,6 +213,7 @@ class _Limited:
         for begin in range(0, len(states), _MOST_AT_ONCE):
             part = states.at(np.arange(begin, min(begin + _MOST_AT_ONCE, len(states))))
             following, ticks = transitions.next_states(part, self.num_micro_batches)
+            self.budget.use(len(following))
             in_time = np.flatnonzero(tick + ticks + self.rest.of(following) <= self.limit)
             following, ticks = following.at(in_time), ticks[in_time]
             for after in np.unique(ticks).tolist():

@@ -9,6 +9,7 @@ ticks to its micro-batches is the least period; potentials prove it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -36,12 +37,14 @@ class LeastPeriod:
         micro_batches: Of the cycle that has this period, or None where the period given was not beaten.
         apart: Blocks that were cut out, because they can run before or after all others.
         states: How many there are.
+        devices: Those on which alone this was found; ascending.
     """
 
     ticks: Fraction
     micro_batches: Fraction | None
     apart: tuple[str, ...]
     states: int
+    devices: tuple[int, ...]
 
 
 def least_period(
@@ -57,7 +60,8 @@ def least_period(
     of an X-shape) a micro-batch is one of each, and a cycle may run more of one than of another; the mean
     counts, so what is returned is a lower bound, which no repetend may reach. So it is too where blocks of
     the placement can run apart (see `schedsearch.exact.model.model_of`): to run them apart takes ever
-    longer repetends.
+    longer repetends. And where there are too many states, those of each branch of the placement may be
+    few enough: what runs on the devices of one branch, without the others.
 
     Args:
         placement: What runs where; optimizer blocks are left out.
@@ -65,15 +69,45 @@ def least_period(
         time_limit_s: Seconds after which to give up.
         most_states: States after which to give up.
     """
-    model = model_of(placement)
+    deadline = time.monotonic() + time_limit_s
+    everywhere = tuple(range(placement.num_devices))
+    whole = _least_period(placement, everywhere, known, deadline, most_states)
+    if whole is not None:
+        return whole
+    parts = (_least_period(placement, part, known, deadline, most_states) for part in _branches(placement))
+    return max((part for part in parts if part is not None), key=lambda part: part.ticks, default=None)
+
+
+def _branches(placement: Placement) -> list[tuple[int, ...]]:
+    """Return groups of devices that no blocks connect, but for those that run on all devices."""
+    group = list(range(placement.num_devices))
+
+    def join(devices: Iterable[int]) -> None:
+        groups = {group[device] for device in devices}
+        group[:] = [min(groups) if each in groups else each for each in group]
+
+    within = {b.name: b for b in placement.per_micro_batch.blocks if len(b.devices) < placement.num_devices}
+    for block in within.values():
+        join(block.devices)
+        for name in block.after:
+            if name in within:
+                join((*block.devices, *within[name].devices))
+    found = [tuple(d for d, each in enumerate(group) if each == number) for number in sorted(set(group))]
+    return [devices for devices in found if placement.on(devices[0])] if len(found) > 1 else []
+
+
+def _least_period(
+    placement: Placement, devices: tuple[int, ...], known: Fraction, deadline: float, most_states: int
+) -> LeastPeriod | None:
+    model = model_of(placement.per_micro_batch.restricted_to(devices))
     if model is None or model.capacity is None:
         return None
-    graph = _explore(model, time.monotonic() + time_limit_s, most_states)
+    graph = _explore(model, deadline, most_states)
     if graph is None:
         return None
     ratio, cycle = graph.least_ratio(known - model.apart)
     apart = tuple(block.name for block in (*model.first, *model.last))
-    return LeastPeriod(ratio + model.apart, cycle, apart, graph.num_states)
+    return LeastPeriod(ratio + model.apart, cycle, apart, graph.num_states, devices)
 
 
 @dataclass(frozen=True, eq=False)

@@ -269,3 +269,25 @@ def test_an_optimizer_block_holds_memory_on_no_device() -> None:
     data["blocks"].append({"name": "O", "kind": "O", "devices": [0, 1], "time": 1, "memory": {1: 1}})
     with pytest.raises(PlacementError, match=r"blocks \(O\).memory: .* would be held by an optimizer block"):
         placement_from_dict(data)
+
+
+def test_restricted_to_some_devices() -> None:
+    blocks = (
+        Block("E", Kind.F, (0, 1, 2), 1, (0, 2, 1)),
+        Block("F", Kind.F, (0,), 1, 0, ("E",)),
+        Block("G", Kind.F, (1,), 2, 0, ("F",)),
+        Block("H", Kind.F, (2,), 2, -1, ("G", "E"), transient=1),
+        Block("B", Kind.B, (1,), 2, -2, ("H",)),
+    )
+    placement = Placement("one", 3, blocks, transfer=(("E", "H", 1), ("G", "H", 2)), memory=(1, 2, 3))
+    part = placement.restricted_to((2, 1))
+    assert part.num_devices == 2
+    assert part.memory == (2, 3)
+    assert part.blocks == (
+        Block("E", Kind.F, (0, 1), 1, (2, 1)),
+        Block("G", Kind.F, (0,), 2, 0, ("E",)),
+        Block("H", Kind.F, (1,), 2, -1, ("G", "E"), transient=1),
+        Block("B", Kind.B, (0,), 2, -2, ("H",)),
+    )
+    assert part.transfer == placement.transfer
+    assert placement.restricted_to(range(3)) == placement

@@ -259,17 +259,22 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     "cycles left out": (X2, lambda c: without(c, Cycles), "does not follow for 1 micro-batches"),
     "cycles that are shorter": (
         X2,
-        lambda c: replace(c, reasons=(Cycles(Fraction(1301, 100)),)),
+        lambda c: replace(c, reasons=(Cycles(Fraction(1301, 100), (0, 1, 2, 3)),)),
         "cycles of states: no period is below 1301/100 ticks per micro-batch, but there is one",
     ),
     "a cut-out block that leaves others room": (
         X2,
-        lambda c: replace(c, reasons=(Cycles(Fraction(13), ("F0",)),)),
+        lambda c: replace(c, reasons=(Cycles(Fraction(13), (0, 1), ("F0",)),)),
         "cycles: F0 does not run on all devices, or holds memory",
+    ),
+    "cycles on a device of none": (
+        X2,
+        lambda c: replace(c, reasons=(Cycles(Fraction(13), (3, 4)),)),
+        "cycles: devices .3, 4. are not some of the 4",
     ),
     "a cut-out block of none": (
         X2,
-        lambda c: replace(c, reasons=(Cycles(Fraction(13), ("E",)),)),
+        lambda c: replace(c, reasons=(Cycles(Fraction(13), (0,), ("E",)),)),
         "cycles: there is no block 'E'",
     ),
     "no size": (X2, lambda c: replace(c, sizes=()), r"sizes: \[\] are not numbers from 1 on"),

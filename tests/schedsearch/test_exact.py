@@ -145,8 +145,23 @@ def test_known_periods(placement: Placement, period: Fraction) -> None:
     found = least_period(placement, known=AMPLE)
     assert found is not None
     assert found.ticks == period
-    assert no_shorter_period(placement, found.apart, period, 60.0) is True
-    assert no_shorter_period(placement, found.apart, period + Fraction(1, 7), 60.0) is False
+    assert no_shorter_period(placement, found.devices, found.apart, period, 60.0) is True
+    assert no_shorter_period(placement, found.devices, found.apart, period + Fraction(1, 7), 60.0) is False
+
+
+def test_a_branch_bounds_what_has_too_many_states() -> None:
+    placement = k_shape(8).with_memory(2)
+    assert least_period(placement, known=AMPLE, most_states=1_000).devices == (0, 1, 2, 3)
+    found = least_period(placement, known=AMPLE)
+    assert found.ticks == search(placement, 2, polish_time_limit_s=0).repetend.period_per_micro_batch
+    uneven = replace(
+        placement,
+        blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks),
+    )
+    found = least_period(uneven, known=AMPLE, most_states=1_000)
+    assert found.devices == (4, 5, 6, 7)
+    assert no_shorter_period(uneven, found.devices, found.apart, found.ticks, 60.0) is True
+    assert no_shorter_period(uneven, found.devices, found.apart, found.ticks + 1, 60.0) is False
 
 
 def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
@@ -164,7 +179,7 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
     found = least_period(placement, known=AMPLE, most_states=5_000)
     assume(found is not None)
-    assert no_shorter_period(placement, found.apart, found.ticks, 60.0) is not False
+    assert no_shorter_period(placement, found.devices, found.apart, found.ticks, 60.0) is not False
     for micro_batches in (1, 2):
         result = search(
             placement, 2, micro_batches_per_repetend=micro_batches, time_limit_s=5, polish_time_limit_s=0
@@ -241,7 +256,7 @@ def test_optimizer_blocks_are_left_out() -> None:
 
 def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     placement, least = WAVE.with_memory(4), 107
-    for budget in ({"time_limit_s": 0.0}, {"most_states": 10}, {"most_states": 4000}):
+    for budget in ({"time_limit_s": 0.0}, {"most_states": 10}, {"most_states": 40_000}):
         found = least_makespan(placement, 16, at_most=200, **budget)
         assert found.schedule is None
         assert 96 < found.bound <= least
