@@ -27,8 +27,11 @@ _WHOLE = 420
 _WINDOW = 40
 """Blocks of a window in the first round; twice as many in each later one, up to half of `_WHOLE`."""
 
-_STATES = 500_000
+_STATES = 5_000_000
 """States to look at in the first round; twice as many in each later one."""
+
+_SHARE_OF_STATES = 0.4
+"""Share of the time left that this may take."""
 
 _MOST_EFFORT = 12
 """Rounds after which the effort grows no more: by then a step may take an hour."""
@@ -127,7 +130,7 @@ class _Improvement:
             self.best.num_micro_batches,
             at_most=self.best.makespan - 1,
             bound=self.bound,
-            time_limit_s=self.effort(work).timeout_s,
+            time_limit_s=self.effort(work).timeout_s * _SHARE_OF_STATES,
             most_states=int(_STATES * work),
             on_progress=self.raise_bound,
         )

@@ -222,8 +222,8 @@ Those that are not were found by CP-SAT over all blocks at once in a minute, by 
 greedy rule, or are those of a schedule made by hand for as much memory or more.
 """
 
-FINITE_TIME_LIMIT_S = 30.0
-FINITE_POLISH_S = 20.0
+FINITE_TIME_LIMIT_S = 90.0
+FINITE_POLISH_S = 60.0
 """Wall-clock seconds of each search of a whole schedule, and of these for the makespan."""
 
 
