@@ -212,7 +212,7 @@ class _Limited:
         """Yield the states that follow after so many ticks, and can still end by the limit."""
         for begin in range(0, len(states), _MOST_AT_ONCE):
             part = states.at(np.arange(begin, min(begin + _MOST_AT_ONCE, len(states))))
-            following, ticks = transitions.next_states(part, self.num_micro_batches)
+            following, ticks = transitions.next_states(part, self.num_micro_batches, undominated=True)
             self.budget.use(len(following))
             in_time = np.flatnonzero(tick + ticks + self.rest.of(following) <= self.limit)
             following, ticks = following.at(in_time), ticks[in_time]

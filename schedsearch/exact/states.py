@@ -76,6 +76,9 @@ class Transitions:
         random = np.random.default_rng(0)
         self._mix = random.integers(1, 2**63, size=2 * model.size, dtype=np.uint64) | np.uint64(1)
         self._longest = int(model.time.max())
+        shared = [i for i in model.blocks if len(model.activities[i].devices) > 1]
+        alone = [tuple(i for i in here if i not in shared) for here in model.on]
+        self._exclusive = (*((i,) for i in shared), *(here for here in alone if here))
 
     def busy(self, states: States, device: int) -> Counts:
         """Return how long a device will still run what it runs."""
@@ -109,22 +112,31 @@ class Transitions:
                 which = which[held + more <= model.capacity[device]]
         return which
 
-    def next_states(self, states: States, limit: int | None) -> tuple[States, Ints]:
+    def next_states(
+        self, states: States, limit: int | None, undominated: bool = False
+    ) -> tuple[States, Ints]:
         """Return the states that follow, each when the next activity ends, and the ticks until then.
 
         Args:
             states: In none of them has a transfer that could start not started.
             limit: Number of micro-batches; None for no end of them.
+            undominated: Leave out some that `undominated` would drop: those in which a block could have
+                started that would end by then, and that is not one of `Model.must_agree`.
         """
         model = self.model
         states = States(states.started, states.left, np.arange(len(states)))
-        for i in model.blocks:
-            which = self._can_start(states, i, limit)
-            if len(which):
-                states = joined([states, self._start(states.at(which), i)])
+        for together in self._exclusive:
+            states = self._with_one_of(states, together, limit, undominated)
         states = states.at(np.flatnonzero(states.left.any(axis=0)))
         never = self._longest + 1
         ticks = np.where(states.left > 0, states.left, never).min(axis=0, initial=never)
+        if undominated:
+            idle = np.zeros(len(states), dtype=bool)
+            for i in model.blocks:
+                if i not in model.must_agree:
+                    which = self._can_start(states, i, limit)
+                    idle[which[ticks[which] >= model.time[i]]] = True
+            states, ticks = states.at(np.flatnonzero(~idle)), ticks[~idle]
         left = np.where(states.left > 0, states.left - ticks.astype(states.left.dtype), 0)
         states = States(states.started, left.astype(states.left.dtype), states.parent)
         for i in model.transfers:
@@ -139,6 +151,20 @@ class Transitions:
                 states.started[i, which] += 1
                 states.left[i, which] = model.time[i]
         return states, ticks.astype(np.int64)
+
+    def _with_one_of(
+        self, states: States, together: tuple[int, ...], limit: int | None, undominated: bool
+    ) -> States:
+        """Return the states, and those in which one of some activities that exclude each other starts."""
+        waiting = np.ones(len(states), dtype=bool)
+        found = []
+        for i in together:
+            which = self._can_start(states, i, limit)
+            if len(which):
+                found.append(self._start(states.at(which), i))
+                if undominated and self.model.time[i] == 1 and i not in self.model.must_agree:
+                    waiting[which] = False  # nothing ends before it would
+        return joined([states.at(np.flatnonzero(waiting)), *found]) if found else states
 
     def _start(self, states: States, i: int) -> States:
         """Return copies of states in which an activity has just started."""
