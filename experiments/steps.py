@@ -144,13 +144,17 @@ def cache_directory(value: str | None, where: str = "cache_dir") -> Path | None:
     """Return the directory that an option names, made if it is not there; None for none.
 
     Raises:
-        OptionError: It is not a path.
-        OSError: The directory cannot be made.
+        OptionError: It is not a path, or the directory cannot be made.
     """
     if value is None:
         return None
     directory = Path(_path(value, where))
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"{where}: {directory} cannot be made ({error.strerror}); give another directory"
+        ) from None
     return directory
 
 

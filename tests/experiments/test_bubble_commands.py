@@ -110,7 +110,7 @@ def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> N
         ("bubble_by_in_flight", "num_processes=0", "num_processes: 0 is not at least 1"),
         ("bubble_by_in_flight", "most_in_flight=0", "most_in_flight: 0 is not at least 1"),
         ("bubble_by_in_flight", "solver=cplex", "solver: 'cplex' is not a solver"),
-        ("bubble_by_in_flight", "cache_dir=/dev/null/x", "/dev/null/x"),
+        ("bubble_by_in_flight", "cache_dir=/dev/null/x", "cache_dir: /dev/null/x cannot be made"),
     ],
 )
 def test_wrong_input(name: str, override: str, message: str, command, tmp_path: Path) -> None:

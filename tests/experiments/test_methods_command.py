@@ -66,7 +66,10 @@ def test_a_search_again_comes_from_the_cache(method: str, command, tmp_path: Pat
             "search.method: 'tesel' is not a method; use modulo or tessel or time_optimal",
         ),
         ("search.cache_dir=", "search.cache_dir: '' is not a path"),
-        ("search.cache_dir=/dev/null/x", "/dev/null/x: Not a directory"),
+        (
+            "search.cache_dir=/dev/null/x",
+            "search.cache_dir: /dev/null/x cannot be made (Not a directory); give another",
+        ),
         ("search.cache_dir=3", "search.cache_dir: 3 is not text or null"),
     ],
 )
