@@ -20,9 +20,18 @@ from experiments.options import EnergyOptions, OptionError, Options, read_option
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.pictures import draw_pictures
 from experiments.progress import StepBar
+from experiments.realisable import (
+    check_realisable,
+    check_realisable_on,
+    describe_realisable,
+    frontier_to_dict,
+    realisable_facts,
+    realise,
+    save_realisable,
+)
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, complete_profile, read_profile
-from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate
+from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, num_clock_changes, simulate
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.files import write_bytes, write_json, write_text
 from schedsearch.schedule import Instance
@@ -40,9 +49,12 @@ def task(config: DictConfig) -> None:
     """Search, compute the frontier, and save."""
     options = read_options(config)
     check_energy_options(options.energy)
+    check_realisable(options)
     directory = output_directory()
     profile = read_profile(options)
-    found = search_and_save(options, build_placement(options, profile), profile, directory)
+    placement = build_placement(options, profile)
+    check_realisable_on(options, placement, profile)
+    found = search_and_save(options, placement, profile, directory)
     frontier_and_save(options, found, directory)
 
 
@@ -81,14 +93,17 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     outcome = EnergyOutcome(
         profile, frontier, deadline_ms, plan, simulate(found.schedule, profile, plan.clock_mhz), baselines
     )
+    realised = realise(options, found, profile, frontier, deadline_ms)
+    outcome = replace(outcome, realisable=tuple(realisable_facts(outcome, realised)))
     profile.to_csv(directory / "profile.csv")
-    write_json(directory / "frontier.json", frontier.to_dict())
-    write_json(directory / "plan.json", plan_to_dict(outcome))
+    write_json(directory / "frontier.json", frontier_to_dict(found, frontier))
+    write_json(directory / "plan.json", plan_to_dict(found, outcome))
     log.info("%s", describe(outcome))
     if baselines:
         write_json(directory / "baselines.json", baselines_to_dict(outcome))
         write_text(directory / "baselines.csv", baselines_to_csv(outcome))
-    for line in describe_baselines(outcome):
+    save_realisable(outcome, realised, directory)
+    for line in (*describe_baselines(outcome), *describe_realisable(outcome)):
         log.info("%s", line)
     outcome = replace(outcome, pictures=draw_pictures(found, outcome))
     for name, png in outcome.pictures.items():
@@ -97,7 +112,7 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     return outcome
 
 
-def plan_to_dict(outcome: EnergyOutcome) -> dict[str, object]:
+def plan_to_dict(found: SearchOutcome, outcome: EnergyOutcome) -> dict[str, object]:
     """Return the chosen plan as plain data."""
     frontier, plan = outcome.frontier, outcome.plan
     return {
@@ -109,6 +124,7 @@ def plan_to_dict(outcome: EnergyOutcome) -> dict[str, object]:
         "energy_until_deadline_mj": frontier.energy_next_to(plan, outcome.deadline_ms),
         "saving": frontier.saving(plan, outcome.deadline_ms),
         "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
+        "clock_changes": list(num_clock_changes(found.schedule, plan.clock_mhz)),
         "start_ms": {name: _starts_of(name, outcome.simulation.start_ms) for name in plan.clock_mhz},
     }
 

@@ -76,6 +76,14 @@ class EnergyOptions:
     num_plans: int
     baselines: list[Any]
     unit_ms: float
+    periodic: bool
+    dwell_ms: float
+    switch_ms: float
+    power_cap_w: float | None
+    device_power_cap_w: float | None
+    signal: str | None
+    iterations: int | None
+    job_deadline_s: float | None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class EnergyOutcome:
         plan: The point of the frontier for the deadline.
         simulation: When each block of the plan starts.
         baselines: Plans of each baseline by name, by increasing time.
+        realisable: Title, value and note of each plan for a real job that was asked for.
         pictures: Timeline, memory and frontier as PNG, by name.
     """
 
@@ -51,6 +52,7 @@ class EnergyOutcome:
     plan: FrequencyPlan
     simulation: Simulation
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
+    realisable: tuple[tuple[str, str, str], ...] = ()
     pictures: Mapping[str, bytes] = field(default_factory=dict)
 
     def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:

@@ -20,6 +20,10 @@ FILES = {
     "schedule.json": "the schedule, its repetend and what is proved of it",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
+    "periodic.json": "clocks that repeat with the repetend",
+    "switched.json": "a plan whose clocks change seldom",
+    "capped.json": "the shortest iteration under the power cap",
+    "policy.json": "which plan to run when, over the signal",
     "baselines.csv": "what EnvPipe and others need, with the same accounting",
     "scripts/device_0.py": "one PyTorch script per device",
     "measurement.json": "times, losses, and the comparison with the unpipelined model",
@@ -142,7 +146,7 @@ def _energy_facts(tuned: EnergyOutcome) -> tuple[Fact, ...]:
             "Least energy",
             f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
         ),
-        *(Fact(*fact) for fact in baseline_facts(tuned)),
+        *(Fact(*fact) for fact in (*baseline_facts(tuned), *tuned.realisable)),
         Fact("Blocking power", f"{frontier.blocking_power_w:g} W", f"of a waiting {tuned.profile.device}"),
     )
 

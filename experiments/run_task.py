@@ -15,6 +15,7 @@ from experiments.frontier_task import check_energy_options, frontier_and_save
 from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.progress import StepBar
+from experiments.realisable import check_realisable, check_realisable_on
 from experiments.report import save_report
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, read_profile
@@ -36,10 +37,12 @@ def task(config: DictConfig) -> None:
     """Search, tune, generate, run, compare, report."""
     options = read_options(config)
     check_energy_options(options.energy)
+    check_realisable(options)
     check_runtime_options(options.runtime)
     directory = output_directory()
     profile = read_profile(options)
     placement = build_placement(options, profile)
+    check_realisable_on(options, placement, profile)
     model = choose_model(options.runtime, placement, options.search.num_micro_batches)
     found = search_and_save(options, placement, profile, directory)
     tuned = frontier_and_save(options, found, directory)

@@ -1,25 +1,57 @@
 """How fast each block runs: the time-energy frontier of any schedule, and the plan for any deadline."""
 
 from schedsearch.energy.cost import CostCurve, cost_curve
+from schedsearch.energy.folding import PeriodicSchedule, has_order_of, repetend_of
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.periodic import PeriodicPlan, periodic_plan
 from schedsearch.energy.planning import OnProgress, compute_frontier
+from schedsearch.energy.policy import Interval, Job, Policy, Stay, least_cost_policy, read_signal, until
+from schedsearch.energy.power_cap import CappedPlan, PowerCap, capped_plan, device_power_w
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
+from schedsearch.energy.switching import (
+    SwitchedPlan,
+    SwitchingLimits,
+    num_clock_changes,
+    simulate_switching,
+    switched_plan,
+)
 
 __all__ = [
     "Breakpoint",
+    "CappedPlan",
     "CostCurve",
     "EnergyError",
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
+    "Interval",
+    "Job",
     "OnProgress",
+    "PeriodicPlan",
+    "PeriodicSchedule",
+    "Policy",
+    "PowerCap",
     "Simulation",
+    "Stay",
+    "SwitchedPlan",
+    "SwitchingLimits",
     "all_maximum_clocks",
     "breakpoints",
+    "capped_plan",
     "compute_frontier",
     "cost_curve",
+    "device_power_w",
+    "has_order_of",
     "instance_graph",
+    "least_cost_policy",
+    "num_clock_changes",
+    "periodic_plan",
+    "read_signal",
+    "repetend_of",
     "simulate",
+    "simulate_switching",
+    "switched_plan",
+    "until",
 ]

@@ -87,6 +87,76 @@ def test_without_baselines(command, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob("baselines.*"))
 
 
+REALISABLE = {
+    "periodic": ["energy.periodic=true"],
+    "switched": ["energy.dwell_ms=150", "energy.switch_ms=5"],
+    "capped": ["energy.power_cap_w=700", "energy.device_power_cap_w=250"],
+    "policy": ["energy.iterations=500", "energy.job_deadline_s=5000"],
+}
+
+
+@pytest.mark.parametrize("schedule", ["searched", "one_f_one_b"])
+def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
+    signal = tmp_path / "signal.csv"
+    signal.write_text("duration_s,price_per_kwh\n1800,0.3\n1800,0.1\n3600,0.5\n")
+    options = [
+        "placement=v_shape",
+        f"schedule={schedule}",
+        "search.num_micro_batches=12",
+        "energy.num_plans=12",
+    ]
+    options += [option for each in REALISABLE.values() for option in each]
+    done = command("frontier", *options, f"energy.signal={signal}", "energy.slowdown=1.1")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    found = {name: json.loads((out / f"{name}.json").read_text()) for name in REALISABLE}
+    schedule_found = read_schedule(out / "schedule.json")
+    profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
+    for name in ("periodic", "capped"):
+        plan = found[name]["plan"]
+        simulated = simulate(schedule_found, profile, plan["clock_mhz"])
+        assert (found[name].get("running_ms") or plan["time_ms"]) == pytest.approx(simulated.time_ms)
+    assert found["periodic"]["plan"]["time_ms"] <= found["periodic"]["deadline_ms"] * (1 + 1e-9)
+    assert found["periodic"]["steady"].keys() == {f"{letter}{i}" for letter in "FB" for i in range(4)}
+    assert found["switched"]["plan"]["time_ms"] <= found["switched"]["deadline_ms"] * (1 + 1e-9)
+    assert found["capped"]["least_time_ms"] <= found["capped"]["plan"]["time_ms"]
+    assert max(found["capped"]["device_power_w"]) <= 250 * (1 + 1e-9)
+    runs = [run["iterations"] for interval in found["policy"]["intervals"] for run in interval["runs"]]
+    assert sum(runs) == 500
+    assert [interval["duration_s"] for interval in found["policy"]["intervals"]] == [1800, 1800, 1400]
+    for title in (
+        "Clocks that repeat: ",
+        "Few changes of clock: ",
+        "Under the power cap: ",
+        "Over the signal: ",
+    ):
+        assert title in done.stdout
+    plans = json.loads((out / "frontier.json").read_text())["plans"]
+    assert all(len(plan["clock_changes"]) == 4 for plan in plans)
+    assert len(json.loads((out / "plan.json").read_text())["clock_changes"]) == 4
+
+
+def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.switch_ms=1"]
+    assert command("frontier", *options).returncode == 0
+    assert {name for name in REALISABLE if (tmp_path / f"out/{name}.json").exists()} == {"switched"}
+
+
+def test_a_schedule_that_was_shortened_repeats_unrolled(command, tmp_path: Path) -> None:
+    options = [
+        "placement=m_shape",
+        "placement.num_devices=4",
+        "search.num_micro_batches=8",
+        "search.memory=4",
+    ]
+    options += ["search.polish_time_limit_s=1", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", *options, "energy.periodic=true")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/periodic.json").read_text())
+    assert data["plan"]["time_ms"] <= data["deadline_ms"] * (1 + 1e-9)
+    assert ("of the unrolled repetend" in done.stdout) is not data["is_of_schedule"]
+
+
 def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
     savings = []
     for slowdown in (1.0, 1.2):
@@ -128,6 +198,24 @@ WRONG = [
     (["energy.unit_ms=fast"], "energy.unit_ms: 'fast' is not a number"),
     (["energy.slowdown=inf"], "energy.slowdown: inf is not at least 1"),
     (["energy.deadline_ms=inf"], "energy.deadline_ms: inf is not a time above 0"),
+    (["energy.periodic=yes_please"], "energy.periodic: 'yes_please' is not true or false"),
+    (
+        ["energy.periodic=true", "schedule=gpipe"],
+        "energy.periodic: schedule=gpipe repeats nothing after a few micro-batches; use schedule=searched",
+    ),
+    (
+        ["energy.periodic=true", "search.method=time_optimal"],
+        "energy.periodic: search.method=time_optimal finds nothing that repeats; use search.method=modulo",
+    ),
+    (["energy.dwell_ms=-1"], "energy.dwell_ms: -1 is not a time; give 0 ms or more"),
+    (["energy.switch_ms=inf"], "energy.switch_ms: inf is not a time"),
+    (["energy.power_cap_w=0"], "energy.power_cap_w: 0 is not a power above 0; give watts"),
+    (["energy.power_cap_w=300"], "energy.power_cap_w: 300 is not above 418.2 W, all waiting; give more"),
+    (["energy.device_power_cap_w=80"], "energy.device_power_cap_w: 80 is not above 83.64 W, all waiting"),
+    (["energy.iterations=5"], "energy.iterations: is given without energy.signal; give that CSV too"),
+    (["energy.signal=none.csv"], "energy.iterations: has no value beside energy.signal"),
+    (["energy.signal=none.csv", "energy.iterations=0"], "energy.iterations: 0 is not at least 1"),
+    (["energy.signal=none.csv", "energy.iterations=5"], "energy.signal: none.csv: cannot be read"),
     (["profile.path=none.csv"], "none.csv: cannot be read"),
     (["placement.num_devices=4"], "has 5 stages (F0 to F4) where v_shape has 4; set placement.num_devices=5"),
     (["placement=m_shape"], "profile: lacks E, EB of m_shape"),

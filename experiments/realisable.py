@@ -1,0 +1,329 @@
+"""Plans that a real job can run, as files, lines and facts: clocks that repeat, change seldom, keep a cap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.options import EnergyOptions, OptionError, Options
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from experiments.steps import complete_profile
+from placements import Placement, Profile
+from schedsearch.baselines import HAND_MADE
+from schedsearch.energy import (
+    CappedPlan,
+    EnergyError,
+    FrequencyPlan,
+    Frontier,
+    Interval,
+    Job,
+    PeriodicPlan,
+    PeriodicSchedule,
+    Policy,
+    PowerCap,
+    SwitchedPlan,
+    SwitchingLimits,
+    all_maximum_clocks,
+    capped_plan,
+    has_order_of,
+    least_cost_policy,
+    num_clock_changes,
+    periodic_plan,
+    read_signal,
+    repetend_of,
+    simulate,
+    switched_plan,
+    until,
+)
+from schedsearch.files import write_json
+from schedsearch.repetend import Repetend
+
+REALISABLE_SCHEMA_VERSION = 1
+"""Version of the forms of ``periodic.json``, ``switched.json``, ``capped.json`` and ``policy.json``."""
+
+FREE_ROUNDS = 2
+"""Whole rounds at each end of the steady part whose clocks are free; they cost little and save most."""
+
+
+@dataclass(frozen=True)
+class PeriodicOutcome:
+    """The plan whose clocks repeat.
+
+    Attributes:
+        periodic: Its clocks.
+        plan: For the micro-batches of the schedule.
+        deadline_ms: It keeps.
+        is_of_schedule: Whether it is of the schedule that was found, and not of its repetend unrolled.
+    """
+
+    periodic: PeriodicPlan
+    plan: FrequencyPlan
+    deadline_ms: float
+    is_of_schedule: bool
+
+
+@dataclass(frozen=True)
+class Realisable:
+    """What was asked for, None for what was not."""
+
+    periodic: PeriodicOutcome | None = None
+    switched: SwitchedPlan | None = None
+    capped: CappedPlan | None = None
+    policy: Policy | None = None
+
+
+def check_realisable(options: Options) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        OptionError: One is out of its range, or the signal is wrong.
+    """
+    energy = options.energy
+    if energy.periodic and options.schedule == "searched" and options.search.method == "time_optimal":
+        raise OptionError(
+            "energy.periodic: search.method=time_optimal finds nothing that repeats; "
+            "use search.method=modulo or energy.periodic=false"
+        )
+    for name in ("dwell_ms", "switch_ms"):
+        value = getattr(energy, name)
+        if not 0 <= value < math.inf:
+            raise OptionError(f"energy.{name}: {value:g} is not a time; give 0 ms or more")
+    for name in ("power_cap_w", "device_power_cap_w"):
+        value = getattr(energy, name)
+        if value is not None and not 0 < value < math.inf:
+            raise OptionError(f"energy.{name}: {value:g} is not a power above 0; give watts")
+    _check_job(energy)
+
+
+def _check_job(energy: EnergyOptions) -> None:
+    for name in ("iterations", "job_deadline_s"):
+        if energy.signal is None and getattr(energy, name) is not None:
+            raise OptionError(f"energy.{name}: is given without energy.signal; give that CSV too")
+    if energy.signal is None:
+        return
+    if energy.iterations is None:
+        raise OptionError("energy.iterations: has no value beside energy.signal; give those of the job")
+    if energy.iterations < 1:
+        raise OptionError(f"energy.iterations: {energy.iterations} is not at least 1")
+    _signal(energy)
+
+
+def check_realisable_on(options: Options, placement: Placement, profile: Profile | None) -> None:
+    """Reject before the search what cannot be on this placement.
+
+    Raises:
+        OptionError: Waiting alone breaks a power cap, or a schedule made by hand does not repeat.
+    """
+    if options.energy.periodic and options.schedule in HAND_MADE and options.search.num_micro_batches > 0:
+        _repetend_by_hand(options, placement)
+    energy = options.energy
+    waiting_w = complete_profile(options, placement, profile).blocking_power_w
+    for name, least_w in (
+        ("power_cap_w", waiting_w * placement.num_devices),
+        ("device_power_cap_w", waiting_w),
+    ):
+        value = getattr(energy, name)
+        if value is not None and value <= least_w:
+            raise OptionError(f"energy.{name}: {value:g} is not above {least_w:g} W, all waiting; give more")
+
+
+def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:
+    """Return the signal up to the job's deadline."""
+    assert energy.signal is not None, "checked by the caller"
+    try:
+        signal = read_signal(energy.signal)
+        return signal if energy.job_deadline_s is None else until(signal, energy.job_deadline_s)
+    except EnergyError as error:
+        where = "energy." if str(error).startswith("job_deadline_s") else "energy.signal: "
+        raise OptionError(f"{where}{error}") from None
+
+
+def realise(
+    options: Options, found: SearchOutcome, profile: Profile, frontier: Frontier, deadline_ms: float
+) -> Realisable:
+    """Return the plans that the options ask for.
+
+    Raises:
+        OptionError: There is none.
+    """
+    energy, schedule = options.energy, found.schedule
+    limits = SwitchingLimits(energy.dwell_ms, energy.switch_ms)
+    cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
+    try:
+        return Realisable(
+            periodic=_periodic(options, found, profile, deadline_ms) if energy.periodic else None,
+            switched=None
+            if limits == SwitchingLimits()
+            else switched_plan(schedule, profile, frontier, limits, deadline_ms),
+            capped=None if cap == PowerCap() else capped_plan(schedule, profile, frontier, cap),
+            policy=None
+            if energy.signal is None
+            else least_cost_policy(frontier, Job(energy.iterations or 0, _signal(energy))),
+        )
+    except EnergyError as error:
+        raise OptionError(f"energy.{error}") from None
+
+
+def _periodic(
+    options: Options, found: SearchOutcome, profile: Profile, deadline_ms: float
+) -> PeriodicOutcome:
+    """Return the periodic plan of the schedule, or where it does not repeat, of its repetend unrolled.
+
+    The unrolled repetend may be longer than the schedule; a deadline that was not given in ms is then over
+    its own time at the highest clocks.
+    """
+    number = options.search.num_micro_batches
+    if found.result is None:
+        repetend = _repetend_by_hand(options, found.placement)
+    elif found.result.repetend is None:
+        raise EnergyError("periodic: the search found no repetend; search longer")
+    else:
+        repetend = found.result.repetend
+    periodic = PeriodicSchedule(repetend, found.placement, FREE_ROUNDS)
+    is_of_schedule = has_order_of(repetend, found.schedule)
+    if not is_of_schedule and options.energy.deadline_ms is None:
+        schedule = periodic.schedule(number)
+        maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
+        deadline_ms = maximum.time_ms * (options.energy.slowdown or 1.0)
+    plan = periodic_plan(periodic, profile, number, deadline_ms)
+    return PeriodicOutcome(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
+
+
+def _repetend_by_hand(options: Options, placement: Placement) -> Repetend:
+    make = HAND_MADE[options.schedule]
+    try:
+        return repetend_of(lambda number: make(placement, number), options.search.num_micro_batches)
+    except EnergyError:
+        raise OptionError(
+            f"energy.periodic: schedule={options.schedule} repeats nothing after a few micro-batches; "
+            "use schedule=searched or energy.periodic=false"
+        ) from None
+
+
+def loss(outcome: EnergyOutcome, plan: FrequencyPlan, deadline_ms: float) -> float:
+    """Return by which share a plan needs more than the free plan, both until the deadline."""
+    frontier = outcome.frontier
+    deadline_ms = max(deadline_ms, frontier.shortest.time_ms)
+    free = frontier.energy_next_to(frontier.at(deadline_ms), deadline_ms)
+    return frontier.energy_next_to(plan, deadline_ms) / free - 1
+
+
+def save_realisable(outcome: EnergyOutcome, realised: Realisable, directory: Path) -> None:
+    """Write a JSON file for each plan that was asked for."""
+    for name, data in _dicts(outcome, realised):
+        write_json(directory / f"{name}.json", {"schema_version": REALISABLE_SCHEMA_VERSION, **data})
+
+
+def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, dict[str, object]]]:
+    if realised.periodic is not None:
+        each = realised.periodic
+        yield (
+            "periodic",
+            {
+                **each.periodic.to_dict(),
+                "is_of_schedule": each.is_of_schedule,
+                "loss": loss(outcome, each.plan, each.deadline_ms),
+                "plan": _plan_to_dict(each.plan),
+            },
+        )
+    if realised.switched is not None:
+        switched = realised.switched
+        yield (
+            "switched",
+            {
+                "deadline_ms": outcome.deadline_ms,
+                "dwell_ms": switched.limits.dwell_ms,
+                "switch_ms": switched.limits.latency_ms,
+                "clock_changes": list(switched.num_changes),
+                "loss": loss(outcome, switched.plan, outcome.deadline_ms),
+                "plan": _plan_to_dict(switched.plan),
+            },
+        )
+    if realised.capped is not None:
+        capped = realised.capped
+        yield (
+            "capped",
+            {
+                "power_cap_w": capped.cap.job_w,
+                "device_power_cap_w": capped.cap.device_w,
+                "least_time_ms": min(capped.least_ms, capped.plan.time_ms),
+                "running_ms": capped.running_ms,
+                "device_power_w": list(capped.power_w),
+                "plan": _plan_to_dict(capped.plan),
+            },
+        )
+    if realised.policy is not None:
+        yield "policy", _policy_to_dict(realised.policy)
+
+
+def _plan_to_dict(plan: FrequencyPlan) -> dict[str, object]:
+    return {
+        "time_ms": plan.time_ms,
+        "energy_mj": plan.energy_mj,
+        "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
+    }
+
+
+def _policy_to_dict(policy: Policy) -> dict[str, object]:
+    return {
+        "cost": policy.cost,
+        "least_cost": policy.least_cost,
+        "energy_mj": policy.energy_mj,
+        "intervals": [
+            {
+                "duration_s": stay.interval.duration_s,
+                "price_per_kwh": stay.interval.price_per_kwh,
+                "runs": [
+                    {"iterations": count, "time_ms": plan.time_ms, "energy_mj": plan.energy_mj}
+                    for plan, count in stay.runs
+                ],
+            }
+            for stay in policy.stays
+        ],
+    }
+
+
+def realisable_facts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, str, str]]:
+    """Yield title, value and note of each plan that was asked for."""
+    if realised.periodic is not None:
+        each = realised.periodic
+        of = "" if each.is_of_schedule else ", of the unrolled repetend, as the schedule does not repeat"
+        note = f"{loss(outcome, each.plan, each.deadline_ms):.2%} above the free plan{of}"
+        yield "Clocks that repeat", _time_and_energy(each.plan), note
+    if realised.switched is not None:
+        switched = realised.switched
+        note = (
+            f"{loss(outcome, switched.plan, outcome.deadline_ms):.2%} above the free plan; "
+            f"{sum(switched.num_changes)} changes of clock, at most {max(switched.num_changes)} on a device"
+        )
+        yield "Few changes of clock", _time_and_energy(switched.plan), note
+    if realised.capped is not None:
+        capped = realised.capped
+        note = (
+            f"{math.fsum(capped.power_w):.6g} W, at most {max(capped.power_w):.6g} W on a device; "
+            f"no iteration under the cap is shorter than {capped.least_ms:.6g} ms"
+        )
+        yield "Under the power cap", _time_and_energy(capped.plan), note
+    if realised.policy is not None:
+        policy = realised.policy
+        note = f"cost {policy.cost:.6g}, no policy below {policy.least_cost:.6g}"
+        yield "Over the signal", f"{policy.energy_mj / 3.6e9:.6g} kWh", note
+
+
+def describe_realisable(outcome: EnergyOutcome) -> list[str]:
+    """Return a line for each plan that was asked for."""
+    return [f"{title}: {value}, {note}" for title, value, note in outcome.realisable]
+
+
+def _time_and_energy(plan: FrequencyPlan) -> str:
+    return f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"
+
+
+def frontier_to_dict(found: SearchOutcome, frontier: Frontier) -> dict[str, object]:
+    """Return the frontier as plain data, with each device's changes of clock beside each plan."""
+    data = frontier.to_dict()
+    for plan in (*data["plans"], *data["straggler_plans"]):
+        plan["clock_changes"] = list(num_clock_changes(found.schedule, plan["clock_mhz"]))
+    return data

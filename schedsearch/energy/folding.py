@@ -1,0 +1,291 @@
+"""A periodic schedule of any length as a graph of constant size: its long middle is folded into one period.
+
+    round    0 1 2 | 3 4 5 6 | 7 ... 93 | 94 95 96 | 97 98 99
+             warmup| settles | folded   | settles  | cooldown
+                      `------- one clock for each block and lane -------'
+
+In the folded rounds every block starts exactly one period after it started the round before, so that any
+number of them is one set of starts, and one more unknown, the period. A few rounds on both sides keep the
+clocks of the folded ones but may start when they like, because what the warmup leaves late needs rounds to
+catch up. Starts that keep this graph's edges are starts of the whole schedule; the whole schedule, which
+starts everything as soon as it can, is never later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from placements import Placement
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Instance, Schedule, with_optimizer
+
+Part = Literal["warmup", "steady", "cooldown"]
+
+
+class Tie(NamedTuple):
+    """What shares one clock.
+
+    Attributes:
+        part: Of the schedule.
+        block: Name of the block.
+        lane: Which micro-batch of the repetend; 0 for an optimizer block.
+        turn: In the warmup rounds of the lane from its first on, in the cooldown from the schedule's last
+            on backwards; 0 in the steady part.
+    """
+
+    part: Part
+    block: str
+    lane: int
+    turn: int
+
+
+@dataclass(frozen=True)
+class PeriodicSchedule:
+    """A repetend as a schedule for each number of micro-batches, cut into warmup, steady part and cooldown.
+
+    Round r of the schedule is where the repetend's pattern starts for the r-th time. Rounds in which the
+    pattern is not whole, because micro-batches before the first or after the last would be in it, are
+    warmup and cooldown.
+
+    Attributes:
+        repetend: The pattern.
+        placement: The repetend's, or that with optimizer blocks besides.
+        free_rounds: So many whole rounds on each side count as warmup and cooldown too.
+    """
+
+    repetend: Repetend
+    placement: Placement
+    free_rounds: int = 0
+
+    def schedule(self, num_micro_batches: int) -> Schedule:
+        """Return the schedule of so many micro-batches."""
+        return with_optimizer(self.placement, self.repetend.unroll(num_micro_batches))
+
+    def num_rounds(self, num_micro_batches: int) -> int:
+        """Return how many rounds of micro-batches there are, the last one perhaps not whole."""
+        return -(-num_micro_batches // self.repetend.micro_batches)
+
+    def position(self, instance: Instance) -> tuple[int, int]:
+        """Return the lane and the round of a block of one micro-batch."""
+        name, micro_batch = instance
+        turn, lane = divmod(micro_batch, self.repetend.micro_batches)
+        if name not in self.repetend.ahead:
+            return 0, turn + 2 * self.repetend.in_flight
+        return lane, turn + self.repetend.in_flight - 1 - self.repetend.ahead[name][lane]
+
+    def ties(self, instance: Instance, num_micro_batches: int) -> tuple[Tie, ...]:
+        """Return with what an instance shares its clock: one tie, or two where the steady part is empty."""
+        name, micro_batch = instance
+        if name not in self.repetend.ahead:
+            return (Tie("cooldown", name, 0, 0),)
+        lane, at = self.position(instance)
+        turn = micro_batch // self.repetend.micro_batches
+        last = self.num_rounds(num_micro_batches) - 1
+        found = []
+        if at < self.repetend.in_flight - 1 + self.free_rounds:
+            found.append(Tie("warmup", name, lane, turn))
+        if at > last - self.free_rounds:
+            found.append(Tie("cooldown", name, lane, last - turn))
+        return tuple(found) or (Tie("steady", name, lane, 0),)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedGraph:
+    """A periodic schedule with its middle folded, where that makes it smaller.
+
+    An edge says that its head starts no earlier than its tail starts, plus the tail's time, plus
+    `delay_ms`, plus `rounds` times the period.
+
+    Attributes:
+        tail: Node that is waited for; shape ``(edges,)``.
+        head: Node that waits; the edges are sorted by it.
+        delay_ms: Of each edge.
+        rounds: Of each edge; negative where the head's start stands for that of an earlier round.
+        tie: Which of `ties` gives each node its clock; shape ``(nodes,)``.
+        ties: What shares a clock.
+        count: How many instances of the whole schedule each tie stands for; shape ``(ties,)``.
+        is_folded: Whether there is a period.
+    """
+
+    tail: Ints
+    head: Ints
+    delay_ms: Floats
+    rounds: Ints
+    tie: Ints
+    ties: tuple[Tie, ...]
+    count: Ints
+    is_folded: bool
+
+    @cached_property
+    def _heads(self) -> tuple[Ints, Ints]:
+        """Return the nodes that wait, and where their edges begin."""
+        heads, first = np.unique(self.head, return_index=True)
+        return heads.astype(np.int64), first.astype(np.int64)
+
+    def starts(
+        self, time_ms: Floats, period_ms: float, deadline_ms: float, since_ms: Floats | None = None
+    ) -> Floats | None:
+        """Return the earliest start of every node, or None where one would end after the deadline.
+
+        Args:
+            time_ms: Of each tie; shape ``(ties,)``.
+            period_ms: Of the folded rounds.
+            deadline_ms: For the end of the whole schedule.
+            since_ms: Starts at times that are nowhere longer; saves work.
+        """
+        time = time_ms[self.tie]
+        weight = time[self.tail] + self.delay_ms + self.rounds * period_ms
+        start = np.zeros(len(self.tie)) if since_ms is None else since_ms.copy()
+        heads, first = self._heads
+        slip = ROUNDING * deadline_ms
+        for _ in range(len(start) + 1):
+            if (start + time > deadline_ms + slip).any():
+                return None
+            ready = np.maximum.reduceat(start[self.tail] + weight, first) if len(first) else start[heads]
+            if not (ready > start[heads] + slip).any():
+                return start
+            start[heads] = np.maximum(start[heads], ready)
+        return None
+
+
+ROUNDING = 1e-11
+"""Share of the deadline that is less than any real difference of times."""
+
+
+def fold(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: int) -> FoldedGraph:
+    """Return the graph of the schedule of so many micro-batches, folded if that makes it smaller.
+
+    Args:
+        periodic: The schedule.
+        num_micro_batches: Of the whole schedule.
+        settling_rounds: On each side of the folded rounds.
+
+    Raises:
+        EnergyError: There are no micro-batches.
+    """
+    if num_micro_batches < 1:
+        raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
+    repetend = periodic.repetend
+    reach = _reach(periodic)
+    kept = repetend.in_flight + 2 * (periodic.free_rounds + settling_rounds) + reach
+    left_out = max(periodic.num_rounds(num_micro_batches) - kept, 0)
+    first = repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
+    window = range(first, first + reach + 1) if left_out else range(0)
+    number = num_micro_batches - left_out * repetend.micro_batches
+    return _folded(periodic, number, window, left_out)
+
+
+def _reach(periodic: PeriodicSchedule) -> int:
+    """Return over how many rounds an edge can span."""
+    repetend = periodic.repetend
+    graph = instance_graph(repetend.unroll(3 * repetend.in_flight * repetend.micro_batches))
+    at = [periodic.position(instance)[1] for instance in graph.instances]
+    return max((at[target] - at[source] for source, target, _ in graph.edges), default=0)
+
+
+def _folded(periodic: PeriodicSchedule, number: int, window: range, left_out: int) -> FoldedGraph:
+    """Fold the rounds of the window, and as many more as are left out, to the window's first."""
+    graph = instance_graph(periodic.schedule(number))
+    positions = [periodic.position(instance) for instance in graph.instances]
+    shared = [periodic.ties(instance, number)[-1] for instance in graph.instances]
+    nodes: dict[tuple[str, int, int], int] = {}
+    ties = {tie: i for i, tie in enumerate(dict.fromkeys(shared))}
+    node_of: list[int] = []
+    tie_of: list[int] = []
+    for (name, _), (lane, at), tie in zip(graph.instances, positions, shared, strict=True):
+        node = nodes.setdefault((name, lane, window.start if at in window else at), len(nodes))
+        node_of.append(node)
+        if node == len(tie_of):
+            tie_of.append(ties[tie])
+    edges = _edges(graph, node_of, [at for _, at in positions], window, left_out)
+    table = np.array([(*edge, delay) for edge, delay in sorted(edges.items())]).reshape(-1, 4)
+    head, tail, rounds = table[:, :3].T.astype(np.int64)
+    count = np.bincount([ties[tie] for tie in shared], minlength=len(ties))
+    steady = np.array([tie.part == "steady" for tie in ties])
+    return FoldedGraph(
+        tail=tail,
+        head=head,
+        delay_ms=table[:, 3],
+        rounds=rounds,
+        tie=np.array(tie_of),
+        ties=tuple(ties),
+        count=count + left_out * steady,
+        is_folded=left_out > 0,
+    )
+
+
+def _edges(
+    graph: InstanceGraph, node_of: list[int], at: list[int], window: range, left_out: int
+) -> dict[tuple[int, int, int], float]:
+    """Return the delay of each (head, tail, rounds); a node of the window stands for its first round."""
+    edges: dict[tuple[int, int, int], float] = {}
+    for source, target, delay in graph.edges:
+        rounds = 0
+        if at[source] in window:
+            rounds = at[source] - window.start + (0 if at[target] in window else left_out)
+        if at[target] in window:
+            rounds -= at[target] - window.start
+        edge = (node_of[target], node_of[source], rounds)
+        edges[edge] = max(edges.get(edge, 0.0), delay)
+    return edges
+
+
+MOST_MICRO_BATCHES_PER_REPETEND = 4
+"""Up to which `repetend_of` looks for the pattern of a schedule that does not say it."""
+
+
+def repetend_of(make: Callable[[int], Schedule], num_micro_batches: int) -> Repetend:
+    """Return the repetend of a schedule that is made for any number of micro-batches.
+
+    In the middle of a long schedule every block must start a period after it did the round before, and
+    unrolling that pattern must give the order that the schedule has on every device.
+
+    Args:
+        make: Makes the schedule of so many micro-batches.
+        num_micro_batches: For which the orders are compared.
+
+    Raises:
+        EnergyError: The schedule is not periodic.
+    """
+    schedule = make(num_micro_batches).per_micro_batch
+    size = 8 * (schedule.placement.num_devices + MOST_MICRO_BATCHES_PER_REPETEND)
+    long = make(max(size, num_micro_batches)).per_micro_batch
+    for lanes in range(1, MOST_MICRO_BATCHES_PER_REPETEND + 1):
+        repetend = _pattern(long, lanes)
+        if repetend is not None and has_order_of(repetend, schedule):
+            return repetend
+    raise EnergyError(
+        f"periodic: the schedule of {schedule.placement.name} repeats nothing of up to "
+        f"{MOST_MICRO_BATCHES_PER_REPETEND} micro-batches; use one that is an unrolled repetend"
+    )
+
+
+def has_order_of(repetend: Repetend, schedule: Schedule) -> bool:
+    """Tell whether a schedule is the repetend unrolled, and not shortened since."""
+    schedule = schedule.per_micro_batch
+    unrolled = repetend.unroll(schedule.num_micro_batches)
+    return all(
+        unrolled.order(device) == schedule.order(device) for device in range(schedule.placement.num_devices)
+    )
+
+
+def _pattern(schedule: Schedule, lanes: int) -> Repetend | None:
+    """Return what repeats in the middle of a schedule, or None where it does not repeat there."""
+    placement, start = schedule.placement, schedule.start_of
+    middle = schedule.num_micro_batches // 2 // lanes * lanes
+    first = {
+        (block.name, lane): start[block.name, middle + lane]
+        for block in placement.blocks
+        for lane in range(lanes)
+    }
+    periods = {start[name, middle + lanes + lane] - ticks for (name, lane), ticks in first.items()}
+    period = periods.pop()
+    if periods or period < 1:
+        return None
+    return Repetend.from_first_starts(placement, lanes, period, first)

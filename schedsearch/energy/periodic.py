@@ -1,0 +1,300 @@
+"""Plans whose clocks repeat with the repetend, so that generated code can loop over the steady part.
+
+Each block of each micro-batch of the repetend has one clock over the whole steady part; warmup and cooldown
+have clocks of their own. The steady part could be solved alone, as a cyclic problem, and warmup and
+cooldown fitted to it; but how long the period should be depends on how much time the two ends need. So we
+solve all three at once, on a graph whose middle is folded (see `folding`): its size, and with it the time
+to plan, does not depend on the number of micro-batches, and the period is one of the unknowns. That the
+least energy grows by the same amount with every further round is true of the free plan as well, once there
+are about four times as many micro-batches as stages, which is why so little is lost.
+
+The clocks are found by fixing one after another in the linear program that is left, the steady part first;
+in the end slack is given back. Times are profiled times: jitter, and what a change of clock takes, are not
+known here; see `switching`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from placements import Profile
+from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.cost import CostCurve, cost_curves
+from schedsearch.energy.folding import FoldedGraph, PeriodicSchedule, Tie, fold
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
+from schedsearch.energy.graph import EnergyError, Floats
+from schedsearch.energy.simulation import simulate
+from schedsearch.energy.timing_program import RelaxedTimes, Timing, least_energy
+from schedsearch.schedule import Instance, micro_batches_of
+
+WIDTH = 2
+"""Partly rounded plans that are kept while clocks are fixed one after another."""
+
+SETTLING_ROUNDS = 4
+"""Whole rounds on each side that need not keep the rhythm yet; doubled where they are too few."""
+
+SAME_TIME = 1e-9
+"""Share by which a planned time may differ from a clock's and be the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class PeriodicPlan:
+    """A clock for each block of the warmup, of one period, and of the cooldown.
+
+    Attributes:
+        periodic: The schedule of any number of micro-batches.
+        profile: Cost of each block at each clock.
+        clock_mhz: Of each tie.
+        num_micro_batches: The plan was made for.
+        deadline_ms: It keeps for so many.
+        period_ms: With r rounds more, the iteration ends at most r periods after the deadline. None where
+            the schedule is too short to be folded.
+        relaxed_mj: Energy of all devices until the deadline that no plan with the same ties goes below.
+    """
+
+    periodic: PeriodicSchedule
+    profile: Profile
+    clock_mhz: Mapping[Tie, int]
+    num_micro_batches: int
+    deadline_ms: float
+    period_ms: float | None
+    relaxed_mj: float
+
+    def unrolled(self, num_micro_batches: int, bound: LowerBound | None = None) -> FrequencyPlan:
+        """Return the plan for any number of micro-batches, with time and energy of its simulation.
+
+        The deadline is kept for the number of micro-batches that the plan was made for. Where there are so
+        few that a block belongs to both warmup and cooldown, it has the faster of the two clocks.
+
+        Args:
+            num_micro_batches: At least 1.
+            bound: Of that schedule, where it is at hand; the plan's lower bound is 0 without.
+
+        Raises:
+            EnergyError: There are no micro-batches.
+        """
+        if num_micro_batches < 1:
+            raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
+        schedule = self.periodic.schedule(num_micro_batches)
+        names = [block.name for block in schedule.placement.blocks]
+        clocks = {
+            name: tuple(
+                self._clock_of((name, n), num_micro_batches)
+                for n in micro_batches_of(schedule.placement, name, num_micro_batches)
+            )
+            for name in names
+        }
+        done = simulate(schedule, self.profile, clocks)
+        return FrequencyPlan(clocks, done.time_ms, done.energy_mj, bound.at(done.time_ms) if bound else 0.0)
+
+    def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
+        """Return the clock of an instance; that of the steady part where its own tie was not planned."""
+        name, lane = instance[0], self.periodic.position(instance)[0]
+        ties = [tie for tie in self.periodic.ties(instance, num_micro_batches) if tie in self.clock_mhz]
+        if not ties:
+            ties = [tie for tie in (Tie("steady", name, lane, 0),) if tie in self.clock_mhz]
+        known = {point.clock_mhz: point.time_ms for point in self.profile.points[name]}
+        clocks = [self.clock_mhz[tie] for tie in ties] or [min(known, key=known.__getitem__)]
+        return min(clocks, key=known.__getitem__)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the clocks as plain data: for each part a list for each block and lane.
+
+        The warmup's begin with the first micro-batch of the lane, the cooldown's with its last.
+        """
+        parts: dict[str, dict[str, list[list[int]]]] = {"warmup": {}, "steady": {}, "cooldown": {}}
+        for tie in sorted(self.clock_mhz, key=lambda tie: (tie.block, tie.lane, tie.turn)):
+            lanes = parts[tie.part].setdefault(tie.block, [])
+            lanes += [[] for _ in range(tie.lane + 1 - len(lanes))]
+            lanes[tie.lane].append(self.clock_mhz[tie])
+        return {
+            "num_micro_batches": self.num_micro_batches,
+            "micro_batches_per_repetend": self.periodic.repetend.micro_batches,
+            "deadline_ms": self.deadline_ms,
+            "period_ms": self.period_ms,
+            **parts,
+        }
+
+
+def periodic_plan(
+    periodic: PeriodicSchedule, profile: Profile, num_micro_batches: int, deadline_ms: float
+) -> PeriodicPlan:
+    """Return a plan of little energy whose clocks repeat with the repetend and that keeps the deadline.
+
+    Args:
+        periodic: The schedule of any number of micro-batches.
+        profile: Cost of each of its blocks at each clock.
+        num_micro_batches: For which the deadline is kept.
+        deadline_ms: For the end of the iteration.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: The deadline is too short, or there are no micro-batches.
+    """
+    profile.require(periodic.placement)
+    curves = cost_curves(periodic.placement, profile)
+    start = _relaxed(periodic, curves, num_micro_batches, deadline_ms)
+    graph = start.graph
+    tried = [start.fixed(order) for order in (start.steady_by_energy, start.steady_by_device(periodic))]
+    best = min(tried, key=lambda each: each.relaxed.energy_mj)
+    choice = best.reclaimed()
+    waiting_w = profile.blocking_power_w * periodic.placement.num_devices
+    return PeriodicPlan(
+        periodic,
+        profile,
+        {tie: int(curves[tie.block].clock_mhz[i]) for tie, i in zip(graph.ties, choice, strict=True)},
+        num_micro_batches,
+        deadline_ms,
+        best.relaxed.period_ms if graph.is_folded else None,
+        start.relaxed.energy_mj + waiting_w * deadline_ms,
+    )
+
+
+def _relaxed(
+    periodic: PeriodicSchedule, curves: Mapping[str, CostCurve], num_micro_batches: int, deadline_ms: float
+) -> _Problem:
+    """Return the folded problem with its relaxed times.
+
+    Where the deadline cannot be kept because the ends need more rounds to settle, they get them; with all
+    rounds there is nothing left to fold.
+
+    Raises:
+        EnergyError: The deadline is shorter than the iteration of the fastest clocks.
+    """
+    settling = SETTLING_ROUNDS
+    while True:
+        graph = fold(periodic, num_micro_batches, settling)
+        own = tuple(curves[tie.block] for tie in graph.ties)
+        relaxed = least_energy(_timing(graph, own), deadline_ms)
+        if relaxed is not None:
+            return _Problem(graph, own, own, deadline_ms, relaxed)
+        if not graph.is_folded:
+            return _all_fastest(graph, own, deadline_ms)
+        settling *= 2
+
+
+def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms: float) -> _Problem:
+    """Return the problem with the one answer that is left where the deadline is the shortest iteration."""
+    time = np.array([curve.time_ms[0] for curve in curves])
+    start = graph.starts(time, 0.0, np.inf)
+    assert start is not None, "without a period there are no cycles"
+    shortest_ms = float((start + time[graph.tie]).max())
+    if not shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
+        raise EnergyError(
+            f"deadline_ms: {deadline_ms:g} cannot be kept by a plan that repeats, the shortest iteration "
+            f"takes {shortest_ms:.6g} ms; give at least that"
+        )
+    energy = sum(count * float(c.energy_mj[0]) for count, c in zip(graph.count.tolist(), curves, strict=True))
+    fixed = tuple(_single(curve, 0) for curve in curves)
+    return _Problem(graph, curves, fixed, deadline_ms, RelaxedTimes(time, 0.0, shortest_ms, energy))
+
+
+def _timing(graph: FoldedGraph, curves: Sequence[CostCurve]) -> Timing:
+    return Timing(
+        graph.tail,
+        graph.head,
+        graph.delay_ms,
+        graph.rounds,
+        graph.tie,
+        curves,
+        graph.count.astype(np.float64),
+    )
+
+
+def _single(curve: CostCurve, option: int) -> CostCurve:
+    """Return a curve of one of the options."""
+    kept = slice(option, option + 1)
+    return CostCurve(curve.clock_mhz[kept], curve.time_ms[kept], curve.energy_mj[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """A folded graph of which some clocks may be fixed already.
+
+    Attributes:
+        graph: Who waits for whom.
+        curves: Cost of each tie.
+        left: What of it each tie may still be.
+        deadline_ms: To be kept.
+        relaxed: The best if ties that are not fixed could take any time.
+    """
+
+    graph: FoldedGraph
+    curves: tuple[CostCurve, ...]
+    left: tuple[CostCurve, ...]
+    deadline_ms: float
+    relaxed: RelaxedTimes
+
+    @cached_property
+    def by_energy(self) -> list[int]:
+        """Return the ties, those whose clock matters most first."""
+        span = [float(np.ptp(curve.energy_mj)) for curve in self.curves]
+        return sorted(range(len(span)), key=lambda i: -int(self.graph.count[i]) * span[i])
+
+    @property
+    def steady_by_energy(self) -> list[int]:
+        """Return the ties of the steady part, those whose clock matters most first."""
+        return [i for i in self.by_energy if self.graph.ties[i].part == "steady"]
+
+    def steady_by_device(self, periodic: PeriodicSchedule) -> list[int]:
+        """Return the ties of the steady part, lane by lane and device by device."""
+        placement, ties = periodic.placement, self.graph.ties
+        devices = {block.name: block.devices for block in placement.blocks}
+        return sorted(self.steady_by_energy, key=lambda i: (ties[i].lane, devices[ties[i].block]))
+
+    def neighbors(self, tie: int) -> list[int]:
+        """Return the options next to a tie's planned time; only one where it is that time."""
+        time, planned = self.curves[tie].time_ms, float(self.relaxed.planned_ms[tie])
+        slower = int(np.searchsorted(time, planned * (1 + SAME_TIME), side="right"))
+        faster = max(slower - 1, 0)
+        is_one = slower == len(time) or time[faster] >= planned * (1 - SAME_TIME)
+        return [faster] if is_one else [faster, slower]
+
+    def fix(self, tie: int, option: int) -> _Problem | None:
+        """Return the problem with a tie at one option, or None where the deadline cannot be kept then."""
+        left = (*self.left[:tie], _single(self.curves[tie], option), *self.left[tie + 1 :])
+        if len(self.neighbors(tie)) == 1:
+            return replace(self, left=left)
+        relaxed = least_energy(_timing(self.graph, left), self.deadline_ms)
+        return None if relaxed is None else replace(self, left=left, relaxed=relaxed)
+
+    def fixed(self, order: Iterable[int]) -> _Problem:
+        """Return the problem with ties fixed one after another, of which the best few ways are followed."""
+        kept = [self]
+        for tie in order:
+            ways = [each.fix(tie, option) for each in kept for option in each.neighbors(tie)]
+            best = sorted((way for way in ways if way), key=lambda way: way.relaxed.energy_mj)[:WIDTH]
+            kept = best or kept[:1]
+        return kept[0]
+
+    def reclaimed(self) -> list[int]:
+        """Return the option of each tie: first no slower than planned, then as slow as slack allows."""
+        choice, start = self._floor()
+        for tie in self.by_energy:
+            while choice[tie] + 1 < len(self.curves[tie].time_ms):
+                slower = [*choice[:tie], choice[tie] + 1, *choice[tie + 1 :]]
+                moved = self._starts(slower, start)
+                if moved is None:
+                    break
+                choice, start = slower, moved
+        return choice
+
+    def _floor(self) -> tuple[list[int], Floats]:
+        """Return the slowest options that are no slower than planned, and the starts that prove them."""
+        for share in (SAME_TIME, -SAME_TIME, -1e-6):
+            allowed = self.relaxed.planned_ms * (1 + share)
+            fits = [int((c.time_ms <= limit).sum()) for c, limit in zip(self.curves, allowed, strict=True)]
+            choice = [max(number - 1, 0) for number in fits]
+            start = self._starts(choice)
+            if start is not None:
+                return choice, start
+        raise AssertionError("planned times keep the deadline")
+
+    def _starts(self, choice: Sequence[int], since_ms: Floats | None = None) -> Floats | None:
+        time = np.array([curve.time_ms[i] for curve, i in zip(self.curves, choice, strict=True)])
+        deadline_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
+        return self.graph.starts(time, self.relaxed.period_ms, deadline_ms, since_ms)

@@ -1,0 +1,210 @@
+"""The shortest iteration under a limit on the average power of the job, or of each device.
+
+The average is over the iteration, waiting included (the energy of Perseus, Sec. 3.1 and 4.1, Eq. 3, over
+its time). Of a plan whose blocks take the effective energy E, above the blocking power P of N devices, an
+iteration must take at least ``E / (limit - N P)``, because waiting at the end lowers the average: so every
+plan can keep a limit above the blocking power, and the question is which one is then the shortest.
+
+The least time of the relaxed problem is a linear program, for a limit on each device as well, and no plan
+beats it. Plans come from rounding its times, and those of the frontier are tried too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placements import Profile
+from schedsearch.energy.candidates import clocks_by_block
+from schedsearch.energy.cost import CostCurve, cost_curves
+from schedsearch.energy.frontier import FrequencyPlan, Frontier
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.rounding import OptionTable, option_table, rounded
+from schedsearch.energy.simulation import operating_points, simulate
+from schedsearch.energy.timing_program import EnergyLimit, Timing, least_energy, least_time
+from schedsearch.schedule import Schedule
+
+STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
+"""Deadlines that are rounded, over the least relaxed time; rounding costs energy that some time pays for."""
+
+
+@dataclass(frozen=True)
+class PowerCap:
+    """Limits on average power; None for no limit.
+
+    Attributes:
+        job_w: Of all devices together.
+        device_w: Of each device.
+
+    Raises:
+        EnergyError: One is not a power.
+    """
+
+    job_w: float | None = None
+    device_w: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        for name in ("job_w", "device_w"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise EnergyError(f"{name}: {value:g} is not a power above 0; give watts")
+
+
+@dataclass(frozen=True)
+class CappedPlan:
+    """The shortest iteration that was found under a power cap.
+
+    Attributes:
+        plan: Clocks, and time and energy of the iteration, with the wait at its end.
+        running_ms: End of the last block; the devices wait from then on.
+        power_w: Average of each device.
+        least_ms: No iteration under the cap is shorter, at any clocks, but for rounding errors; from the
+            relaxed problem.
+        cap: That is kept.
+    """
+
+    plan: FrequencyPlan
+    running_ms: float
+    power_w: tuple[float, ...]
+    least_ms: float
+    cap: PowerCap
+
+    @property
+    def gap(self) -> float:
+        """Return by how much of the least time the iteration may be above the shortest one."""
+        return self.plan.time_ms / self.least_ms - 1
+
+
+def device_power_w(
+    schedule: Schedule, profile: Profile, plan: FrequencyPlan, time_ms: float | None = None
+) -> tuple[float, ...]:
+    """Return the average power of each device in watts over an iteration, blocking included.
+
+    Args:
+        schedule: Gives the blocks of each device.
+        profile: Cost of each block at each clock.
+        plan: With a clock for each block.
+        time_ms: Length of the iteration; by default the plan's.
+    """
+    length_ms = plan.time_ms if time_ms is None else time_ms
+    chosen = operating_points(schedule, profile, plan.clock_mhz)
+    power = profile.blocking_power_w
+    devices = range(schedule.placement.num_devices)
+    runs = [[chosen[instance] for instance in schedule.order(device)] for device in devices]
+    return tuple(
+        power + math.fsum(point.energy_mj - power * point.time_ms for point in run) / length_ms
+        for run in runs
+    )
+
+
+def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: PowerCap) -> CappedPlan:
+    """Return the shortest iteration under a power cap, and how short it can be at best.
+
+    Args:
+        schedule: Any valid schedule; only its orders are used.
+        profile: Cost of each of its blocks at each clock.
+        frontier: Of the schedule.
+        cap: To be kept.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: The cap leaves nothing above the blocking power.
+    """
+    profile.require(schedule.placement)
+    problem = _Capped(schedule, profile, cap)
+    least_ms, choices = problem.relaxed()
+    found = [problem.stretched(clocks_by_block(problem.graph, clock)) for clock in choices]
+    found += [problem.stretched(plan.clock_mhz) for plan in frontier.plans]
+    running_ms, plan = min(found, key=lambda each: (each[1].time_ms, each[1].energy_mj))
+    power_w = device_power_w(schedule, profile, plan)
+    return CappedPlan(plan, running_ms, power_w, least_ms, cap)
+
+
+class _Capped:
+    """One problem; the arguments are those of `capped_plan`."""
+
+    def __init__(self, schedule: Schedule, profile: Profile, cap: PowerCap) -> None:
+        self.schedule, self.profile, self.cap = schedule, profile, cap
+        self.graph = instance_graph(schedule)
+        self.blocking_w = profile.blocking_power_w
+        self.job_w = _above(cap.job_w, "job_w", self.blocking_w * self.graph.num_devices)
+        self.device_w = _above(cap.device_w, "device_w", self.blocking_w)
+
+    def relaxed(self) -> tuple[float, list[Ints]]:
+        """Return the least relaxed time, and clocks of the instances from plans of about that time."""
+        curves = cost_curves(self.schedule.placement, self.profile)
+        timing = _timing(self.graph, [curves[name] for name, _ in self.graph.instances])
+        limits = list(self._limits())
+        shortest = least_time(timing, limits)
+        assert shortest is not None, "a longer iteration keeps any limit"
+        deadlines = [shortest.time_ms * stretch for stretch in STRETCHES]
+        plans = [least_energy(timing, deadline, limits) for deadline in deadlines]
+        kept = [(plan.planned_ms, plan.time_ms) for plan in plans if plan is not None]
+        table = option_table(self.graph, curves)
+        return shortest.time_ms, list(_rounded(self.graph, table, kept))
+
+    def _limits(self) -> Iterator[EnergyLimit]:
+        """Yield what the cap says of the effective energies of the instances."""
+        devices = {block.name: block.devices for block in self.schedule.placement.blocks}
+        runs_on = [devices[name] for name, _ in self.graph.instances]
+        if self.job_w is not None:
+            yield EnergyLimit(np.ones(self.graph.size), self.job_w)
+        if self.device_w is not None:
+            for device in range(self.graph.num_devices):
+                share = [1 / len(on) if device in on else 0.0 for on in runs_on]
+                yield EnergyLimit(np.array(share), self.device_w)
+
+    def stretched(self, clock_mhz: Mapping[str, tuple[int, ...]]) -> tuple[float, FrequencyPlan]:
+        """Return the end of the last block, and the plan with as long a wait after it as the cap asks for."""
+        done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
+        plan = FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, 0.0)
+        device_w = device_power_w(self.schedule, self.profile, plan)
+        effective = [(power - self.blocking_w) * plan.time_ms for power in device_w]
+        length_ms = plan.time_ms
+        if self.job_w is not None:
+            length_ms = max(length_ms, math.fsum(effective) / self.job_w)
+        if self.device_w is not None:
+            length_ms = max(length_ms, max(effective) / self.device_w)
+        waiting_mj = self.blocking_w * self.graph.num_devices * (length_ms - plan.time_ms)
+        return plan.time_ms, replace(plan, time_ms=length_ms, energy_mj=plan.energy_mj + waiting_mj)
+
+
+def _above(cap_w: float | None, name: str, blocking_w: float) -> float | None:
+    """Return what a cap leaves above the blocking power.
+
+    Raises:
+        EnergyError: Nothing.
+    """
+    if cap_w is not None and cap_w <= blocking_w:
+        raise EnergyError(
+            f"{name}: {cap_w:g} W is not above the {blocking_w:g} W of waiting; give more, or fewer devices"
+        )
+    return None if cap_w is None else cap_w - blocking_w
+
+
+def _timing(graph: InstanceGraph, curves: Sequence[CostCurve]) -> Timing:
+    """Return the linear program's view of a graph in which every instance has its own time."""
+    tail, head, delay = np.array(graph.edges, dtype=np.float64).reshape(-1, 3).T
+    return Timing(
+        tail=tail.astype(np.int64),
+        head=head.astype(np.int64),
+        delay_ms=delay,
+        rounds=np.zeros(len(tail), dtype=np.int64),
+        tie=np.arange(graph.size),
+        curves=curves,
+        count=np.ones(graph.size),
+    )
+
+
+def _rounded(
+    graph: InstanceGraph, table: OptionTable, plans: Sequence[tuple[Floats, float]]
+) -> Iterator[Ints]:
+    """Yield the clock of each instance for every way to round each of the relaxed plans."""
+    planned = np.column_stack([times for times, _ in plans])
+    for choice in rounded(graph, table, planned, np.array([deadline for _, deadline in plans])):
+        for column in choice.T:
+            yield table.clock_mhz[table.row, column]

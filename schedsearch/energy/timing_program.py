@@ -1,0 +1,190 @@
+"""The relaxed problem as a linear program, for what the minimum cuts of `relaxation` cannot say.
+
+Instances that share a clock, a period, and limits on the energy of some of the devices are rows and columns
+of one program. What an instance costs at a time is its curve's lower convex hull, cut into segments that
+are used steepest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from schedsearch.energy.cost import CostCurve
+from schedsearch.energy.graph import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """Who waits for whom, and whose clocks are one; see `schedsearch.energy.folding.FoldedGraph`.
+
+    Attributes:
+        tail: Node that is waited for, for each edge.
+        head: Node that waits.
+        delay_ms: Least time between the two.
+        rounds: How many periods are added to that.
+        tie: For each node the variable time that it takes.
+        curves: Cost of each variable time.
+        count: How often its energy is counted.
+    """
+
+    tail: Ints
+    head: Ints
+    delay_ms: Floats
+    rounds: Ints
+    tie: Ints
+    curves: Sequence[CostCurve]
+    count: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyLimit:
+    """A weighted sum of effective energies must not exceed a power times the length of the iteration.
+
+    Attributes:
+        weight: Of each variable time's energy, instead of `Timing.count`.
+        power_w: Effective power: above the blocking power.
+    """
+
+    weight: Floats
+    power_w: float
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedTimes:
+    """An optimum.
+
+    Attributes:
+        planned_ms: Best value of each variable time.
+        period_ms: The period.
+        time_ms: Length of the iteration.
+        energy_mj: Effective energy.
+    """
+
+    planned_ms: Floats
+    period_ms: float
+    time_ms: float
+    energy_mj: float
+
+
+def least_energy(
+    timing: Timing, deadline_ms: float, limits: Sequence[EnergyLimit] = ()
+) -> RelaxedTimes | None:
+    """Return the relaxed plan of least energy that keeps the deadline, or None where none does."""
+    return _Program(timing, limits).solve(deadline_ms)
+
+
+def least_time(timing: Timing, limits: Sequence[EnergyLimit]) -> RelaxedTimes | None:
+    """Return the relaxed plan of the shortest iteration under limits, or None where none keeps them."""
+    return _Program(timing, limits).solve(None)
+
+
+class _Program:
+    """Columns: start of each node, use of each segment, period, length of the iteration.
+
+    Times are in units of the median time and energies of the median energy, so that tolerances mean the
+    same for every profile.
+    """
+
+    def __init__(self, timing: Timing, limits: Sequence[EnergyLimit]) -> None:
+        self.timing = timing
+        hulls = [(curve.time_ms[curve.hull], curve.energy_mj[curve.hull]) for curve in timing.curves]
+        self.unit_ms = float(np.median([time[0] for time, _ in hulls]))
+        spans = [float(energy[0] - energy[-1]) for _, energy in hulls if len(energy) > 1]
+        self.unit_mj = float(np.median(spans)) if spans else 1.0
+        self.fastest = np.array([time[0] for time, _ in hulls]) / self.unit_ms
+        self.most = np.array([energy[0] for _, energy in hulls]) / self.unit_mj
+        self.length = np.concatenate([np.diff(time) for time, _ in hulls]) / self.unit_ms
+        rise = np.concatenate([np.diff(energy) for _, energy in hulls]) / self.unit_mj
+        self.slope = rise / self.length
+        self.owner = np.repeat(np.arange(len(hulls)), [len(time) - 1 for time, _ in hulls])
+        self.num_nodes, self.num_segments = len(timing.tie), len(self.owner)
+        self.period, self.end = self.num_nodes + self.num_segments, self.num_nodes + self.num_segments + 1
+        self._rows: list[tuple[Ints, Ints, Floats]] = []
+        self._limit: list[Floats] = []
+        self._add_edges()
+        self._add_ends()
+        for limit in limits:
+            self._add_limit(limit)
+
+    def _append(self, row: Ints, column: Ints, value: Floats, limit: Floats) -> None:
+        self._rows.append((row + sum(len(part) for part in self._limit), column, value))
+        self._limit.append(limit)
+
+    def _times_of(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Return (position in `nodes`, column) of the segments that make up the nodes' times."""
+        num_of = np.bincount(self.owner, minlength=len(self.fastest))
+        first = np.cumsum(num_of) - num_of
+        ties = self.timing.tie[nodes]
+        repeat = num_of[ties]
+        position = np.repeat(np.arange(len(nodes)), repeat)
+        within = np.arange(len(position)) - np.repeat(np.cumsum(repeat) - repeat, repeat)
+        return position, self.num_nodes + first[ties[position]] + within
+
+    def _add_edges(self) -> None:
+        timing = self.timing
+        edge = np.arange(len(timing.tail))
+        position, column = self._times_of(timing.tail)
+        self._append(
+            np.concatenate([edge, edge, position, edge]),
+            np.concatenate([timing.tail, timing.head, column, np.full(len(edge), self.period)]),
+            np.concatenate([np.ones(len(edge)), -np.ones(len(edge)), np.ones(len(column)), timing.rounds]),
+            -timing.delay_ms / self.unit_ms - self.fastest[timing.tie[timing.tail]],
+        )
+
+    def _add_ends(self) -> None:
+        node = np.arange(self.num_nodes)
+        position, column = self._times_of(node)
+        self._append(
+            np.concatenate([node, position, node]),
+            np.concatenate([node, column, np.full(len(node), self.end)]),
+            np.concatenate([np.ones(len(node)), np.ones(len(column)), -np.ones(len(node))]),
+            -self.fastest[self.timing.tie],
+        )
+
+    def _add_limit(self, limit: EnergyLimit) -> None:
+        power = limit.power_w * self.unit_ms / self.unit_mj
+        scale = 1 / max(float(limit.weight.sum()), 1.0)
+        columns = np.arange(self.num_nodes, self.period)
+        self._append(
+            np.zeros(self.num_segments + 1, dtype=np.int64),
+            np.append(columns, self.end),
+            scale * np.append(limit.weight[self.owner] * self.slope, -power),
+            np.array([-scale * float(limit.weight @ self.most)]),
+        )
+
+    def solve(self, deadline_ms: float | None) -> RelaxedTimes | None:
+        count = self.end + 1
+        limit = np.concatenate(self._limit)
+        row, column, value = (np.concatenate([part[i] for part in self._rows]) for i in range(3))
+        lower, upper = np.zeros(count), np.full(count, np.inf)
+        upper[self.num_nodes : self.period] = self.length
+        objective = np.zeros(count)
+        if deadline_ms is None:
+            objective[self.end] = 1.0
+        else:
+            lower[self.end] = upper[self.end] = deadline_ms / self.unit_ms
+            objective[self.num_nodes : self.period] = self.timing.count[self.owner] * self.slope
+        answer = linprog(
+            objective,
+            A_ub=coo_array((value, (row, column)), shape=(len(limit), count)).tocsr(),
+            b_ub=limit,
+            bounds=np.column_stack([lower, upper]),
+            method="highs",
+            options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+        )
+        if answer.x is None or answer.status != 0:
+            return None
+        used = answer.x[self.num_nodes : self.period]
+        planned = self.fastest + np.bincount(self.owner, used, minlength=len(self.fastest))
+        energy = self.most + np.bincount(self.owner, used * self.slope, minlength=len(self.fastest))
+        return RelaxedTimes(
+            planned * self.unit_ms,
+            float(answer.x[self.period]) * self.unit_ms,
+            float(answer.x[self.end]) * self.unit_ms,
+            float(self.timing.count @ energy) * self.unit_mj,
+        )

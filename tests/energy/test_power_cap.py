@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from energy.cases import measured, noisy_profile, profile_of, simulated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Profile
+from placements.shapes import m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.energy import (
+    CappedPlan,
+    EnergyError,
+    PowerCap,
+    capped_plan,
+    compute_frontier,
+    device_power_w,
+    instance_graph,
+)
+from schedsearch.energy.bound import lower_bound
+from schedsearch.energy.cost import cost_curves
+from schedsearch.schedule import Schedule
+
+
+def powers(schedule: Schedule, profile: Profile, found: CappedPlan) -> list[float]:
+    """Average power of each device, its blocks and its waiting added up."""
+    result = []
+    for device in range(schedule.placement.num_devices):
+        energy = busy = 0.0
+        for name, n in schedule.order(device):
+            clock = found.plan.clock_mhz[name][n]
+            point = next(p for p in profile.points[name] if p.clock_mhz == clock)
+            energy += point.energy_mj
+            busy += point.time_ms
+        waiting = found.plan.time_ms - busy
+        result.append((energy + profile.blocking_power_w * waiting) / found.plan.time_ms)
+    return result
+
+
+def check(schedule: Schedule, profile: Profile, found: CappedPlan) -> None:
+    time, energy = simulated(schedule, profile, found.plan.clock_mhz)
+    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
+    assert found.running_ms == pytest.approx(time)
+    assert found.plan.time_ms >= time * (1 - 1e-9)
+    assert found.plan.energy_mj == pytest.approx(energy + waiting_w * (found.plan.time_ms - time))
+    power = powers(schedule, profile, found)
+    assert found.power_w == pytest.approx(power)
+    assert math.fsum(power) == pytest.approx(found.plan.energy_mj / found.plan.time_ms)
+    if found.cap.job_w is not None:
+        assert math.fsum(power) <= found.cap.job_w * (1 + 1e-9)
+    if found.cap.device_w is not None:
+        assert max(power) <= found.cap.device_w * (1 + 1e-9)
+    assert found.least_ms <= found.plan.time_ms * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("shape", ["V", "M"])
+def test_keeps_the_cap_and_is_monotone(shape: str) -> None:
+    schedule = one_f_one_b(v_shape(4), 8) if shape == "V" else one_f_one_b_plus(m_shape(3), 6)
+    profile = noisy_profile(schedule.placement, 20, seed=6)
+    frontier = compute_frontier(schedule, profile, 25)
+    device_w = max(device_power_w(schedule, profile, frontier.shortest))
+    job_w = frontier.shortest.energy_mj / frontier.shortest.time_ms
+    for caps in (
+        [PowerCap(job_w=share * job_w) for share in (1.2, 1.0, 0.95, 0.8, 0.7, 0.5)],
+        [PowerCap(device_w=share * device_w) for share in (1.2, 1.0, 0.95, 0.8, 0.7, 0.5)],
+    ):
+        found = [capped_plan(schedule, profile, frontier, cap) for cap in caps]
+        for each in found:
+            check(schedule, profile, each)
+            assert each.gap < 0.02
+        assert (np.diff([each.least_ms for each in found]) >= -1e-6).all()
+        assert (np.diff([each.plan.time_ms for each in found]) >= -1e-9).all()
+        assert found[0].plan.time_ms == pytest.approx(frontier.shortest.time_ms)
+
+
+def test_no_cap_gives_the_shortest_iteration() -> None:
+    schedule = one_f_one_b(v_shape(3), 5)
+    profile = noisy_profile(schedule.placement, 10, seed=1)
+    frontier = compute_frontier(schedule, profile, 10)
+    found = capped_plan(schedule, profile, frontier, PowerCap())
+    check(schedule, profile, found)
+    assert found.plan.time_ms == pytest.approx(frontier.shortest.time_ms)
+    assert found.gap == pytest.approx(0, abs=1e-9)
+
+
+def test_the_bound_of_a_job_is_where_the_relaxed_frontier_meets_the_cap() -> None:
+    """Found by bisection on the minimum cuts' frontier, which shares nothing with the linear program."""
+    schedule = one_f_one_b(v_shape(3), 6)
+    profile = noisy_profile(schedule.placement, 15, seed=8)
+    frontier = compute_frontier(schedule, profile, 15)
+    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
+    bound = lower_bound(graph, curves, profile.blocking_power_w * 3)
+    job_w = frontier.shortest.energy_mj / frontier.shortest.time_ms
+    for share in (0.95, 0.85, 0.7, 0.6):
+        low, high = frontier.shortest.time_ms, 20 * frontier.shortest.time_ms
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (low, middle) if bound.at(middle) <= share * job_w * middle else (middle, high)
+        found = capped_plan(schedule, profile, frontier, PowerCap(job_w=share * job_w))
+        assert found.least_ms == pytest.approx(high, rel=1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_any_placement(data: st.DataObject) -> None:
+    placement = data.draw(placements())
+    profile = noisy_profile(placement, 4, data.draw(st.integers(0, 50)))
+    schedule = gpipe(placement, 2)
+    frontier = compute_frontier(schedule, profile, 8)
+    cap = PowerCap(
+        data.draw(st.sampled_from([None, 61.0 * placement.num_devices, 150.0 * placement.num_devices])),
+        data.draw(st.sampled_from([None, 61.0, 120.0, 1000.0])),
+    )
+    check(schedule, profile, capped_plan(schedule, profile, frontier, cap))
+
+
+def test_against_every_choice_of_clocks() -> None:
+    """Two devices, two micro-batches, three clocks: no choice is shorter than the bound says."""
+    steps = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
+    both = {"F0": steps, "F1": steps, "B0": [(c, 2 * t, 2 * e) for c, t, e in steps], "B1": steps}
+    profile, schedule = profile_of(20.0, **both), one_f_one_b(v_shape(2), 2)
+    frontier = compute_frontier(schedule, profile, 40)
+    every = []
+    for clocks in itertools.product((900, 1200, 1400), repeat=8):
+        chosen = {name: clocks[2 * i : 2 * i + 2] for i, name in enumerate(both)}
+        point = {
+            (name, n): next(p for p in profile.points[name] if p.clock_mhz == chosen[name][n])
+            for name in chosen
+            for n in range(2)
+        }
+        effective = [
+            sum(point[i].energy_mj - 20 * point[i].time_ms for i in schedule.order(device))
+            for device in range(2)
+        ]
+        every.append((simulated(schedule, profile, chosen)[0], effective))
+    for cap in (60.0, 75.0, 90.0):
+        for found, times in (
+            (
+                capped_plan(schedule, profile, frontier, PowerCap(device_w=cap)),
+                [max(time, max(effective) / (cap - 20)) for time, effective in every],
+            ),
+            (
+                capped_plan(schedule, profile, frontier, PowerCap(job_w=2 * cap)),
+                [max(time, sum(effective) / (2 * cap - 40)) for time, effective in every],
+            ),
+        ):
+            assert found.least_ms <= min(times) * (1 + 1e-9)
+            assert min(times) * (1 - 1e-9) <= found.plan.time_ms <= 1.03 * min(times)
+
+
+def test_wrong_caps() -> None:
+    for value in (0.0, -5.0, math.inf, math.nan):
+        with pytest.raises(EnergyError, match=r"job_w: \S+ is not a power above 0; give watts"):
+            PowerCap(job_w=value)
+    schedule = one_f_one_b(v_shape(2), 2)
+    profile = noisy_profile(schedule.placement, 3, seed=0)
+    frontier = compute_frontier(schedule, profile, 3)
+    with pytest.raises(EnergyError, match="job_w: 120 W is not above the 120 W of waiting"):
+        capped_plan(schedule, profile, frontier, PowerCap(job_w=120.0))
+    with pytest.raises(EnergyError, match="device_w: 60 W is not above the 60 W of waiting"):
+        capped_plan(schedule, profile, frontier, PowerCap(device_w=60.0))
+
+
+def test_is_close_to_its_bound_on_a_measured_profile() -> None:
+    profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
+    schedule = one_f_one_b(profile.times_for(v_shape(8)), 12)
+    frontier = compute_frontier(schedule, profile, 20)
+    for cap in (PowerCap(2150.0), PowerCap(1900.0), PowerCap(None, 300.0), PowerCap(2000.0, 260.0)):
+        found = capped_plan(schedule, profile, frontier, cap)
+        check(schedule, profile, found)
+        assert found.gap < 0.003

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import pytest
+from energy.cases import measured, noisy_profile, profile_of, simulated, waits
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Profile
+from placements.shapes import m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.energy import (
+    EnergyError,
+    SwitchedPlan,
+    SwitchingLimits,
+    compute_frontier,
+    num_clock_changes,
+    simulate_switching,
+    switched_plan,
+)
+from schedsearch.schedule import Instance, Schedule
+
+Clocks = Mapping[str, Sequence[int]]
+
+
+def walk(
+    schedule: Schedule, profile: Profile, clocks: Clocks, latency_ms: float
+) -> tuple[dict[Instance, float], float, float]:
+    """Starts, time and energy when every change of clock takes its time: move starts until nothing moves."""
+    point = {
+        (name, n): next(p for p in profile.points[name] if p.clock_mhz == clocks[name][n])
+        for name, n in schedule.start_of
+    }
+    pairs = list(waits(schedule))
+    for device in range(schedule.placement.num_devices):
+        for before, after in pairwise(schedule.order(device)):
+            if point[before].clock_mhz != point[after].clock_mhz:
+                pairs.append((before, after, latency_ms))
+    start = dict.fromkeys(point, 0.0)
+    moved = True
+    while moved:
+        moved = False
+        for before, after, delay in pairs:
+            ready = start[before] + point[before].time_ms + delay
+            if ready > start[after]:
+                start[after], moved = ready, True
+    time = max(start[instance] + point[instance].time_ms for instance in point)
+    energy = 0.0
+    for device in range(schedule.placement.num_devices):
+        run = [point[instance] for instance in schedule.order(device)]
+        waiting = time - sum(p.time_ms for p in run)
+        energy += sum(p.energy_mj for p in run) + profile.blocking_power_w * waiting
+    return start, time, energy
+
+
+def shortest_stretch(schedule: Schedule, clocks: Clocks, start: Mapping[Instance, float]) -> float:
+    """Least time between two changes of one device, from start to start."""
+    least = float("inf")
+    for device in range(schedule.placement.num_devices):
+        changes = [
+            start[after]
+            for before, after in pairwise(schedule.order(device))
+            if clocks[before[0]][before[1]] != clocks[after[0]][after[1]]
+        ]
+        least = min([least, *(b - a for a, b in pairwise(changes))])
+    return least
+
+
+def check(
+    schedule: Schedule, profile: Profile, found: SwitchedPlan, limits: SwitchingLimits, deadline: float
+) -> None:
+    plan = found.plan
+    start, time, energy = walk(schedule, profile, plan.clock_mhz, limits.latency_ms)
+    assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
+    assert found.simulation.start_ms == pytest.approx(start)
+    assert time <= deadline * (1 + 1e-8)
+    assert shortest_stretch(schedule, plan.clock_mhz, start) >= limits.dwell_ms * (1 - 1e-8)
+    assert found.num_changes == num_clock_changes(schedule, plan.clock_mhz)
+
+
+LIMITS = [(0.0, 2.0), (90.0, 0.0), (150.0, 5.0), (1e6, 0.0), (1e6, 20.0)]
+
+
+@pytest.mark.parametrize(("dwell", "latency"), LIMITS)
+@pytest.mark.parametrize("slowdown", [1.0, 1.1])
+def test_keeps_every_limit(dwell: float, latency: float, slowdown: float) -> None:
+    for schedule in (one_f_one_b(v_shape(4), 8), one_f_one_b_plus(m_shape(3), 6)):
+        limits = SwitchingLimits(dwell, latency)
+        clocks = range(700, 1411, 60)
+        profile = profile_of(
+            60.0,
+            **{
+                block.name: [
+                    (c, t := (1 + 0.1 * i) * 14100 / c, t * (100 + 200 * (c / 1410) ** 3)) for c in clocks
+                ]
+                for i, block in enumerate(schedule.placement.blocks)
+            },
+        )
+        frontier = compute_frontier(schedule, profile, 20)
+        deadline = slowdown * frontier.all_maximum.time_ms
+        frontier = compute_frontier(schedule, profile, 20, deadline)
+        found = switched_plan(schedule, profile, frontier, limits, deadline)
+        check(schedule, profile, found, limits, deadline)
+        free = frontier.energy_next_to(frontier.at(deadline), deadline)
+        assert frontier.energy_next_to(found.plan, deadline) >= 0.999 * free
+        assert found.plan.energy_mj <= frontier.all_maximum.energy_mj * (1 + 1e-9)
+        if dwell > 1e5:
+            assert max(found.num_changes) <= 2, "with a first and a last stretch, which have no other end"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.sampled_from(LIMITS))
+def test_any_placement(data: st.DataObject, limits: tuple[float, float]) -> None:
+    placement = data.draw(placements())
+    schedule = gpipe(placement, 3)
+    profile = profile_of(
+        5.0,
+        **{
+            block.name: [(100 * (4 - i), 10.0 + 3 * i, 400.0 - 60 * i) for i in range(3)][::-1]
+            for block in placement.blocks
+        },
+    )
+    frontier = compute_frontier(schedule, profile, 8)
+    deadline = data.draw(st.sampled_from([1.0, 1.2])) * frontier.all_maximum.time_ms
+    kept = SwitchingLimits(*limits)
+    check(schedule, profile, switched_plan(schedule, profile, frontier, kept, deadline), kept, deadline)
+
+
+def test_no_limits_give_the_free_plan() -> None:
+    schedule = one_f_one_b(v_shape(3), 6)
+    profile = noisy_profile(schedule.placement, 10, seed=2)
+    frontier = compute_frontier(schedule, profile, 20)
+    deadline = frontier.all_maximum.time_ms
+    found = switched_plan(schedule, profile, frontier, SwitchingLimits(), deadline)
+    assert found.plan.clock_mhz == frontier.at(deadline).clock_mhz
+    assert found.free is frontier.at(deadline)
+    assert found.plan.energy_mj == pytest.approx(found.free.energy_mj)
+
+
+def test_without_latency_it_is_the_same_simulation() -> None:
+    schedule = one_f_one_b(v_shape(3), 5)
+    profile = noisy_profile(schedule.placement, 6, seed=4)
+    for plan in compute_frontier(schedule, profile, 6).plans:
+        done = simulate_switching(schedule, profile, plan.clock_mhz, 0.0)
+        assert (done.time_ms, done.energy_mj) == pytest.approx(simulated(schedule, profile, plan.clock_mhz))
+        start, time, energy = walk(schedule, profile, plan.clock_mhz, 7.0)
+        done = simulate_switching(schedule, profile, plan.clock_mhz, 7.0)
+        assert (done.time_ms, done.energy_mj) == pytest.approx((time, energy))
+        assert done.start_ms == pytest.approx(start)
+
+
+def test_against_every_choice_of_clocks() -> None:
+    """Two devices, three micro-batches, two clocks: 4096 choices; never better than the best allowed."""
+    steps = [(900, 20.0, 900.0), (1400, 12.5, 1300.0)]
+    both = {"F0": steps, "F1": steps, "B0": [(c, 2 * t, 2 * e) for c, t, e in steps], "B1": steps}
+    profile = profile_of(20.0, **both)
+    schedule = one_f_one_b(v_shape(2), 3)
+    frontier = compute_frontier(schedule, profile, 30)
+    every = [
+        {name: clocks[3 * i : 3 * i + 3] for i, name in enumerate(both)}
+        for clocks in itertools.product((900, 1400), repeat=12)
+    ]
+    gaps = []
+    for limits in (SwitchingLimits(0.0, 3.0), SwitchingLimits(45.0, 0.0), SwitchingLimits(45.0, 3.0)):
+        allowed = []
+        for clocks in every:
+            start, time, energy = walk(schedule, profile, clocks, limits.latency_ms)
+            if shortest_stretch(schedule, clocks, start) >= limits.dwell_ms - 1e-9:
+                allowed.append((time, energy))
+        for slowdown in (1.0, 1.15, 1.3, 1.6):
+            deadline = slowdown * frontier.all_maximum.time_ms
+            best = min(e - 40 * t for t, e in allowed if t <= deadline * (1 + 1e-9))
+            plan = switched_plan(schedule, profile, frontier, limits, deadline).plan
+            gaps.append((plan.energy_mj - 40 * plan.time_ms - best) / (best + 40 * deadline))
+    assert min(gaps) >= -1e-9
+    assert sum(gaps) / len(gaps) < 0.03
+
+
+def test_counts_changes() -> None:
+    schedule = one_f_one_b(v_shape(2), 2)
+    assert num_clock_changes(schedule, {"F0": [1, 1], "B0": [1, 1], "F1": [1, 1], "B1": [2, 2]}) == (0, 3)
+    assert num_clock_changes(schedule, {"F0": [1, 2], "B0": [2, 1], "F1": [1, 1], "B1": [1, 1]}) == (2, 0)
+
+
+def test_blocks_without_a_common_clock() -> None:
+    """Forward and backward share no clock, so every change must be waited for."""
+    profile = profile_of(5.0, F0=[(100, 9.0, 50.0), (200, 5.0, 90.0)], B0=[(150, 9.0, 50.0)])
+    schedule = one_f_one_b(v_shape(1), 3)
+    frontier = compute_frontier(schedule, profile, 5)
+    with pytest.raises(EnergyError, match="is kept by no plan that was found under a dwell of 0 ms and 4 ms"):
+        switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0)
+    found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0 + 5 * 4.0)
+    assert found.num_changes == (5,)
+
+
+@pytest.mark.parametrize("limits", [(-1.0, 0.0), (0.0, float("nan")), (float("inf"), 0.0)])
+def test_wrong_limits(limits: tuple[float, float]) -> None:
+    with pytest.raises(EnergyError, match=r"_ms: \S+ is not a time; give 0 ms or more"):
+        SwitchingLimits(*limits)
+
+
+def test_on_a_measured_profile() -> None:
+    """GPT-3 on 8 A100: a dwell of a block's length and 10 ms per change keep most of the saving."""
+    profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
+    schedule = one_f_one_b(profile.times_for(v_shape(8)), 12)
+    frontier = compute_frontier(schedule, profile, 20)
+    deadline = 1.1 * frontier.all_maximum.time_ms
+    frontier = compute_frontier(schedule, profile, 20, deadline)
+    limits = SwitchingLimits(100.0, 10.0)
+    found = switched_plan(schedule, profile, frontier, limits, deadline)
+    check(schedule, profile, found, limits, deadline)
+    assert frontier.saving(found.plan, deadline) > 0.9 * frontier.saving(found.free, deadline)
