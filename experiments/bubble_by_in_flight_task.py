@@ -26,7 +26,8 @@ from experiments.sweep import (
 from placements.shapes import SHAPES
 from schedsearch.baselines.tessel import tessel
 from schedsearch.in_flight import in_flight_as_memory, period_by_in_flight
-from schedsearch.search import Status, search
+from schedsearch.search import search
+from schedsearch.search_result import Status
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from placements.shapes import SHAPES
 from schedsearch.baselines.tessel import tessel
 from schedsearch.baselines.tessel.candidates import most_in_flight
 from schedsearch.bounds import CapacityError, minimum_memory
-from schedsearch.search import SearchResult, Status, search
+from schedsearch.search import search
+from schedsearch.search_result import SearchResult, Status
 
 log = logging.getLogger(__name__)
 

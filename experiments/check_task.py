@@ -14,7 +14,7 @@ from schedsearch.certificate import CertificateError
 from schedsearch.check import CheckReport, Claim, check
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.schedule_file import Claims, read_claims
-from schedsearch.search import Status
+from schedsearch.search_result import Status
 
 log = logging.getLogger(__name__)
 

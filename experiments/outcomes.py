@@ -9,7 +9,7 @@ from placements import Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.schedule import Schedule
-from schedsearch.search import SearchResult
+from schedsearch.search_result import SearchResult
 
 
 @dataclass(frozen=True)

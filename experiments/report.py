@@ -12,7 +12,7 @@ from runtime.measure import TOLERANCE, Measurement
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.picture import picture
 from schedsearch.report import Fact, Picture, Section, write_report
-from schedsearch.search import Status
+from schedsearch.search_result import Status
 
 FILES = {
     "placement.yaml": "what runs where, with times and memory",

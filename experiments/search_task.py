@@ -18,7 +18,7 @@ from schedsearch.files import write_json, write_text
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
-from schedsearch.search import SearchResult
+from schedsearch.search_result import SearchResult
 
 log = logging.getLogger(__name__)
 

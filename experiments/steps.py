@@ -22,7 +22,7 @@ from schedsearch.bounds import require_capacity
 from schedsearch.cache import cached_search
 from schedsearch.methods import SearchRequest
 from schedsearch.schedule import Schedule
-from schedsearch.search import SearchResult, Status
+from schedsearch.search_result import SearchResult, Status
 from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ import joblib
 
 from schedsearch.files import write_bytes
 from schedsearch.methods import Report, SearchRequest, find
-from schedsearch.search import SearchResult, Status
+from schedsearch.search_result import SearchResult, Status
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)

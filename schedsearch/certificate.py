@@ -17,7 +17,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.residence import Residence, residence
 
 if TYPE_CHECKING:  # so that who checks a certificate need not load the search
-    from schedsearch.search import SearchResult
+    from schedsearch.search_result import SearchResult
 
 
 class CertificateError(ValueError):

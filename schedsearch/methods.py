@@ -16,7 +16,8 @@ from schedsearch import bounds
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.modulo import Progress
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.search import OBJECTIVES, SearchError, SearchResult, Status, search
+from schedsearch.search import OBJECTIVES, search
+from schedsearch.search_result import SearchError, SearchResult, Status
 from schedsearch.validate import validate
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from schedsearch.certificate_file import certificate_from_dict, certificate_to_d
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
-from schedsearch.search import SearchResult, Status
+from schedsearch.search_result import SearchResult, Status
 from schedsearch.validate import InvalidScheduleError, validate
 
 SCHEMA_VERSION = 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from placements import Placement
@@ -15,30 +14,15 @@ from schedsearch import bounds, smt
 from schedsearch.baselines import applicable
 from schedsearch.completion import improve
 from schedsearch.exact import LeastPeriod, least_period
+from schedsearch.infeasible import why_infeasible
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import total_slack
-from schedsearch.modulo import Asking, ModuloSearch, Objective, Progress, ample_period
+from schedsearch.modulo import Asking, ModuloSearch, Objective, Progress
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.search_result import SearchError, SearchResult, Status, Tried
 from schedsearch.solver import INTERRUPTS, Answer, Query, Solver, portfolio
 from schedsearch.validate import validate
-
-
-class SearchError(ValueError):
-    """The search was asked for something it cannot do."""
-
-
-class Status(StrEnum):
-    """What is known of a search's answer.
-
-    OPTIMAL: the period meets its bound. FEASIBLE: a valid schedule, and a bound that it does not meet, or
-    a search that was interrupted. INFEASIBLE: proved that there is none. UNKNOWN: gave up without one.
-    """
-
-    OPTIMAL = "OPTIMAL"
-    FEASIBLE = "FEASIBLE"
-    INFEASIBLE = "INFEASIBLE"
-    UNKNOWN = "UNKNOWN"
 
 
 def _cpsat() -> Solver:
@@ -85,74 +69,6 @@ _LONGEST_S = 4e6
 
 _PATIENCE = 12
 """Repetends in a row that may bring no shorter makespan before the search for one ends."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What is known of one number of micro-batches per repetend.
-
-    Attributes:
-        micro_batches: Per repetend.
-        period: The least found, in ticks; None where none was found that beats fewer micro-batches.
-        bound: Ticks that no such period beats.
-        refuted: The greatest period that a solver proved to be too short, so that `bound` is the next; None
-            where `bound` needs no solver.
-        seconds: Time spent on it.
-    """
-
-    micro_batches: int
-    period: int | None
-    bound: int
-    refuted: int | None
-    seconds: float
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """A schedule and what is proved of it.
-
-    Attributes:
-        status: Of the period: OPTIMAL when it meets `period_bound`.
-        repetend: The steady state; None when there is no schedule.
-        schedule: Of the asked number of micro-batches, validated; None when none. Where the makespan is an
-            objective, it may begin and end otherwise than the unrolled repetend.
-        period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for.
-        span_bound: Ticks that the span of no repetend of this period beats.
-        makespan_bound: Ticks that no schedule of as many micro-batches beats, periodic or not.
-        queries: Questions put to the solver.
-        seconds: Wall-clock time of the search.
-        tried: Each number of micro-batches per repetend that was asked for, in ascending order.
-        interrupted: Whether it was interrupted from the keyboard.
-        reason: Why there is no schedule; empty when there is one.
-        sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
-        limits: What objectives before the period reached, which is what every repetend was held to.
-        solver: Who refuted the periods below each bound; a key of `SOLVERS`.
-        least_period: What the cycles of states prove of any number of micro-batches per repetend; None where
-            other bounds were enough, or there were too many states.
-    """
-
-    status: Status
-    repetend: Repetend | None
-    schedule: Schedule | None
-    period_bound: float
-    span_bound: int
-    makespan_bound: int
-    queries: int
-    seconds: float
-    tried: tuple[Tried, ...] = ()
-    interrupted: bool = False
-    reason: str = ""
-    sizes: tuple[int, ...] = (1,)
-    limits: Mapping[Objective, int] = field(default_factory=dict)
-    solver: str = ""
-    least_period: LeastPeriod | None = None
-
-    @property
-    def gap(self) -> float:
-        """How far the period may be above the least one, as a share of the bound; 0 when it is proved."""
-        if self.repetend is None:
-            return math.inf
-        return max(0.0, self.repetend.period_per_micro_batch / self.period_bound - 1)
 
 
 def search(
@@ -454,45 +370,9 @@ class _Search:
     def _explain(self, search: ModuloSearch) -> None:
         """Say why there is no schedule, if there is none."""
         if search.infeasible:
-            self.reason = " ".join(
-                ["one micro-batch alone does not fit the memory in any order;", *self._needs()]
-            )
+            self.reason = why_infeasible(self.placement, self.asking, self.deadline)
         elif search.best is None:
             self.reason = "no schedule was found in the time given; raise search.time_limit_s"
-
-    def _needs(self) -> Iterator[str]:
-        """Yield what would make it fit: on one device, where that is enough, or else on all."""
-        memory = self.placement.memory
-        assert memory is not None, "without capacities everything fits"
-        taken = [
-            sum(max(block.memory_on(device), 0) + block.transient for block in self.placement.on(device))
-            for device in range(len(memory))
-        ]
-        for device, capacity in enumerate(memory):
-            more = self._least_more(taken[device], [int(other == device) for other in range(len(memory))])
-            if more is not None:
-                instead = f"{capacity + more} instead of {capacity}"
-                yield f"it would with {instead} on device {device}; raise search.memory"
-                return
-        more = self._least_more(max(taken), [1] * len(memory))
-        yield (f"it would with {more} more on each device; " if more else "") + "raise search.memory"
-
-    def _least_more(self, high: int, devices: Sequence[int]) -> int | None:
-        """Return how much more memory, at most `high`, on devices marked 1 lets one micro-batch fit."""
-        assert self.placement.memory is not None
-        memory, low = self.placement.memory, 0
-
-        def fits(more: int) -> bool:
-            capacity = [each + more * mark for each, mark in zip(memory, devices, strict=True)]
-            query = Query(self.placement.with_memory(capacity), 1, ample_period(self.placement))
-            return self.asking(query, max(0.1, (self.deadline - time.monotonic()) / 8))[0] is Answer.YES
-
-        if not fits(high):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return high
 
     def result(self, interrupted: bool) -> SearchResult:
         """Return the answer as it stands."""

@@ -17,7 +17,8 @@ from experiments.benchmarks.results import Outcome
 from placements import Placement
 from schedsearch.baselines import applicable
 from schedsearch.baselines.tessel import TesselProgress, TesselResult, tessel
-from schedsearch.search import SearchResult, Status, search
+from schedsearch.search import search
+from schedsearch.search_result import SearchResult, Status
 
 _PATIENCE = 2.0
 """Wall-clock seconds that a proof gets for each CPU second that it may take."""

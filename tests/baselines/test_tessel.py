@@ -27,7 +27,8 @@ from schedsearch.baselines.tessel.candidates import (
 from schedsearch.bounds import CapacityError, load_bound, minimum_memory
 from schedsearch.bounds import least_period as least_whole_period
 from schedsearch.metrics import peak_memory
-from schedsearch.search import SearchError, Status, search
+from schedsearch.search import search
+from schedsearch.search_result import SearchError, Status
 from schedsearch.validate import validate
 
 

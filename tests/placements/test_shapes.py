@@ -10,7 +10,8 @@ from schedsearch.baselines import gpipe
 from schedsearch.bounds import load_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.picture import picture
-from schedsearch.search import Status, search
+from schedsearch.search import search
+from schedsearch.search_result import Status
 from schedsearch.validate import validate
 
 

@@ -32,7 +32,8 @@ from schedsearch.files import write_json
 from schedsearch.recheck import find_starts
 from schedsearch.residence import Residence
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
-from schedsearch.search import SearchResult, Status, search
+from schedsearch.search import search
+from schedsearch.search_result import SearchResult, Status
 from schedsearch.solver import Answer, Query
 
 ROOT = Path(__file__).parents[2]

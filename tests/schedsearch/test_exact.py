@@ -22,7 +22,8 @@ from schedsearch.exact.model import model_of
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.recheck_states import no_shorter_period
 from schedsearch.schedule import as_soon_as_possible
-from schedsearch.search import Status, search
+from schedsearch.search import search
+from schedsearch.search_result import Status
 from schedsearch.solver import Effort
 from schedsearch.validate import validate
 

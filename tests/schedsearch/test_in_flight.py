@@ -7,7 +7,8 @@ import pytest
 from placements.shapes import SHAPES
 from schedsearch.baselines.tessel import tessel
 from schedsearch.in_flight import in_flight_as_memory, period_by_in_flight
-from schedsearch.search import Status, search
+from schedsearch.search import search
+from schedsearch.search_result import Status
 
 
 @pytest.mark.parametrize(

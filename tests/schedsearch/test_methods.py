@@ -18,7 +18,7 @@ from schedsearch.files import write_json
 from schedsearch.methods import METHODS, SearchRequest, find
 from schedsearch.modulo import Progress
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
-from schedsearch.search import SearchError, Status
+from schedsearch.search_result import SearchError, Status
 from schedsearch.validate import validate
 
 

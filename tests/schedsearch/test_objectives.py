@@ -17,7 +17,8 @@ from schedsearch import cpsat, smt
 from schedsearch.bounds import CapacityError, critical_path, minimum_memory
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import latency, peak_memory
-from schedsearch.search import SearchError, Status, search
+from schedsearch.search import search
+from schedsearch.search_result import SearchError, Status
 from schedsearch.solver import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate
 

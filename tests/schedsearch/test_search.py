@@ -17,7 +17,8 @@ from schedsearch.bounds import CapacityError, critical_path, minimum_memory, per
 from schedsearch.makespan_bound import makespan_bound
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo import Progress
-from schedsearch.search import SearchError, Status, search
+from schedsearch.search import search
+from schedsearch.search_result import SearchError, Status
 from schedsearch.smt import decide
 from schedsearch.solver import Answer, Query
 from schedsearch.validate import InvalidScheduleError, validate

@@ -16,7 +16,8 @@ from schedsearch.bounds import minimum_memory
 from schedsearch.certificate import certificate_of
 from schedsearch.check import check
 from schedsearch.metrics import peak_memory
-from schedsearch.search import Status, search
+from schedsearch.search import search
+from schedsearch.search_result import Status
 from schedsearch.solver import INTERRUPTS, Answer, Query, portfolio
 from schedsearch.validate import validate
 

@@ -27,7 +27,7 @@ from schedsearch.baselines.tessel.queries import Budget, Least, OutOfTimeError, 
 from schedsearch.baselines.tessel.results import TesselProgress, TesselResult, TesselSweep
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule
-from schedsearch.search import Status
+from schedsearch.search_result import Status
 from schedsearch.solver import INTERRUPTS, Answer
 from schedsearch.validate import validate
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedsearch.search import SearchError
+from schedsearch.search_result import SearchError
 
 LONGEST_S = 4e6
 """Longest time limit: the solver counts milliseconds in 32 bits."""

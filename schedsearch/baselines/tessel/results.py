@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
-from schedsearch.search import Status
+from schedsearch.search_result import Status
 
 
 @dataclass(frozen=True)

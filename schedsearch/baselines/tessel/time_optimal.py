@@ -11,7 +11,7 @@ from schedsearch import bounds
 from schedsearch.baselines.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments
 from schedsearch.baselines.tessel.queries import Budget, Least, OutOfTimeError, PhaseQuery, minimise
 from schedsearch.schedule import Schedule, ScheduledBlock
-from schedsearch.search import Status
+from schedsearch.search_result import Status
 from schedsearch.solver import INTERRUPTS
 from schedsearch.validate import validate
 
