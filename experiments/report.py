@@ -12,7 +12,7 @@ from runtime.measure import TOLERANCE, Measurement
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.picture import picture
 from schedsearch.report import Fact, Picture, Section, write_report
-from schedsearch.search_result import Status
+from schedsearch.search_result import SearchResult, Status
 
 FILES = {
     "placement.yaml": "what runs where, with times and memory",
@@ -109,7 +109,7 @@ def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
         Fact(
             "Period per micro-batch",
             _ticks(placement, repetend.period_per_micro_batch),
-            f"no repetend of {_numbers(result.sizes)} beats {_ticks(placement, result.period_bound)}",
+            f"no repetend of {_sizes(result)} beats {_ticks(placement, result.period_bound)}",
         ),
         Fact("Steady bubble rate", f"{repetend.bubble_rate:.2%}", "of the repetend alone"),
         Fact("Rounds in flight", str(repetend.in_flight)),
@@ -184,6 +184,9 @@ def _ticks(placement: Placement, ticks: float) -> str:
     return f"{ticks * placement.tick_ms:.6g} ms"
 
 
-def _numbers(sizes: tuple[int, ...]) -> str:
-    """Return the numbers of micro-batches per repetend that were asked for, in words."""
+def _sizes(result: SearchResult) -> str:
+    """Return the numbers of micro-batches per repetend that the bound holds for, in words."""
+    if result.period_bound <= result.universal_bound:
+        return "any number of micro-batches"
+    sizes = result.sizes
     return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])

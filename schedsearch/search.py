@@ -416,6 +416,7 @@ class _Search:
                 if key in self.before
             },
             least_period=self.least_period,
+            universal_bound=float(self.period_bound),
         )
 
 

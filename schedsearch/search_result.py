@@ -72,6 +72,7 @@ class SearchResult:
         solver: Who refuted the periods below each bound; a key of `SOLVERS`.
         least_period: What the cycles of states prove of any number of micro-batches per repetend; None where
             other bounds were enough, or there were too many states.
+        universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
     """
 
     status: Status
@@ -89,6 +90,7 @@ class SearchResult:
     limits: Mapping[Objective, int] = field(default_factory=dict)
     solver: str = ""
     least_period: LeastPeriod | None = None
+    universal_bound: float = 0.0
 
     @property
     def gap(self) -> float:

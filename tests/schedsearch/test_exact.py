@@ -212,6 +212,8 @@ def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
     assert result.status is Status.OPTIMAL
     assert result.repetend.period_per_micro_batch == result.period_bound == 10.5
     assert result.least_period.ticks == Fraction(21, 2)
+    assert result.universal_bound == 10.5
+    assert search(v_shape().with_memory(3), 6, micro_batches_per_repetend=2).universal_bound < 6
 
 
 @pytest.mark.parametrize("shape", SHAPES)
