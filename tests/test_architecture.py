@@ -25,7 +25,12 @@ OWNERS = {
     "tqdm": ["experiments/progress.py"],
     "yaml": ["placements/placement_file.py", "experiments/command.py"],
     "scipy": ["schedsearch/residence.py", "schedsearch/energy/"],
-    "networkx": ["schedsearch/bounds.py", "schedsearch/residence.py"],
+    "networkx": [
+        "schedsearch/bounds.py",
+        "schedsearch/residence.py",
+        "experiments/benchmarks/lowtime_plans.py",
+    ],
+    "lowtime": ["experiments/benchmarks/lowtime_plans.py"],
 }
 
 

@@ -9,7 +9,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from schedsearch.files import write_json, write_text
 
 PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx")
 """Packages whose versions can change a result."""
+
+OPTIONAL_PACKAGES = ("lowtime",)
+"""Packages that some rows compare with, where they are installed."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Outcome:
         makespan: Ticks; None where it is not looked at.
         makespan_bound: Ticks that no makespan beats.
         note: What else there is to say.
+        skipped: Why nothing was measured; empty when it was.
     """
 
     cpu_s: float
@@ -42,11 +46,19 @@ class Outcome:
     makespan: int | None = None
     makespan_bound: int | None = None
     note: str = ""
+    skipped: str = ""
 
     @property
     def is_met(self) -> bool:
         """Whether all that was to be reached was."""
-        return not self.missed
+        return not self.missed and not self.skipped
+
+    @property
+    def verdict(self) -> str:
+        """Whether all was reached, in words."""
+        if self.skipped:
+            return f"skipped: {self.skipped}"
+        return "yes" if self.is_met else "NO: " + "; ".join(self.missed)
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,7 @@ class Row:
             _with_bound(outcome.period, outcome.period_bound),
             _with_bound(outcome.makespan, outcome.makespan_bound),
             f"{outcome.cpu_s:.2f}",
-            "yes" if outcome.is_met else "NO: " + "; ".join(outcome.missed),
+            outcome.verdict,
             outcome.note,
         )
 
@@ -110,9 +122,19 @@ def machine() -> dict[str, object]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": dict(_versions()),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in PACKAGES:
+        yield name, importlib.metadata.version(name)
+    for name in OPTIONAL_PACKAGES:
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
 
 
 def _cpu_model() -> str:
@@ -139,11 +161,21 @@ def _plain(row: Row) -> dict[str, object]:
     return names | asdict(row.outcome) | {"met": row.outcome.is_met}
 
 
-def _markdown(on: dict[str, object], rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Row]) -> str:
+    """Return how many rows are met, in words."""
     met = sum(row.outcome.is_met for row in rows)
+    skipped = sum(bool(row.outcome.skipped) for row in rows)
+    return f"{met} of {len(rows)} met" + (f", {skipped} skipped" if skipped else "")
+
+
+def _markdown(on: dict[str, object], rows: Sequence[Row]) -> str:
+    """Return the table, without the columns that are empty in every row."""
+    cells = [row.cells for row in rows]
+    kept = [i for i in range(len(COLUMNS)) if not cells or any(row[i] for row in cells)]
     about = [f"{key}: {value}" for key, value in on.items()]
-    table = [COLUMNS, ("---",) * len(COLUMNS), *(row.cells for row in rows)]
-    return "\n".join([f"{met} of {len(rows)} met", "", *about, "", *map(_markdown_row, table)]) + "\n"
+    table = [COLUMNS, ("---",) * len(COLUMNS), *cells]
+    lines = [_markdown_row(row[i] for i in kept) for row in table]
+    return "\n".join([summary(rows), "", *about, "", *lines]) + "\n"
 
 
 def _markdown_row(cells: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """How fast each block runs: the time-energy frontier of any schedule, and the plan for any deadline."""
 
 from schedsearch.energy.cost import CostCurve, cost_curve
+from schedsearch.energy.exact import ExactPlan, ExactStatus, exact_plan
 from schedsearch.energy.folding import PeriodicSchedule, has_order_of, repetend_of
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
@@ -23,6 +24,8 @@ __all__ = [
     "CappedPlan",
     "CostCurve",
     "EnergyError",
+    "ExactPlan",
+    "ExactStatus",
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
@@ -44,6 +47,7 @@ __all__ = [
     "cost_curve",
     "device_power_w",
     "has_order_of",
+    "exact_plan",
     "instance_graph",
     "least_cost_policy",
     "num_clock_changes",

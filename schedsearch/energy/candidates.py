@@ -8,9 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
 from schedsearch.energy.rounding import OptionTable
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """Plans of which no two others, in turns, use less in the same time.
+
+    Attributes:
+        time_ms: Of each plan, ascending; shape ``(plans,)``.
+        choice: Columns of the table of options; shape ``(instances, plans)``.
+    """
+
+    time_ms: Floats
+    choice: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,28 +52,50 @@ class Candidates:
         A plan is best for a deadline if it has the least energy of those that keep it. The plans are by
         strictly increasing time and strictly decreasing effective energy.
         """
-        time, energy = (np.concatenate([group[i] for group in self.found]) for i in range(2))
-        choice = np.concatenate([group[2] for group in self.found], axis=1)
-        order = np.lexsort((energy, time))
-        least = np.minimum.accumulate(energy[order])
-        order = order[energy[order] < np.concatenate([[np.inf], least[:-1]])]
+        time, energy, choice = self._all()
+        order = _pareto(time, energy)
         if deadlines is not None:
             kept = np.searchsorted(time[order], deadlines * (1 + TIME_TOLERANCE), side="right") - 1
             order = order[np.unique(kept)]
+        clocks = clocks_by_block(self.graph, self.table.clock_mhz[self.table.row[:, None], choice[:, order]])
         return tuple(
             FrequencyPlan(
-                clocks_by_block(self.graph, self.table.clock_mhz[self.table.row, choice[:, i]]),
+                clock_mhz,
                 float(time[i]),
                 float(energy[i]) + bound.waiting_w * float(time[i]),
                 bound.at(float(time[i])),
             )
-            for i in order.tolist()
+            for i, clock_mhz in zip(order.tolist(), clocks, strict=True)
         )
 
+    def envelope(self) -> Envelope:
+        """Return the plans on the lower convex hull of time and effective energy."""
+        time, energy, choice = self._all()
+        order = _pareto(time, energy)
+        kept = order[lower_hull(time[order], energy[order])]
+        return Envelope(time[kept], choice[:, kept].astype(np.int64))
 
-def clocks_by_block(graph: InstanceGraph, clock_mhz: Ints) -> dict[str, tuple[int, ...]]:
-    """Return a clock of each instance as the clocks of each block, by micro-batch."""
-    by_block: dict[str, dict[int, int]] = {}
-    for (name, n), mhz in zip(graph.instances, clock_mhz.tolist(), strict=True):
-        by_block.setdefault(name, {})[n] = mhz
-    return {name: tuple(clocks[n] for n in sorted(clocks)) for name, clocks in by_block.items()}
+    def _all(self) -> tuple[Floats, Floats, NDArray[np.int16]]:
+        time, energy = (np.concatenate([group[i] for group in self.found]) for i in range(2))
+        return time, energy, np.concatenate([group[2] for group in self.found], axis=1)
+
+
+def _pareto(time: Floats, energy: Floats) -> Ints:
+    """Return the indices of the plans that no other beats in both, by increasing time."""
+    order = np.lexsort((energy, time))
+    least = np.minimum.accumulate(energy[order])
+    return order[energy[order] < np.concatenate([[np.inf], least[:-1]])]
+
+
+def clocks_by_block(graph: InstanceGraph, clock_mhz: Ints) -> list[dict[str, tuple[int, ...]]]:
+    """Return for each plan the clocks of each block, by micro-batch.
+
+    Args:
+        graph: Whose instances the clocks are of.
+        clock_mhz: Shape ``(instances, plans)``.
+    """
+    members: dict[str, list[tuple[int, int]]] = {}
+    for i, (name, n) in enumerate(graph.instances):
+        members.setdefault(name, []).append((n, i))
+    rows = {name: clock_mhz[[i for _, i in sorted(pairs)]].T.tolist() for name, pairs in members.items()}
+    return [{name: tuple(rows[name][plan]) for name in rows} for plan in range(clock_mhz.shape[1])]

@@ -35,19 +35,30 @@ class CostCurve:
     @cached_property
     def hull(self) -> Ints:
         """Return the indices of the options on the lower convex hull; ascending, ends included."""
-        kept: list[int] = []
-        for i in range(len(self.time_ms)):
-            while len(kept) > 1 and not self._is_below(kept[-1], kept[-2], i):
-                kept.pop()
-            kept.append(i)
-        return np.array(kept)
+        return lower_hull(self.time_ms, self.energy_mj)
 
-    def _is_below(self, middle: int, left: int, right: int) -> bool:
-        """Tell whether an option lies strictly below the line between two others."""
-        time, energy = self.time_ms, self.energy_mj
-        rise_before = (energy[middle] - energy[left]) * (time[right] - time[middle])
-        rise_after = (energy[right] - energy[middle]) * (time[middle] - time[left])
-        return bool(rise_before < rise_after)
+
+def lower_hull(time: Floats, energy: Floats) -> Ints:
+    """Return the indices of the points on the lower convex hull; ascending, ends included.
+
+    Args:
+        time: Ascending.
+        energy: Strictly descending.
+    """
+    kept: list[int] = []
+    points = list(zip(time.tolist(), energy.tolist(), strict=True))
+    for i, right in enumerate(points):
+        while len(kept) > 1 and not _is_below(points[kept[-1]], points[kept[-2]], right):
+            kept.pop()
+        kept.append(i)
+    return np.array(kept)
+
+
+def _is_below(middle: tuple[float, float], left: tuple[float, float], right: tuple[float, float]) -> bool:
+    """Tell whether a point lies strictly below the line between two others."""
+    rise_before = (middle[1] - left[1]) * (right[0] - middle[0])
+    rise_after = (right[1] - middle[1]) * (middle[0] - left[0])
+    return rise_before < rise_after
 
 
 def cost_curve(block: str, num_devices: int, profile: Profile) -> CostCurve:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +14,17 @@ from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.hurrying import hurried
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.rounding import OptionTable, option_table, rounded
 from schedsearch.energy.simulation import all_maximum_clocks, simulate
+from schedsearch.energy.splicing import spliced
 from schedsearch.schedule import Schedule
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
 
-_DEADLINES_AT_ONCE = 100
+_DEADLINES_AT_ONCE = 512
 """Deadlines rounded in one go; bounds the memory and the time between two calls of `OnProgress`."""
 
 
@@ -30,26 +32,26 @@ def compute_frontier(
     schedule: Schedule,
     profile: Profile,
     num_plans: int = 200,
-    deadline_ms: float | None = None,
+    deadline_ms: float | Sequence[float] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Frontier:
     """Return the time-energy frontier of a schedule (Perseus, Sec. 4).
 
     Deadlines are spaced evenly from T_min, the shortest iteration, to T*, where every block runs at its
-    least effective energy. For each, the exact relaxed plan is rounded in several ways; every result is
-    simulated, and the best one that keeps the deadline stays. One more deadline is the time of all clocks
-    at maximum.
+    least effective energy. For each, the exact relaxed plan is rounded in several ways, and the best plans so
+    far around it are joined; every result is simulated, and the best one that keeps the deadline stays. One
+    more deadline is the time of all clocks at maximum.
 
     Args:
         schedule: Any schedule that passes `schedsearch.validate.validate`; only its orders are used.
         profile: Cost of each of its blocks at each clock.
         num_plans: Number of evenly spaced deadlines; some may end in the same plan.
-        deadline_ms: One more deadline, to get a plan of its own.
+        deadline_ms: One more deadline or several, to get a plan of their own each, with some more effort.
         on_progress: Told about the progress.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: The deadline is too short, `num_plans` is below 1, or the schedule is not valid.
+        EnergyError: A deadline is too short, `num_plans` is below 1, or the schedule is not valid.
     """
     profile.require(schedule.placement)
     if num_plans < 1:
@@ -59,13 +61,16 @@ def compute_frontier(
     clocks = all_maximum_clocks(schedule, profile)
     maximum = simulate(schedule, profile, clocks)
     shortest_ms, longest_ms = _span(graph, table)
-    extra = [maximum.time_ms] if deadline_ms is None else [maximum.time_ms, deadline_ms]
-    deadlines = _deadlines(shortest_ms, longest_ms, num_plans, extra)
+    asked = () if deadline_ms is None else np.atleast_1d(deadline_ms).tolist()
+    deadlines = _deadlines(shortest_ms, longest_ms, num_plans, [maximum.time_ms, *asked])
     waiting_w = profile.blocking_power_w * graph.num_devices
     relaxed = relaxed_plans(breakpoints(graph, curves), deadlines, waiting_w, on_progress)
     candidates = Candidates(graph, table)
     candidates.add(_no_slower(graph, table, {name: profile.fastest(name).time_ms for name in curves}))
     _round_all(candidates, relaxed, deadlines, on_progress)
+    if asked:
+        for choice in hurried(graph, table, candidates.envelope(), np.unique(asked)):
+            candidates.add(choice)
     plans = candidates.best(deadlines, relaxed.bound)
     all_maximum = FrequencyPlan(clocks, maximum.time_ms, maximum.energy_mj, relaxed.bound.at(maximum.time_ms))
     return Frontier(plans, all_maximum, profile.blocking_power_w, graph.num_devices)
@@ -165,11 +170,19 @@ def _no_slower(graph: InstanceGraph, table: OptionTable, time_ms: Mapping[str, f
 def _round_all(
     candidates: Candidates, relaxed: RelaxedPlans, deadlines: Floats, on_progress: OnProgress | None
 ) -> None:
-    """Add all ways to round the relaxed plans to the candidates."""
+    """Add all ways to round the relaxed plans to the candidates, and then the best of these joined."""
     graph, table = candidates.graph, candidates.table
-    for first in range(0, len(deadlines), _DEADLINES_AT_ONCE):
-        last = min(first + _DEADLINES_AT_ONCE, len(deadlines))
-        for choice in rounded(graph, table, relaxed.planned_ms[:, first:last], deadlines[first:last]):
+    parts = [
+        slice(first, first + _DEADLINES_AT_ONCE) for first in range(0, len(deadlines), _DEADLINES_AT_ONCE)
+    ]
+    for i, part in enumerate(parts):
+        for choice in rounded(graph, table, relaxed.planned_ms[:, part], deadlines[part]):
             candidates.add(choice)
         if on_progress is not None:
-            on_progress("rounding", last, len(deadlines))
+            on_progress("rounding", i + 1, 2 * len(parts))
+    envelope = candidates.envelope()
+    for i, part in enumerate(parts):
+        for choice in spliced(graph, table, envelope, deadlines[part]):
+            candidates.add(choice)
+        if on_progress is not None:
+            on_progress("rounding", len(parts) + i + 1, 2 * len(parts))

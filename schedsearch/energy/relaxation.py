@@ -99,8 +99,8 @@ class Network:
     length: Ints
     segment_length: Ints
     threshold: Ints
-    indices: Ints
-    rows: Ints
+    indices: NDArray[np.int32]
+    rows: NDArray[np.int32]
     forward: Ints
     backward: Ints
 
@@ -162,6 +162,8 @@ class _State:
         flow: On each arc; shape ``(arcs,)``.
         event: Tick of each node; heads follow tails by the length of every arc that has room for flow.
         amount: All flow from origin to sink: the price of time.
+        slack: Ticks that each entry of the sparse form has to spare; infinite without room for more flow.
+        room: For more flow of each entry.
     """
 
     def __init__(self, network: Network) -> None:
@@ -169,6 +171,9 @@ class _State:
         self.flow = np.zeros(len(network.tail), dtype=np.int64)
         self.event = _longest_path(network, network.segment_length[:, 0])
         self.amount = 0
+        self.slack = np.empty(len(network.indices))
+        self.room = np.empty(len(network.indices), dtype=np.int64)
+        self._refresh(np.arange(len(network.tail)))
 
     @property
     def iteration(self) -> int:
@@ -187,61 +192,63 @@ class _State:
     def shorten(self) -> int:
         """Move all events until another arc loses its slack; return by how many ticks the end moves."""
         net = self.network
-        slack, _ = self._residual()
+        usable = np.isfinite(self.slack)
         matrix = csr_array(
-            (slack, net.indices, _row_pointers(net.rows, net.num_nodes)), shape=(net.num_nodes,) * 2
+            (self.slack[usable], net.indices[usable], _row_pointers(net.rows[usable], net.num_nodes)),
+            shape=(net.num_nodes,) * 2,
         )
         distance = dijkstra(matrix, indices=net.origin)
         moved = int(distance[net.sink])
-        self.event = self.event - np.minimum(distance, moved).astype(np.int64)
+        shift = np.minimum(distance, moved)
+        self.event = self.event - shift.astype(np.int64)
+        self.slack += shift[net.rows] - shift[net.indices]
         return moved
 
-    def _residual(self) -> tuple[Floats, Ints]:
-        """Return slack (infinite without room) and room for more flow of each entry."""
+    def _refresh(self, arcs: Ints) -> None:
+        """Set slack and room of some arcs, in both directions, to what their flow makes of them."""
         net, n = self.network, self.network.num_instances
-        flow, event = self.flow, self.event
-        carried = flow[:n, None]
-        ahead = (net.threshold <= carried).sum(axis=1)
-        behind = (net.threshold < carried).sum(axis=1)
-        instance = np.arange(n)
-        begin = np.where(behind > 0, net.threshold[instance, behind - 1], 0)
-        span = event[net.head] - event[net.tail]
-        room = np.empty(len(net.indices), dtype=np.int64)
-        room[net.forward] = _NO_LIMIT
-        room[net.forward[:n]] = net.threshold[instance, ahead] - flow[:n]
-        room[net.backward] = flow
-        room[net.backward[:n]] = flow[:n] - begin
-        slack = np.empty(len(net.indices))
-        slack[net.forward[:n]] = span[:n] - net.segment_length[instance, ahead]
-        slack[net.backward[:n]] = net.segment_length[instance, behind] - span[:n]
-        slack[net.forward[n:]] = span[n:] - net.length
-        slack[net.backward[n:]] = net.length - span[n:]
-        slack[room == 0] = np.inf
-        return slack, room
+        flow, span = self.flow[arcs], self.event[net.head[arcs]] - self.event[net.tail[arcs]]
+        forward, backward = net.forward[arcs], net.backward[arcs]
+        self.room[forward], self.room[backward] = _NO_LIMIT, flow
+        own = arcs < n
+        threshold, length = net.threshold[arcs[own]], net.segment_length[arcs[own]]
+        carried = flow[own]
+        ahead = (threshold <= carried[:, None]).sum(axis=1)
+        behind = (threshold < carried[:, None]).sum(axis=1)
+        instance = np.arange(len(carried))
+        begin = np.where(behind > 0, threshold[instance, behind - 1], 0)
+        self.room[forward[own]] = threshold[instance, ahead] - carried
+        self.room[backward[own]] = carried - begin
+        longest = np.empty(len(arcs), dtype=np.int64)
+        shortest = np.empty(len(arcs), dtype=np.int64)
+        longest[own], shortest[own] = length[instance, ahead], length[instance, behind]
+        longest[~own] = shortest[~own] = net.length[arcs[~own] - n]
+        self.slack[forward] = np.where(self.room[forward] > 0, span - longest, np.inf)
+        self.slack[backward] = np.where(self.room[backward] > 0, shortest - span, np.inf)
 
     def _push_at(self, shift: int) -> int:
         """Push flow in multiples of ``2**shift`` and return how many multiples reached the sink."""
         net = self.network
-        slack, room = self._residual()
-        room = np.where(slack == 0, np.minimum(room >> shift, MOST_AT_ONCE), 0)
-        keep = np.zeros(len(room), dtype=bool)
-        useful = (room[net.forward] > 0) | (room[net.backward] > 0)
-        keep[net.forward[useful]] = True
-        keep[net.backward[useful]] = True
-        rows = _row_pointers(net.rows[keep], net.num_nodes)
-        matrix = csr_array(
-            (room[keep].astype(np.int32), net.indices[keep].astype(np.int32), rows),
-            shape=(net.num_nodes,) * 2,
-        )
+        tight = self.slack == 0
+        arcs = np.flatnonzero(tight[net.forward] | tight[net.backward])
+        tight_either_way = np.zeros(len(tight), dtype=bool)
+        tight_either_way[net.forward[arcs]] = tight_either_way[net.backward[arcs]] = True
+        entries = np.flatnonzero(tight_either_way)
+        room = np.where(tight[entries], np.minimum(self.room[entries] >> shift, MOST_AT_ONCE), 0)
+        rows = _row_pointers(net.rows[entries], net.num_nodes)
+        matrix = csr_array((room.astype(np.int32), net.indices[entries], rows), shape=(net.num_nodes,) * 2)
         result = maximum_flow(matrix, net.origin, net.sink)
-        entry = np.zeros(len(room), dtype=np.int64)
-        entry[keep] = result.flow.data
-        self.flow = self.flow + (entry[net.forward] << shift)
+        pushed = np.empty(len(tight), dtype=np.int64)
+        pushed[entries] = result.flow.data
+        forward = pushed[net.forward[arcs]]
+        changed = arcs[forward != 0]
+        self.flow[changed] += forward[forward != 0] << shift
         self.amount += int(result.flow_value) << shift
+        self._refresh(changed)
         return int(result.flow_value)
 
 
-def _row_pointers(rows: Ints, num_nodes: int) -> NDArray[np.int32]:
+def _row_pointers(rows: NDArray[np.int32], num_nodes: int) -> NDArray[np.int32]:
     pointers = np.zeros(num_nodes + 1, dtype=np.int32)
     np.cumsum(np.bincount(rows, minlength=num_nodes), out=pointers[1:])
     return pointers
@@ -273,8 +280,8 @@ def _network(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scale
         length=length,
         segment_length=segment_length,
         threshold=threshold,
-        indices=columns[order],
-        rows=rows[order],
+        indices=columns[order].astype(np.int32),
+        rows=rows[order].astype(np.int32),
         forward=position[: len(tail)],
         backward=position[len(tail) :],
     )

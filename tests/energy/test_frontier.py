@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
 
-from placements import OperatingPoint, Profile, ProfileError
+from placements import Kind, OperatingPoint, Profile, ProfileError
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, Frontier, compute_frontier
@@ -164,6 +164,111 @@ def test_strange_profiles(points: list[tuple[int, float, float]]) -> None:
     schedule = gpipe(placement, 3)
     profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
     check(schedule, profile, compute_frontier(schedule, profile, num_plans=20))
+
+
+def agree(one: Frontier, other: Frontier, times: float = 1.0, energies: float = 1.0) -> None:
+    """The same frontier in other units; between its ends a last digit may decide how a time is rounded."""
+    for plan, found in (
+        (one.all_maximum, other.all_maximum),
+        (one.shortest, other.shortest),
+        (one.plans[-1], other.plans[-1]),
+    ):
+        assert found.time_ms == pytest.approx(plan.time_ms * times)
+        assert found.lower_bound_mj == pytest.approx(plan.lower_bound_mj * energies)
+    for share in np.linspace(0, 1, 20).tolist():
+        deadline = (1 - share) * one.shortest.time_ms + share * one.plans[-1].time_ms * (1 + 1e-7)
+        energy = one.energy_next_to(one.at(deadline), deadline)
+        scaled = other.energy_next_to(other.at(deadline * times), deadline * times)
+        assert scaled == pytest.approx(energy * energies, rel=0.01)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+@pytest.mark.parametrize("what", ["time", "energy"])
+def test_units_a_million_times_as_large_change_nothing_else(what: str, scale: float) -> None:
+    schedule = one_f_one_b(v_shape(3), 4)
+    profile = noisy_profile(schedule.placement, 8, 1)
+    times, energies = (scale, 1.0) if what == "time" else (1.0, scale)
+    scaled = Profile(
+        profile.device,
+        {
+            name: tuple(
+                OperatingPoint(p.clock_mhz, p.time_ms * times, p.energy_mj * energies) for p in points
+            )
+            for name, points in profile.points.items()
+        },
+        profile.blocking_power_w * energies / times,
+    )
+    one, other = (compute_frontier(schedule, each, num_plans=30) for each in (profile, scaled))
+    check(schedule, scaled, other)
+    agree(one, other, times, energies)
+
+
+def test_names_of_blocks_do_not_matter() -> None:
+    schedule = one_f_one_b(v_shape(3), 4)
+    placement = schedule.placement
+    profile = noisy_profile(placement, 8, 2)
+    names = {block.name: f"x{len(placement.blocks) - i}" for i, block in enumerate(placement.blocks)}
+    renamed = replace(
+        placement,
+        blocks=tuple(
+            replace(block, name=names[block.name], after=tuple(names[name] for name in block.after))
+            for block in placement.blocks
+        ),
+    )
+    points = {names[name]: profile.points[name] for name in profile.points}
+    same = Schedule(renamed, 4, tuple((start, n, names[name]) for start, n, name in schedule.blocks))
+    one = compute_frontier(schedule, profile, num_plans=30)
+    other = compute_frontier(same, replace(profile, points=points), num_plans=30)
+    check(same, replace(profile, points=points), other)
+    agree(one, other)
+
+
+def test_clocks_that_cost_the_same_are_one_choice() -> None:
+    schedule = one_f_one_b(v_shape(2), 3)
+    names = [block.name for block in schedule.placement.blocks]
+    twice = [(mhz + extra, time, energy) for mhz, time, energy in STEPS for extra in (0, 10)]
+    one = compute_frontier(schedule, profile_of(20.0, **dict.fromkeys(names, STEPS)), num_plans=20)
+    profile = profile_of(20.0, **dict.fromkeys(names, twice))
+    other = compute_frontier(schedule, profile, num_plans=20)
+    check(schedule, profile, other)
+    assert [(p.time_ms, p.energy_mj) for p in one.plans] == [(p.time_ms, p.energy_mj) for p in other.plans]
+
+
+def test_times_that_nearly_agree_are_told_apart() -> None:
+    """Options within one interval of the look-up, and next to each other as far as floats can tell."""
+    near = [(1, 10.0, 3.0), (2, 10.0 - 1e-12, 4.0), (3, 9.999, 5.0), (4, 9.9989999, 6.0), (5, 3.0, 70.0)]
+    schedule = one_f_one_b(v_shape(2), 2)
+    profile = profile_of(0.5, **{block.name: near for block in schedule.placement.blocks})
+    check(schedule, profile, compute_frontier(schedule, profile, num_plans=50))
+
+
+def test_wide_steps_between_clocks_are_shared_out_in_time() -> None:
+    """Two clocks, the last stage a little slower: two plans joined in time lose less than one rounded."""
+    schedule = one_f_one_b(v_shape(4), 32)
+    points = {}
+    for block in schedule.placement.blocks:
+        time = (100.0 if block.kind is Kind.F else 250.0) * (1.04 if block.name.endswith("3") else 1.0)
+        points[block.name] = [(900, 1.1 * time, 210 * time), (1400, time, 300 * time)]
+    profile = profile_of(70.0, **points)
+    frontier = compute_frontier(schedule, profile, num_plans=60)
+    check(schedule, profile, frontier)
+    assert np.mean([plan.gap for plan in frontier.plans]) < 0.011  # without joining: 0.0123
+
+
+def test_several_deadlines_get_a_plan_each(small: tuple[Schedule, Profile, Frontier]) -> None:
+    schedule, profile, frontier = small
+    first, last = frontier.shortest.time_ms, frontier.plans[-1].time_ms
+    deadlines = [(1 - share) * first + share * last for share in (0.21, 0.52, 0.83)]
+    together = compute_frontier(schedule, profile, num_plans=2, deadline_ms=deadlines)
+    for deadline in deadlines:
+        alone = compute_frontier(schedule, profile, num_plans=2, deadline_ms=deadline)
+        assert 0.9 * deadline < together.at(deadline).time_ms <= deadline * (1 + 1e-9)
+        assert together.energy_next_to(together.at(deadline), last) <= alone.energy_next_to(
+            alone.at(deadline), last
+        ) * (1 + 1e-3)
+    check(schedule, profile, together)
+    with pytest.raises(EnergyError, match="^deadline_ms: 1 cannot be kept"):
+        compute_frontier(schedule, profile, deadline_ms=[deadlines[0], 1.0])
 
 
 def test_constant_blocks_stand_beside_others() -> None:

@@ -48,7 +48,7 @@ def envpipe(problem: Problem) -> Clocks:
             break
         clocks = clock[slower, choice[slower]]
         choice[slower[clocks == clocks.min()]] += 1
-    return clocks_by_block(graph, clock[instance, choice])
+    return clocks_by_block(graph, clock[instance, choice][:, None])[0]
 
 
 def _least_energy(points: Sequence[OperatingPoint]) -> int:

@@ -1,0 +1,118 @@
+"""The best choice of clocks for small schedules: against all choices, and beside the frontier."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from energy.cases import all_plans, noisy_profile, profile_of, profiles, relaxed_optimum, simulated
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Profile, ProfileError
+from placements.shapes import v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import EnergyError, ExactStatus, compute_frontier, exact_plan
+from schedsearch.energy.exact import MOST_INSTANCES, relaxed_effective_mj
+from schedsearch.schedule import Schedule
+
+STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
+
+
+def check(schedule: Schedule, profile: Profile, deadline: float) -> float:
+    """Everything that is true of an exact plan; returns its effective energy."""
+    found = exact_plan(schedule, profile, deadline)
+    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
+    time, energy = simulated(schedule, profile, found.plan.clock_mhz)
+    assert found.plan.time_ms == pytest.approx(time)
+    assert found.plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-9)
+    assert found.plan.time_ms <= deadline * (1 + 1e-6)
+    effective = found.plan.energy_mj - waiting_w * found.plan.time_ms
+    scale = abs(effective) + waiting_w * deadline + 1
+    assert found.status is ExactStatus.OPTIMAL
+    assert found.bound_effective_mj == pytest.approx(effective, abs=1e-6 * scale)
+    assert found.plan.lower_bound_mj == pytest.approx(found.plan.energy_mj, abs=1e-6 * scale)
+    return effective
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_is_the_best_of_all_choices(seed: int) -> None:
+    """2 devices, 2 micro-batches, 3 clocks: 6561 choices."""
+    schedule = one_f_one_b(v_shape(2), 2)
+    profile = noisy_profile(schedule.placement, 3, seed)
+    everything = np.array(all_plans(schedule, profile))
+    effective = everything[:, 1] - 2 * profile.blocking_power_w * everything[:, 0]
+    deadlines = np.linspace(everything[:, 0].min(), everything[:, 0].max(), 12)
+    ours = compute_frontier(schedule, profile, 10, deadlines.tolist())
+    for deadline in deadlines.tolist():
+        best = effective[everything[:, 0] <= deadline * (1 + 1e-9)].min()
+        assert check(schedule, profile, deadline) == pytest.approx(best, rel=1e-9)
+        # our plan is within its distance to the bound of the best, both over the time to the deadline
+        until = 2 * profile.blocking_power_w * deadline
+        found = ours.energy_next_to(ours.at(deadline), deadline)
+        bound = relaxed_effective_mj(schedule, profile, deadline) + until
+        assert best + until <= found * (1 + 1e-9)
+        assert bound <= (best + until) * (1 + 1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_any_small_placement(data: st.DataObject) -> None:
+    """Between the linear program, written apart, and our frontier."""
+    placement = data.draw(placements())
+    profile = data.draw(profiles(placement, max_clocks=3))
+    schedule = gpipe(placement, data.draw(st.integers(1, 2)))
+    assume(len(schedule.blocks) <= 12)
+    waiting_w = profile.blocking_power_w * placement.num_devices
+    ends = compute_frontier(schedule, profile, num_plans=2)
+    share = data.draw(st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+    deadline = (1 - share) * ends.shortest.time_ms + share * ends.plans[-1].time_ms
+    best = check(schedule, profile, deadline)
+    ours = compute_frontier(schedule, profile, 5, deadline).at(deadline)
+    scale = abs(best) + 1
+    assert ours.energy_mj - waiting_w * ours.time_ms >= best - 1e-6 * scale
+    relaxed = relaxed_effective_mj(schedule, profile, deadline)
+    assert relaxed <= best + 1e-6 * scale
+    assert relaxed == pytest.approx(
+        relaxed_optimum(schedule, profile, deadline * (1 + 1e-9)), rel=1e-6, abs=1e-4
+    )
+
+
+def test_one_clock_leaves_no_choice() -> None:
+    profile = profile_of(5.0, F0=[(1400, 3.0, 30.0)], B0=[(1400, 5.0, 60.0)])
+    schedule = one_f_one_b(v_shape(1), 3)
+    found = exact_plan(schedule, profile, 24.0)
+    assert (found.plan.time_ms, found.plan.energy_mj) == pytest.approx((24.0, 270.0))
+    assert found.plan.gap == pytest.approx(0, abs=1e-9)
+    assert set(found.plan.clock_mhz["F0"]) == {1400}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_units_do_not_matter(scale: float) -> None:
+    points = [(mhz, time * scale, energy / scale) for mhz, time, energy in STEPS]
+    schedule = one_f_one_b(v_shape(1), 3)
+    plain = exact_plan(schedule, profile_of(F0=STEPS, B0=STEPS), 90.0)
+    scaled = exact_plan(schedule, profile_of(F0=points, B0=points), 90.0 * scale)
+    assert scaled.plan.energy_mj * scale == pytest.approx(plain.plan.energy_mj)
+
+
+@pytest.mark.parametrize("deadline", [10.0, -1.0, math.nan, math.inf])
+def test_refuses_a_deadline_that_cannot_be_kept(deadline: float) -> None:
+    schedule = one_f_one_b(v_shape(1), 2)
+    with pytest.raises(EnergyError, match=r"^deadline_ms: \S+ cannot be kept, .* 50 ms; give at") as caught:
+        exact_plan(schedule, profile_of(F0=STEPS, B0=STEPS), deadline)
+    assert "\n" not in str(caught.value)
+
+
+def test_refuses_too_many_instances_a_wrong_profile_and_no_time() -> None:
+    large = one_f_one_b(v_shape(3), 6)
+    profile = profile_of(**{block.name: STEPS for block in large.placement.blocks})
+    with pytest.raises(EnergyError, match=f"^schedule: has 36 block .* at most {MOST_INSTANCES}; use fewer"):
+        exact_plan(large, profile, 1e9)
+    small = one_f_one_b(v_shape(3), 2)
+    with pytest.raises(EnergyError, match="^time_limit_s: 0 is not a time above 0"):
+        exact_plan(small, profile, 1e9, time_limit_s=0)
+    with pytest.raises(ProfileError, match="lacks F1"):
+        exact_plan(one_f_one_b(v_shape(2), 2), profile_of(F0=STEPS), 100.0)
