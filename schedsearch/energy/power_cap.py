@@ -117,7 +117,11 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
     profile.require(schedule.placement)
     problem = _Capped(schedule, profile, cap)
     least_ms, choices = problem.relaxed()
-    found = [problem.stretched(clocks_by_block(problem.graph, clock)) for clock in choices]
+    found = [
+        problem.stretched(clocks)
+        for choice in choices
+        for clocks in clocks_by_block(problem.graph, choice[:, None])
+    ]
     found += [problem.stretched(plan.clock_mhz) for plan in frontier.plans]
     running_ms, plan = min(found, key=lambda each: (each[1].time_ms, each[1].energy_mj))
     power_w = device_power_w(schedule, profile, plan)

@@ -153,7 +153,7 @@ def switched_plan(
             f"{limits.dwell_ms:g} ms and {limits.latency_ms:g} ms per change of clock; give more time"
         )
     simulation = problem.simulation(best)
-    clocks = clocks_by_block(problem.graph, best.clock)
+    (clocks,) = clocks_by_block(problem.graph, best.clock[:, None])
     return SwitchedPlan(
         FrequencyPlan(
             clocks, simulation.time_ms, simulation.energy_mj, bound.at(simulation.time_ms) if bound else 0.0

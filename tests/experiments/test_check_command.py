@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from commands import one_line_error
 
-from placements.shapes import v_shape, x_shape
+from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.files import write_json
 from schedsearch.schedule_file import schedule_to_dict
@@ -17,8 +17,8 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def proved() -> dict[str, Any]:
-    """A file of an X-shape whose period was proved by refuting shorter ones."""
-    result = search(x_shape().with_memory(3), 4, micro_batches_per_repetend=1, objectives=["period"])
+    """A file of a V-shape whose period was proved, for one micro-batch per repetend, by refuting a shorter one."""
+    result = search(v_shape().with_memory(3), 4, micro_batches_per_repetend=1, objectives=["period"])
     return schedule_to_dict(result.schedule, result)
 
 
@@ -35,10 +35,10 @@ def test_a_proved_file_holds_claim_by_claim(checked: Command, proved: dict[str, 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split(":")[1].split()[0] for line in lines[:-1]] == [
-        *("schedule", "makespan_bound", "repetend", "load", "refutation", "bound")
+        *("schedule", "makespan_bound", "repetend", "load", "residence", "refutation", "bound")
     ]
     assert all(line.startswith("holds: ") for line in lines[:-1])
-    assert lines[-1] == "OPTIMAL: the period of 9 ticks per micro-batch is proved to be the least"
+    assert lines[-1] == "OPTIMAL: the period of 8 ticks per micro-batch is proved to be the least"
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"schedule.json"}
 
 
@@ -64,24 +64,24 @@ def test_a_hand_made_schedule_claims_nothing_of_the_period(checked: Command) -> 
 
 
 def test_a_bound_that_is_not_met_is_feasible(checked: Command, proved: dict[str, Any]) -> None:
-    weaker = proved["certificate"] | {"period_bound": [17, 2]}
-    data = proved | {"certificate": weaker, "period_bound": 8.5}
+    weaker = proved["certificate"] | {"period_bound": [15, 2]}
+    data = proved | {"certificate": weaker, "period_bound": 7.5}
     done = checked(data | {"status": "FEASIBLE"})
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("FEASIBLE: the period of 9 ticks per micro-batch is above")
-    assert "status: OPTIMAL, but the repetend's 9 ticks" in one_line_error(checked(data))
+    assert done.stdout.splitlines()[-1].startswith("FEASIBLE: the period of 8 ticks per micro-batch is above")
+    assert "status: OPTIMAL, but the repetend's 8 ticks" in one_line_error(checked(data))
 
 
 def test_false_claims_are_errors_in_one_line(
     checked: Command, proved: dict[str, Any], tmp_path: Path
 ) -> None:
-    false = {"reason": "refutation", "micro_batches": 1, "period": 9, "solver": "me"}
+    false = {"reason": "refutation", "micro_batches": 1, "period": 8, "solver": "me"}
     certificate = proved["certificate"]
     for change, message in (
         ({"makespan": proved["makespan"] - 1}, "makespan: "),
         ({"makespan_bound": proved["makespan"] + 1}, "is above the makespan"),
-        ({"period_bound": 10}, "period_bound: 10 is not at most that of the certificate, 9"),
-        ({"period": 8}, "repetend: "),
+        ({"period_bound": 9}, "period_bound: 9 is not at most that of the certificate, 8"),
+        ({"period": 7}, "repetend: "),
         ({"certificate": None}, "certificate: is missing, but the file claims a bound"),
         ({"certificate": certificate | {"reasons": [*certificate["reasons"], false]}}, "but there is one"),
         ({"certificate": certificate | {"reasons": []}}, "does not follow for 1 micro-batches"),
