@@ -17,7 +17,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def proved() -> dict[str, Any]:
-    """A file of a V-shape whose period was proved, for one micro-batch per repetend, by refuting a shorter one."""
+    """A file of a V-shape whose period was proved by refuting a shorter one."""
     result = search(v_shape().with_memory(3), 4, micro_batches_per_repetend=1, objectives=["period"])
     return schedule_to_dict(result.schedule, result)
 
