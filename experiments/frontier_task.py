@@ -17,6 +17,7 @@ from experiments.energy_baselines import (
     describe_baselines,
 )
 from experiments.options import EnergyOptions, OptionError, Options, read_options
+from experiments.orders import check_orders, choose_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.pictures import draw_pictures
 from experiments.progress import StepBar
@@ -31,8 +32,10 @@ from experiments.realisable import (
 )
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, complete_profile, read_profile
+from placements import Placement
 from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, num_clock_changes, simulate
 from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.files import write_bytes, write_json, write_text
 from schedsearch.schedule import Instance
 
@@ -50,11 +53,14 @@ def task(config: DictConfig) -> None:
     options = read_options(config)
     check_energy_options(options.energy)
     check_realisable(options)
+    check_orders(options)
     directory = output_directory()
     profile = read_profile(options)
     placement = build_placement(options, profile)
     check_realisable_on(options, placement, profile)
+    check_export_on(options, placement)
     found = search_and_save(options, placement, profile, directory)
+    found = choose_order(options, found, directory)
     frontier_and_save(options, found, directory)
 
 
@@ -72,7 +78,22 @@ def check_energy_options(options: EnergyOptions) -> None:
         raise OptionError(f"energy.slowdown: {options.slowdown:g} is not at least 1, no slowdown")
     if not 1 <= options.num_plans <= MOST_PLANS:
         raise OptionError(f"energy.num_plans: {options.num_plans} is not at least 1 and at most {MOST_PLANS}")
+    if options.export not in (None, "zeus"):
+        raise OptionError(f"energy.export: {options.export!r} is not known; use zeus or null")
     check_baselines(options)
+
+
+def check_export_on(options: Options, placement: Placement) -> None:
+    """Reject before the search a form that the placement does not have.
+
+    Raises:
+        OptionError: It has none.
+    """
+    if options.energy.export == "zeus":
+        try:
+            zeus_stages(placement)
+        except EnergyError as error:
+            raise OptionError(f"energy.{error}") from None
 
 
 def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -> EnergyOutcome:
@@ -80,6 +101,8 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     profile = complete_profile(options, found.placement, found.profile)
     maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
     deadline_ms = options.energy.deadline_ms or maximum.time_ms * (options.energy.slowdown or 1.0)
+    if found.order is not None:
+        deadline_ms = found.order.chosen.deadline_ms  # over the time of the search's schedule, not the chosen
     bar = StepBar("frontier")
     with bar:
         try:
@@ -98,6 +121,11 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     profile.to_csv(directory / "profile.csv")
     write_json(directory / "frontier.json", frontier_to_dict(found, frontier))
     write_json(directory / "plan.json", plan_to_dict(found, outcome))
+    write_text(directory / "frontier.csv", frontier_csv(found.schedule, frontier))
+    write_text(directory / "frequencies.csv", frequencies_csv(found.schedule, profile, plan))
+    if options.energy.export == "zeus":
+        for name, text in zeus_files(found.schedule, frontier):
+            write_text(directory / "zeus" / name, text)
     log.info("%s", describe(outcome))
     if baselines:
         write_json(directory / "baselines.json", baselines_to_dict(outcome))

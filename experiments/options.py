@@ -76,6 +76,9 @@ class EnergyOptions:
     num_plans: int
     baselines: list[Any]
     unit_ms: float
+    orders: int
+    orders_time_limit_s: float
+    export: str | None
     periodic: bool
     dwell_ms: float
     switch_ms: float
@@ -111,7 +114,7 @@ class Options:
 
     Attributes:
         placement: The chosen placement group, read by `experiments.steps.build_placement`.
-        schedule: ``searched``, ``gpipe`` or ``one_f_one_b``.
+        schedule: ``searched``, or a key of `schedsearch.baselines.HAND_MADE`.
         search: How to search.
         profile: What blocks cost.
         energy: What the iteration may take.

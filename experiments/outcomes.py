@@ -8,8 +8,26 @@ from dataclasses import dataclass, field
 from placements import Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.ordering import Chosen, Judged
 from schedsearch.schedule import Schedule
 from schedsearch.search_result import SearchResult
+
+
+@dataclass(frozen=True)
+class OrderOutcome:
+    """What the choice among several schedules returns.
+
+    Attributes:
+        chosen: The choice, and all that was judged.
+        origins: Where each candidate came from; see `schedsearch.proposals.Proposal`.
+    """
+
+    chosen: Chosen
+    origins: tuple[str, ...]
+
+    def origin_of(self, judged: Judged) -> str:
+        """Return where a schedule came from, before any swaps."""
+        return self.origins[judged.candidate]
 
 
 @dataclass(frozen=True)
@@ -22,6 +40,7 @@ class SearchOutcome:
         schedule: Valid.
         result: Of the search; None for a hand-made schedule.
         memory_unit: Of the placement's memory, where it is known.
+        order: What the schedule was chosen from by its energy; None where that was not asked for.
     """
 
     placement: Placement
@@ -29,6 +48,7 @@ class SearchOutcome:
     schedule: Schedule
     result: SearchResult | None
     memory_unit: str = ""
+    order: OrderOutcome | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +63,7 @@ class EnergyOutcome:
         simulation: When each block of the plan starts.
         baselines: Plans of each baseline by name, by increasing time.
         realisable: Title, value and note of each plan for a real job that was asked for.
-        pictures: Timeline, memory and frontier as PNG, by name.
+        pictures: Timelines, memory and frontier as PNG, by name.
     """
 
     profile: Profile

@@ -5,47 +5,57 @@ from __future__ import annotations
 from experiments.energy_baselines import TITLES
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from schedsearch import plot
-from schedsearch.schedule import Instance, micro_batches_of
+from schedsearch.energy import FrequencyPlan, Simulation, simulate
+from schedsearch.energy.simulation import operating_points
 
 
 def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes]:
-    """Return timeline, memory and frontier as PNG, by name."""
+    """Return the timeline by clock and by power, the latter at the highest clocks too, memory and frontier.
+
+    All as PNG, by name.
+    """
+    maximum = tuned.frontier.all_maximum
+    highest = simulate(found.schedule, tuned.profile, maximum.clock_mhz)
+    name = found.placement.name
     return {
         "timeline": _timeline(found, tuned),
+        "power": _power(found, tuned, tuned.simulation, tuned.plan, f"{name}: power at the planned clocks"),
+        "power_all_maximum": _power(found, tuned, highest, maximum, f"{name}: power at the highest clocks"),
         "memory": _memory(found, tuned),
         "frontier": _frontier(tuned),
     }
 
 
 def _timeline(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
+    points = operating_points(found.schedule, tuned.profile, tuned.plan.clock_mhz)
     return plot.png(
         plot.timeline(
             found.placement,
             tuned.simulation.start_ms,
-            _durations_ms(found, tuned),
-            clock_mhz={instance: float(clock) for instance, clock in _clocks(found, tuned).items()},
+            {instance: point.time_ms for instance, point in points.items()},
+            clock_mhz={instance: float(point.clock_mhz) for instance, point in points.items()},
             title=f"{found.placement.name}: {tuned.plan.time_ms:.6g} ms at the planned clocks",
         )
     )
 
 
-def _clocks(found: SearchOutcome, tuned: EnergyOutcome) -> dict[Instance, int]:
-    """Return the planned clock of every instance in MHz."""
-    number = found.schedule.num_micro_batches
-    return {
-        (name, n): clock
-        for name, clocks in tuned.plan.clock_mhz.items()
-        for n, clock in zip(micro_batches_of(found.placement, name, number), clocks, strict=True)
-    }
-
-
-def _durations_ms(found: SearchOutcome, tuned: EnergyOutcome) -> dict[Instance, float]:
-    time_ms = {
-        (name, point.clock_mhz): point.time_ms
-        for name, points in tuned.profile.points.items()
-        for point in points
-    }
-    return {instance: time_ms[instance[0], clock] for instance, clock in _clocks(found, tuned).items()}
+def _power(
+    found: SearchOutcome, tuned: EnergyOutcome, simulation: Simulation, plan: FrequencyPlan, title: str
+) -> bytes:
+    """Return the timeline coloured by power, from waiting to the most of any block at any clock."""
+    points = operating_points(found.schedule, tuned.profile, plan.clock_mhz)
+    most_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
+    lowest_w = min(tuned.frontier.blocking_power_w, most_w)
+    return plot.png(
+        plot.timeline(
+            found.placement,
+            simulation.start_ms,
+            {instance: point.time_ms for instance, point in points.items()},
+            power_w={instance: point.energy_mj / point.time_ms for instance, point in points.items()},
+            power_range_w=(lowest_w, most_w),
+            title=f"{title}, {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J",
+        )
+    )
 
 
 def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.options import EnergyOptions, OptionError, Options
+from experiments.orders import order_to_dict
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.steps import complete_profile
 from placements import Placement, Profile
@@ -326,4 +327,6 @@ def frontier_to_dict(found: SearchOutcome, frontier: Frontier) -> dict[str, obje
     data = frontier.to_dict()
     for plan in (*data["plans"], *data["straggler_plans"]):
         plan["clock_changes"] = list(num_clock_changes(found.schedule, plan["clock_mhz"]))
+    if found.order is not None:
+        data["order"] = order_to_dict(found.order)
     return data

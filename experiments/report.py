@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.energy_baselines import baseline_facts
+from experiments.orders import describe_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from placements import Placement
 from runtime.measure import TOLERANCE, Measurement
@@ -20,6 +21,8 @@ FILES = {
     "schedule.json": "the schedule, its repetend and what is proved of it",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
+    "frontier.csv": "its times, energies, bounds and savings",
+    "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
     "periodic.json": "clocks that repeat with the repetend",
     "switched.json": "a plan whose clocks change seldom",
     "capped.json": "the shortest iteration under the power cap",
@@ -33,10 +36,16 @@ FILES = {
 
 DESCRIPTIONS = {
     "timeline": "Each device's blocks over time, coloured by clock.",
+    "power": "Each device's blocks over time, coloured by power, waiting included.",
+    "power_all_maximum": "The same with all clocks at their maximum.",
     "memory": "The memory each device holds over time.",
     "frontier": "Iteration time against energy of every plan, and of the baselines.",
 }
 """What each picture shows."""
+
+
+ENERGY_PICTURES = ("frontier", "power_all_maximum", "power")
+"""Those of the section on energy."""
 
 
 def save_report(
@@ -51,7 +60,7 @@ def save_report(
         [
             Section("Schedule", _schedule_facts(found), (pictures["timeline"],), _text_picture(found)),
             Section("Memory", _memory_facts(found), (pictures["memory"],)),
-            Section("Energy", _energy_facts(tuned), (pictures["frontier"],)),
+            Section("Energy", _energy_facts(found, tuned), tuple(pictures[each] for each in ENERGY_PICTURES)),
             Section("Run", _run_facts(measurement)),
             Section("Files", _file_facts(directory)),
         ],
@@ -133,7 +142,7 @@ def _memory_facts(found: SearchOutcome) -> tuple[Fact, ...]:
     )
 
 
-def _energy_facts(tuned: EnergyOutcome) -> tuple[Fact, ...]:
+def _energy_facts(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Fact, ...]:
     frontier, plan = tuned.frontier, tuned.plan
     maximum = frontier.all_maximum
     return (
@@ -141,6 +150,7 @@ def _energy_facts(tuned: EnergyOutcome) -> tuple[Fact, ...]:
         Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
         Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
         Fact("Saved", f"{frontier.saving(plan, tuned.deadline_ms):.2%}", "over an equal time"),
+        *(() if found.order is None else (Fact("Order", describe_order(found.order)),)),
         Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
         Fact(
             "Least energy",

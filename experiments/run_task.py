@@ -11,8 +11,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from experiments.command import Failed
-from experiments.frontier_task import check_energy_options, frontier_and_save
+from experiments.frontier_task import check_energy_options, check_export_on, frontier_and_save
 from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
+from experiments.orders import check_orders, choose_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.progress import StepBar
 from experiments.realisable import check_realisable, check_realisable_on
@@ -38,13 +39,16 @@ def task(config: DictConfig) -> None:
     options = read_options(config)
     check_energy_options(options.energy)
     check_realisable(options)
+    check_orders(options)
     check_runtime_options(options.runtime)
     directory = output_directory()
     profile = read_profile(options)
     placement = build_placement(options, profile)
     check_realisable_on(options, placement, profile)
     model = choose_model(options.runtime, placement, options.search.num_micro_batches)
+    check_export_on(options, placement)
     found = search_and_save(options, placement, profile, directory)
+    found = choose_order(options, found, directory)
     tuned = frontier_and_save(options, found, directory)
     generate_scripts(found, tuned, model, directory / "scripts")
     measurement = run_and_save(options.runtime, placement, directory)

@@ -142,7 +142,9 @@ class Profile:
 
         The columns are ``block,frequency,time,energy``, or Zeus's
         ``stage,instruction,frequency,time,energy`` with ``forward`` and ``backward``, whose stage 3 is the
-        blocks F3 and B3 of a V-shape. Rows may be in any order.
+        blocks F3 and B3 of a V-shape, or those of Zeus's server,
+        ``rank,instruction,frequency,avg_time,avg_energy``, whose ranks are then the stages. Rows and columns
+        may be in any order.
 
         Args:
             path: The file; clocks in MHz, times in seconds, energies in joules on one device.
@@ -186,6 +188,9 @@ BLOCK_COLUMNS = ("block", "frequency", "time", "energy")
 
 STAGE_COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 """Columns of a profile by stage, as Zeus and Perseus write it; MHz, s, J."""
+
+RANK_COLUMNS = ("rank", "instruction", "frequency", "avg_time", "avg_energy")
+"""Columns of a profile by process, as Zeus's server writes it, one process for each stage; MHz, s, J."""
 
 _LETTER = {"forward": "F", "backward": "B"}
 
@@ -233,7 +238,7 @@ Row = tuple[int, Mapping[str, str]]
 
 
 def _read_rows(path: Path) -> list[Row]:
-    """Return the rows of a CSV file whose header is one of the two forms."""
+    """Return the rows of a CSV file whose header is one of the three forms."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
@@ -245,7 +250,7 @@ def _read_rows(path: Path) -> list[Row]:
     if not lines:
         raise ProfileError(f"is empty; give the columns {','.join(BLOCK_COLUMNS)}")
     header = [cell.strip() for cell in lines[0][1]]
-    if sorted(header) not in (sorted(BLOCK_COLUMNS), sorted(STAGE_COLUMNS)):
+    if sorted(header) not in [sorted(columns) for columns in (BLOCK_COLUMNS, STAGE_COLUMNS, RANK_COLUMNS)]:
         raise ProfileError(
             f"line {lines[0][0]}: the columns are {','.join(header)[:120]!r}; "
             f"use {','.join(BLOCK_COLUMNS)} or {','.join(STAGE_COLUMNS)}"
@@ -292,9 +297,12 @@ def _block_name(number: int, row: Mapping[str, str]) -> str:
         raise ProfileError(
             f"line {number}, column instruction: {row['instruction']!r} is not known; use forward or backward"
         )
-    if not re.fullmatch(r"[0-9]+", row["stage"]):
-        raise ProfileError(f"line {number}, column stage: {row['stage']!r} is not a stage; use 0, 1, 2 ...")
-    return f"{_LETTER[row['instruction']]}{int(row['stage'])}"
+    column = "rank" if "rank" in row else "stage"
+    if not re.fullmatch(r"[0-9]+", row[column]):
+        raise ProfileError(
+            f"line {number}, column {column}: {row[column]!r} is not a {column}; use 0, 1, 2 ..."
+        )
+    return f"{_LETTER[row['instruction']]}{int(row[column])}"
 
 
 def _number(number: int, row: Mapping[str, str], column: str) -> float:
@@ -319,6 +327,7 @@ def _clock(number: int, row: Mapping[str, str]) -> int:
 
 
 def _cost(number: int, row: Mapping[str, str], column: str) -> float:
+    column = f"avg_{column}" if "rank" in row else column
     value = _number(number, row, column)
     if value < 0:
         raise ProfileError(f"line {number}, column {column}: {row[column]!r} is negative; measure it again")

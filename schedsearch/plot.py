@@ -53,6 +53,8 @@ KIND_NAME = {
 
 CLOCK_COLORS = "viridis"
 
+POWER_COLORS = "plasma"
+
 _ROW = 0.86
 """Height of a device's row; the rows are 1 apart."""
 
@@ -67,13 +69,15 @@ def timeline(
     target: Axes | str | Path | None = None,
     *,
     clock_mhz: Mapping[Instance, float] | None = None,
+    power_w: Mapping[Instance, float] | None = None,
+    power_range_w: tuple[float, float] | None = None,
     repetend_ms: Sequence[float] = (),
     title: str = "",
 ) -> Axes:
     """Draw one row per device with its blocks at their times, labelled with the micro-batch where it fits.
 
-    The colour is the block's clock where clocks are given, and a strip above it the kind; else the colour
-    is the kind, paler for odd micro-batches.
+    The colour is the block's power (as in Perseus, Fig. 1 and 10) or clock where either is given, and a strip
+    above it the kind; else the colour is the kind, paler for odd micro-batches.
 
     Args:
         placement: The devices of the blocks.
@@ -81,6 +85,9 @@ def timeline(
         duration_ms: Likewise, how long it takes.
         target: Axes to draw on, or a PNG file to write; None for a new figure.
         clock_mhz: Likewise, its clock.
+        power_w: Likewise, the power of one device while it runs; instead of `clock_mhz`.
+        power_range_w: Powers at the ends of the colours; the first is that of waiting, drawn where nothing
+            runs.
         repetend_ms: Times of boundaries to mark, such as where the steady state begins and ends.
         title: Shown above.
 
@@ -91,9 +98,9 @@ def timeline(
     with _target(target, (17.0, 1.5 + 0.55 * placement.num_devices)) as axes:
         end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
         axes.set_xlim(0.0, end_ms)
-        scale = None if clock_mhz is None else _clock_scale(axes, clock_mhz)
+        shade, scale, idle = _shades(axes, clock_mhz, power_w, power_range_w)
         for device in range(placement.num_devices):
-            _draw_row(axes, placement, device, start_ms, duration_ms, clock_mhz, scale)
+            _draw_row(axes, placement, device, start_ms, duration_ms, shade, scale, idle)
         for boundary in repetend_ms:
             axes.axvline(boundary, **_BOUNDARY)
         _device_rows(axes, placement.num_devices)
@@ -272,16 +279,17 @@ def _draw_row(
     device: int,
     start_ms: Mapping[Instance, float],
     duration_ms: Mapping[Instance, float],
-    clock_mhz: Mapping[Instance, float] | None,
+    shade: Mapping[Instance, float] | None,
     scale: ScalarMappable | None,
+    idle: Any,
 ) -> None:
-    """Draw a device's blocks, and with clocks the strip of their kinds."""
+    """Draw a device's blocks, and where these are shaded the strip of their kinds."""
     here = {block.name: block for block in placement.on(device)}
     instances = sorted((start, key) for key, start in start_ms.items() if key[0] in here)
     kinds = [_kind_color(here[name], n if scale is None else 0) for _, (name, n) in instances]
     colors = kinds
-    if clock_mhz is not None and scale is not None:
-        rgba = scale.to_rgba(np.array([clock_mhz[key] for _, key in instances], dtype=float))
+    if shade is not None and scale is not None:
+        rgba = scale.to_rgba(np.array([shade[key] for _, key in instances], dtype=float))
         colors = [(float(r), float(g), float(b)) for r, g, b, _ in np.reshape(rgba, (-1, 4))]
     spans = [(start, duration_ms[key]) for start, key in instances]
     per_point = _ms_per_point(axes)
@@ -298,7 +306,7 @@ def _draw_row(
     ).set_gid("blocks")
     if scale is not None:
         axes.broken_barh(spans, (device - _ROW / 2, _STRIP), facecolors=kinds).set_gid("kinds")
-    axes.axhspan(device - _ROW / 2, device + _ROW / 2, color=_IDLE, linewidth=0, zorder=0)
+    axes.axhspan(device - _ROW / 2, device + _ROW / 2, color=idle, linewidth=0, zorder=0)
     middle = device + (_ROW - height) / 2
     for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
         if duration >= (5.2 * len(str(n)) + 1.5) * per_point:
@@ -333,15 +341,36 @@ def _readable_on(color: Color) -> str:
     return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "#FFFFFF"
 
 
-def _clock_scale(axes: Axes, clock_mhz: Mapping[Instance, float]) -> ScalarMappable:
-    """Return the colours of the clocks, with a bar beside the axes."""
-    lowest, highest = min(clock_mhz.values(), default=0.0), max(clock_mhz.values(), default=1.0)
+def _shades(
+    axes: Axes,
+    clock_mhz: Mapping[Instance, float] | None,
+    power_w: Mapping[Instance, float] | None,
+    power_range_w: tuple[float, float] | None,
+) -> tuple[Mapping[Instance, float] | None, ScalarMappable | None, Any]:
+    """Return what shades the blocks, its colours, and the colour of waiting."""
+    if power_w is not None:
+        scale = _scale_bar(axes, power_range_w or _range(power_w), POWER_COLORS, "power (W)")
+        return (
+            power_w,
+            scale,
+            _IDLE if power_range_w is None else scale.to_rgba(np.array([power_range_w[0]]))[0],
+        )
+    if clock_mhz is not None:
+        return clock_mhz, _scale_bar(axes, _range(clock_mhz), CLOCK_COLORS, "clock (MHz)"), _IDLE
+    return None, None, _IDLE
+
+
+def _range(shade: Mapping[Instance, float]) -> tuple[float, float]:
+    return min(shade.values(), default=0.0), max(shade.values(), default=1.0)
+
+
+def _scale_bar(axes: Axes, ends: tuple[float, float], colors: str, label: str) -> ScalarMappable:
+    """Return the colours between two values, with a bar beside the axes."""
+    lowest, highest = ends
     margin = 0.5 if lowest == highest else 0.0
-    scale = ScalarMappable(Normalize(lowest - margin, highest + margin), CLOCK_COLORS)
+    scale = ScalarMappable(Normalize(lowest - margin, highest + margin), colors)
     figure = axes.figure.figure
-    bar = figure.colorbar(
-        scale, ax=axes, label="clock (MHz)", pad=0.01, fraction=0.03, aspect=14, format="%d"
-    )
+    bar = figure.colorbar(scale, ax=axes, label=label, pad=0.01, fraction=0.03, aspect=14, format="%d")
     if margin:
         bar.set_ticks([lowest])
     return scale

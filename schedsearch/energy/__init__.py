@@ -5,6 +5,8 @@ from schedsearch.energy.exact import ExactPlan, ExactStatus, exact_plan
 from schedsearch.energy.folding import PeriodicSchedule, has_order_of, repetend_of
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
+from schedsearch.energy.ordering import Chosen, Judged, best_order
 from schedsearch.energy.periodic import PeriodicPlan, periodic_plan
 from schedsearch.energy.planning import OnProgress, compute_frontier
 from schedsearch.energy.policy import Interval, Job, Policy, Stay, least_cost_policy, read_signal, until
@@ -22,6 +24,7 @@ from schedsearch.energy.switching import (
 __all__ = [
     "Breakpoint",
     "CappedPlan",
+    "Chosen",
     "CostCurve",
     "EnergyError",
     "ExactPlan",
@@ -31,6 +34,7 @@ __all__ = [
     "InstanceGraph",
     "Interval",
     "Job",
+    "Judged",
     "OnProgress",
     "PeriodicPlan",
     "PeriodicSchedule",
@@ -41,12 +45,15 @@ __all__ = [
     "SwitchedPlan",
     "SwitchingLimits",
     "all_maximum_clocks",
+    "best_order",
     "breakpoints",
     "capped_plan",
     "compute_frontier",
     "cost_curve",
     "device_power_w",
     "exact_plan",
+    "frequencies_csv",
+    "frontier_csv",
     "has_order_of",
     "instance_graph",
     "least_cost_policy",
@@ -58,4 +65,6 @@ __all__ = [
     "simulate_switching",
     "switched_plan",
     "until",
+    "zeus_files",
+    "zeus_stages",
 ]

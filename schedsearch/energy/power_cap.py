@@ -19,12 +19,12 @@ import numpy as np
 
 from placements import Profile
 from schedsearch.energy.candidates import clocks_by_block
-from schedsearch.energy.cost import CostCurve, cost_curves
+from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.rounding import OptionTable, option_table, rounded
 from schedsearch.energy.simulation import operating_points, simulate
-from schedsearch.energy.timing_program import EnergyLimit, Timing, least_energy, least_time
+from schedsearch.energy.timing_program import EnergyLimit, free_timing, least_energy, least_time
 from schedsearch.schedule import Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
@@ -141,7 +141,7 @@ class _Capped:
     def relaxed(self) -> tuple[float, list[Ints]]:
         """Return the least relaxed time, and clocks of the instances from plans of about that time."""
         curves = cost_curves(self.schedule.placement, self.profile)
-        timing = _timing(self.graph, [curves[name] for name, _ in self.graph.instances])
+        timing = free_timing(self.graph, [curves[name] for name, _ in self.graph.instances])
         limits = list(self._limits())
         shortest = least_time(timing, limits)
         assert shortest is not None, "a longer iteration keeps any limit"
@@ -188,20 +188,6 @@ def _above(cap_w: float | None, name: str, blocking_w: float) -> float | None:
             f"{name}: {cap_w:g} W is not above the {blocking_w:g} W of waiting; give more, or fewer devices"
         )
     return None if cap_w is None else cap_w - blocking_w
-
-
-def _timing(graph: InstanceGraph, curves: Sequence[CostCurve]) -> Timing:
-    """Return the linear program's view of a graph in which every instance has its own time."""
-    tail, head, delay = np.array(graph.edges, dtype=np.float64).reshape(-1, 3).T
-    return Timing(
-        tail=tail.astype(np.int64),
-        head=head.astype(np.int64),
-        delay_ms=delay,
-        rounds=np.zeros(len(tail), dtype=np.int64),
-        tie=np.arange(graph.size),
-        curves=curves,
-        count=np.ones(graph.size),
-    )
 
 
 def _rounded(

@@ -8,14 +8,14 @@ are used steepest first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,20 @@ class Timing:
     count: Floats
 
 
+def free_timing(graph: InstanceGraph, curves: Sequence[CostCurve]) -> Timing:
+    """Return the view of a graph in which every instance has its own time, with a curve for each."""
+    tail, head, delay = np.array(graph.edges, dtype=np.float64).reshape(-1, 3).T
+    return Timing(
+        tail=tail.astype(np.int64),
+        head=head.astype(np.int64),
+        delay_ms=delay,
+        rounds=np.zeros(len(tail), dtype=np.int64),
+        tie=np.arange(graph.size),
+        curves=curves,
+        count=np.ones(graph.size),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class EnergyLimit:
     """A weighted sum of effective energies must not exceed a power times the length of the iteration.
@@ -63,12 +77,16 @@ class RelaxedTimes:
         period_ms: The period.
         time_ms: Length of the iteration.
         energy_mj: Effective energy.
+        edge_price: What each edge of `Timing` costs: effective energy in millijoules per millisecond by which
+            it were shorter. Without an edge of price 0 the optimum is the same. Where the length of the
+            iteration is made least: milliseconds per millisecond. Empty where no program was solved.
     """
 
     planned_ms: Floats
     period_ms: float
     time_ms: float
     energy_mj: float
+    edge_price: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 def least_energy(
@@ -182,9 +200,12 @@ class _Program:
         used = answer.x[self.num_nodes : self.period]
         planned = self.fastest + np.bincount(self.owner, used, minlength=len(self.fastest))
         energy = self.most + np.bincount(self.owner, used * self.slope, minlength=len(self.fastest))
+        unit = 1.0 if deadline_ms is None else self.unit_mj / self.unit_ms
+        price = -np.asarray(answer.ineqlin.marginals)[: len(self.timing.tail)] * unit
         return RelaxedTimes(
             planned * self.unit_ms,
             float(answer.x[self.period]) * self.unit_ms,
             float(answer.x[self.end]) * self.unit_ms,
             float(self.timing.count @ energy) * self.unit_mj,
+            np.maximum(price, 0.0),
         )

@@ -1,9 +1,11 @@
+import ast
 import csv
 import json
 from pathlib import Path
 
 import pytest
 from commands import one_line_error
+from energy.cases import STAGE_PROFILES
 
 from placements import Profile
 from placements.hardware import GPUS, modelled_profile
@@ -184,7 +186,79 @@ def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) 
     assert data["blocking_power_w"] == 70.38
 
 
+def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_path: Path) -> None:
+    options = ["placement=m_shape", "placement.num_devices=4", "search.num_micro_batches=6"]
+    options += ["search.polish_time_limit_s=1", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", *options, "energy.orders=4", "energy.slowdown=1.05")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    data = json.loads((out / "frontier.json").read_text())
+    order = data["order"]
+    chosen = order["judged"][order["chosen"]]
+    assert order["judged"][0]["origin"] == "search"
+    assert chosen["energy_mj"] == min(each["energy_mj"] for each in order["judged"] if each["energy_mj"])
+    assert order["gain"] == pytest.approx(1 - chosen["energy_mj"] / order["judged"][0]["energy_mj"])
+    schedule = read_schedule(out / "schedule.json")
+    assert schedule.makespan == chosen["makespan"]
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["deadline_ms"] == order["deadline_ms"]
+    assert plan["energy_until_deadline_mj"] <= chosen["energy_mj"] * (1 + 1e-9)
+    profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
+    simulated = simulate(schedule, profile, plan["clock_mhz"])
+    assert (plan["time_ms"], plan["energy_mj"]) == pytest.approx((simulated.time_ms, simulated.energy_mj))
+    assert "judged, chosen: " in done.stdout
+    assert command("check", f"schedule={out / 'schedule.json'}").returncode in (0, 1)
+
+
+def test_plans_for_other_programs(command, profile_csv: Path, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "schedule=one_f_one_b", f"profile.path={profile_csv}"]
+    options += ["search.num_micro_batches=6", "energy.num_plans=5", "energy.export=zeus"]
+    assert command("frontier", *options).returncode == 0
+    out = tmp_path / "out"
+    rows = list(csv.DictReader((out / "frontier.csv").read_text().splitlines()))
+    files = sorted((out / "zeus").iterdir())
+    assert [path.name for path in files] == [f"freqs_pipeline_{i:05d}.py" for i in range(len(rows))]
+    stages = [ast.literal_eval(path.read_text()) for path in files]
+    assert {len(instructions) for plan in stages for instructions in plan} == {12}
+    plan = json.loads((out / "plan.json").read_text())
+    for row in csv.DictReader((out / "frequencies.csv").read_text().splitlines()):
+        n = int(row["micro_batch"])
+        assert int(row["clock_mhz"]) == plan["clock_mhz"][row["block"]][n]
+        assert float(row["start_ms"]) == plan["start_ms"][row["block"]][n]
+
+
+def test_a_measured_profile_and_a_schedule_made_by_hand(command, tmp_path: Path) -> None:
+    path = STAGE_PROFILES / "gpt3-175b+a100_sxm_bf16.csv"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=48"]
+    done = command("frontier", *options, f"profile.path={path}")
+    assert done.returncode == 0, done.stderr
+    assert "search:" not in done.stdout + done.stderr
+    out = tmp_path / "out"
+    assert read_schedule(out / "schedule.json").placement.num_devices == 8
+    savings = {row["name"]: float(row["saving"]) for row in csv.DictReader((out / "baselines.csv").open())}
+    assert savings["envpipe"] == pytest.approx(0.1317, abs=5e-4)
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["saving"] > savings["envpipe"]
+    for name in ("timeline", "power", "power_all_maximum", "frontier"):
+        assert (out / f"{name}.png").stat().st_size > 10_000
+
+
 WRONG = [
+    (["energy.orders=0"], "energy.orders: 0 is not at least 1 and at most 10000"),
+    (
+        ["energy.orders=4", "schedule=gpipe"],
+        "energy.orders: 4 schedules need a search, but schedule=gpipe; use schedule=searched",
+    ),
+    (["energy.orders_time_limit_s=0"], "energy.orders_time_limit_s: 0 is not a time above 0; give seconds"),
+    (["energy.export=zues"], "energy.export: 'zues' is not known; use zeus or null"),
+    (
+        ["energy.export=zeus", "placement=x_shape", "profile.path=null"],
+        "energy.export: zeus knows one forward and one backward on each device, but device 0 of x_shape runs",
+    ),
+    (["schedule=chimera"], "schedule: Chimera needs an X-shape"),
+    (["schedule=one_f_one_bee"], "schedule: 'one_f_one_bee' is not known; did you mean one_f_one_b?"),
     (["energy.slowdown=0.9"], "energy.slowdown: 0.9 is not at least 1"),
     (
         ["energy.slowdown=1.1", "energy.deadline_ms=900"],

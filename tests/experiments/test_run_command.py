@@ -10,7 +10,7 @@ from placements.placement_file import read_placement
 from schedsearch.schedule_file import read_schedule
 
 FILES = ["placement.yaml", "schedule.json", "frontier.json", "plan.json", "measurement.json", "report.html"]
-PICTURES = ["timeline.png", "memory.png", "frontier.png"]
+PICTURES = ["timeline.png", "power.png", "power_all_maximum.png", "memory.png", "frontier.png"]
 
 
 def check_run(out: Path, tensor_parallel: bool) -> None:
@@ -40,7 +40,7 @@ def check_run(out: Path, tensor_parallel: bool) -> None:
             isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)) for node in ast.walk(iteration)
         )
     page = (out / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 3
+    assert page.count("data:image/png;base64,") == len(PICTURES)
     assert not re.search(r'(src|href)="https?:', page)
 
 

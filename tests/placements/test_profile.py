@@ -9,6 +9,7 @@ from placements.shapes import m_shape, v_shape
 
 BLOCKS = "block,frequency,time,energy\n"
 STAGES = "stage,instruction,frequency,time,energy\n"
+RANKS = "rank,instruction,frequency,avg_time,avg_energy\n"
 
 
 def read(tmp_path: Path, text: str, **scales: float) -> Profile:
@@ -39,6 +40,13 @@ def test_reads_stages_and_scales(tmp_path: Path) -> None:
     assert profile.num_stages == 2
 
 
+def test_reads_what_the_server_of_zeus_writes(tmp_path: Path) -> None:
+    text = RANKS + "1,backward,900,2,4\n0,forward,900,1,2\n1,forward,900,1,3\n0,backward,900,2,5\n"
+    profile = read(tmp_path, text)
+    assert profile.points["B1"] == (OperatingPoint(900, 2e3, 4e3),)
+    assert profile.num_stages == 2
+
+
 def test_reads_a_byte_order_mark_and_columns_in_another_order(tmp_path: Path) -> None:
     profile = read(tmp_path, "\ufefffrequency,block,energy,time\n900,F0,2,1\n")
     assert profile.points == {"F0": (OperatingPoint(900, 1e3, 2e3),)}
@@ -66,6 +74,9 @@ def test_reads_a_byte_order_mark_and_columns_in_another_order(tmp_path: Path) ->
         (BLOCKS + "F0,900,1,1\nF0,900,1,1\n", "line 3: F0 at 900 MHz is given twice"),
         (STAGES + "0,sideways,900,1,1\n", "column instruction: 'sideways' is not known; use forward or"),
         (STAGES + "-1,forward,900,1,1\n", "column stage: '-1' is not a stage"),
+        (RANKS + "x,forward,900,1,1\n", "line 2, column rank: 'x' is not a rank"),
+        (RANKS + "0,forward,900,1,-1\n", "line 2, column avg_energy: '-1' is negative"),
+        (RANKS + "0,forward,N/A,1,1\n", "line 2, column frequency: 'N/A' is not a number"),
         (BLOCKS + '"F0,900,1,1\n', "is not CSV text"),
     ],
 )

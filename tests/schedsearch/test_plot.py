@@ -58,6 +58,19 @@ def test_with_clocks_the_blocks_are_as_many_and_a_bar_shows_the_scale() -> None:
     assert "clock (MHz)" in labels
 
 
+def test_power_colours_blocks_and_waiting() -> None:
+    schedule = gpipe(v_shape(2), 3)
+    power = {instance: 100.0 + 20 * i for i, instance in enumerate(schedule.start_of)}
+    axes = timeline(schedule.placement, *times_of(schedule), power_w=power, power_range_w=(80.0, 400.0))
+    assert rectangles(axes) == rectangles(draw(schedule.placement, 3))
+    (bar,) = (other for other in axes.figure.axes if other is not axes)
+    assert bar.get_ylabel() == "power (W)"
+    assert bar.get_ylim() == (80.0, 400.0)
+    without = timeline(schedule.placement, *times_of(schedule), power_w=power)
+    (bar,) = (other for other in without.figure.axes if other is not without)
+    assert bar.get_ylim() == (100.0, max(power.values()))
+
+
 def test_one_clock_for_all_has_a_scale_too() -> None:
     schedule = gpipe(v_shape(2), 2)
     clocks = dict.fromkeys(schedule.start_of, 1410.0)

@@ -1,0 +1,153 @@
+"""Plans for other programs: CSV files of any schedule's plans, and the form that Zeus's server reads.
+
+Zeus runs a plan from a Python file that holds a list for each stage, with an (instruction, MHz) pair for each
+forward and backward in the order in which the stage runs them, and comments below. That form has no names for
+other kinds of blocks, nor for a block on several devices.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+
+from placements import Kind, Placement, Profile
+from schedsearch.energy.frontier import FrequencyPlan, Frontier
+from schedsearch.energy.graph import EnergyError
+from schedsearch.energy.simulation import operating_points, simulate
+from schedsearch.energy.switching import num_clock_changes
+from schedsearch.schedule import Schedule
+
+FREQUENCY_COLUMNS = ("device", "position", "block", "micro_batch", "clock_mhz", "start_ms", "time_ms")
+"""Columns of `frequencies_csv`."""
+
+FRONTIER_COLUMNS = ("time_ms", "energy_mj", "lower_bound_mj", "gap", "saving", "clock_changes")
+"""Columns of `frontier_csv`."""
+
+_INSTRUCTION = {Kind.F: "forward", Kind.B: "backward"}
+
+
+def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> str:
+    """Return a plan as CSV: a row for each block on each of its devices, in the order in which it runs.
+
+    Args:
+        schedule: Gives the order on each device.
+        profile: Gives the time of each block at its clock.
+        plan: Of the schedule.
+
+    Returns:
+        The columns `FREQUENCY_COLUMNS`: device and position from 0, clocks in MHz, times in milliseconds from
+        the begin of the iteration.
+    """
+    points = operating_points(schedule, profile, plan.clock_mhz)
+    start_ms = simulate(schedule, profile, plan.clock_mhz).start_ms
+    return _csv(
+        FREQUENCY_COLUMNS,
+        (
+            (
+                device,
+                position,
+                *instance,
+                points[instance].clock_mhz,
+                start_ms[instance],
+                points[instance].time_ms,
+            )
+            for device in range(schedule.placement.num_devices)
+            for position, instance in enumerate(schedule.order(device))
+        ),
+    )
+
+
+def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
+    """Return a frontier as CSV: a row for each plan by increasing time, those for stragglers included.
+
+    Returns:
+        The columns `FRONTIER_COLUMNS`: energy of all devices over the plan's own time; gap above the lower
+        bound, empty where that is not above 0; share saved against all clocks at maximum over an equal time;
+        changes of clock of all devices in an iteration.
+    """
+    return _csv(
+        FRONTIER_COLUMNS,
+        (
+            (
+                plan.time_ms,
+                plan.energy_mj,
+                plan.lower_bound_mj,
+                plan.gap if plan.lower_bound_mj > 0 else "",
+                frontier.saving(plan),
+                sum(num_clock_changes(schedule, plan.clock_mhz)),
+            )
+            for plan in frontier.plans
+        ),
+    )
+
+
+def zeus_stages(placement: Placement) -> tuple[int, ...]:
+    """Return the device of each stage, first stage first, of a placement that Zeus can run.
+
+    Raises:
+        EnergyError: A block is no forward or backward, or a device does not run exactly one of each.
+
+    >>> from placements.shapes import v_shape
+    >>> zeus_stages(v_shape(3))
+    (0, 1, 2)
+    """
+    for block in placement.blocks:
+        if block.kind not in _INSTRUCTION or len(block.devices) > 1:
+            what = "runs on several devices" if len(block.devices) > 1 else f"is of kind {block.kind.value}"
+            raise EnergyError(
+                f"export: zeus knows one forward and one backward on each device, but {block.name} of "
+                f"{placement.name} {what}; use energy.export=null and the CSV files"
+            )
+    for device in range(placement.num_devices):
+        kinds = sorted(block.kind.value for block in placement.on(device))
+        if kinds != ["B", "F"]:
+            names = ", ".join(block.name for block in placement.on(device)) or "nothing"
+            raise EnergyError(
+                f"export: zeus knows one forward and one backward on each device, but device {device} of "
+                f"{placement.name} runs {names}; use energy.export=null and the CSV files"
+            )
+    return tuple(block.devices[0] for block in placement.topological_order if block.kind is Kind.F)
+
+
+def zeus_files(schedule: Schedule, frontier: Frontier) -> Iterator[tuple[str, str]]:
+    """Yield name and text of a file for each plan, as Zeus's server reads it, slowest plan first.
+
+    The slowest is number 0, as from Perseus, which begins there (Perseus, Sec. 4.2, Alg. 1). The comments
+    give time in seconds and energy in joules, without and with waiting ("P2P").
+
+    Raises:
+        EnergyError: The placement has no such form; see `zeus_stages`.
+    """
+    stages = zeus_stages(schedule.placement)
+    waiting_w = frontier.blocking_power_w * schedule.placement.num_devices
+    before_j: float | None = None
+    for number, plan in enumerate(reversed(frontier.plans)):
+        effective_j = (plan.energy_mj - waiting_w * plan.time_ms) / 1e3
+        change_j = 0.0 if before_j is None else effective_j - before_j
+        before_j = effective_j
+        rows = [f"{_instructions(schedule, plan, device)!r},\n" for device in stages]
+        comments = (
+            f"cost change: {change_j!r}",
+            f"total cost: {effective_j!r}",
+            f"total cost with P2P: {plan.energy_mj / 1e3!r}",
+            f"total time: {plan.time_ms / 1e3!r}",
+        )
+        lines = "".join(f"# Iteration {number} {comment}\n" for comment in comments)
+        yield f"freqs_pipeline_{number:05d}.py", f"[\n{''.join(rows)}]\n{lines}"
+
+
+def _instructions(schedule: Schedule, plan: FrequencyPlan, device: int) -> list[tuple[str, int]]:
+    by_name = schedule.placement.by_name
+    return [
+        (_INSTRUCTION[by_name[name].kind], plan.clock_mhz[name][micro_batch])
+        for name, micro_batch in schedule.order(device)
+    ]
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,343 @@
+"""The order and the clocks together: of several schedules, the one of least energy at a deadline.
+
+Perseus tunes the clocks of one given order of blocks (Perseus, Sec. 3 and 4). Schedules of one period and
+makespan leave lower clocks different room, mostly in warmup and cooldown, and this chooses among them. The
+relaxed problem, one linear program, judges each; what may be best gets a plan of real clocks. From the best
+one, neighbors in a device's order are swapped as long as that lowers the relaxed energy. Where schedules come
+from is not known here; see `schedsearch.proposals`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from placements import Profile
+from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
+from schedsearch.energy.graph import EnergyError, instance_graph
+from schedsearch.energy.planning import OnProgress, compute_frontier
+from schedsearch.energy.simulation import simulate
+from schedsearch.energy.timing_program import free_timing, least_energy
+from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
+from schedsearch.solver import INTERRUPTS
+from schedsearch.validate import InvalidScheduleError, validate
+
+TOLERANCE = 1e-7
+"""Share of energy that is not worth another order; beyond the rounding errors of the linear program."""
+
+_NO_PRICE = 1e-6
+"""Share of the greatest price of an edge below which a price is a rounding error."""
+
+_STARTS = 3
+"""Schedules of the least bounds from which neighbors are swapped."""
+
+Keeps = Callable[[Schedule], bool]
+"""Says whether a valid schedule may be used."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known of one schedule.
+
+    Attributes:
+        schedule: Valid.
+        candidate: Which of the candidates it is, or was made of by swaps; from 0.
+        is_swapped: Whether neighbors were swapped.
+        lower_bound_mj: No clocks need less energy until the deadline, but for rounding errors; infinite where
+            none keep the deadline.
+        plan: The best found for the deadline; None where the bound did not promise enough.
+        energy_mj: Of all devices until the deadline, with that plan; infinite without.
+    """
+
+    schedule: Schedule
+    candidate: int
+    is_swapped: bool
+    lower_bound_mj: float
+    plan: FrequencyPlan | None = None
+    energy_mj: float = math.inf
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The schedule of least energy, and what it was chosen from.
+
+    Attributes:
+        best: The choice, with its plan.
+        deadline_ms: That its plan keeps.
+        judged: All schedules, in the order in which they were judged; the first candidate first.
+        interrupted: Whether it was interrupted from the keyboard; the choice is then the best so far.
+    """
+
+    best: Judged
+    deadline_ms: float
+    judged: tuple[Judged, ...]
+    interrupted: bool = False
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return the schedule that was chosen."""
+        return self.best.schedule
+
+    @property
+    def plan(self) -> FrequencyPlan:
+        """Return its plan."""
+        assert self.best.plan is not None, "only what has a plan is chosen"
+        return self.best.plan
+
+    @property
+    def gain(self) -> float | None:
+        """Return the share of energy saved over the first candidate; None if that is later anyway."""
+        first = self.judged[0]
+        return 1 - self.best.energy_mj / first.energy_mj if first.plan is not None else None
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A schedule's relaxed optimum.
+
+    Attributes:
+        energy_mj: Of all devices until the deadline.
+        price_w: What each wait of one instance for another costs: the power that it takes to make up for it.
+    """
+
+    energy_mj: float
+    price_w: dict[tuple[Instance, Instance], float]
+
+
+def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed | None:
+    """Return the relaxed optimum of a schedule for a deadline (Perseus, Sec. 4.2), or None if it has none."""
+    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
+    timing = free_timing(graph, [curves[name] for name, _ in graph.instances])
+    found = least_energy(timing, deadline_ms * (1 + TIME_TOLERANCE))
+    if found is None:
+        return None
+    waiting_mj = profile.blocking_power_w * graph.num_devices * deadline_ms
+    pairs = ((graph.instances[tail], graph.instances[head]) for tail, head, _ in graph.edges)
+    return Relaxed(found.energy_mj + waiting_mj, dict(zip(pairs, found.edge_price.tolist(), strict=True)))
+
+
+def best_order(
+    candidates: Iterable[Schedule],
+    profile: Profile,
+    deadline_ms: float,
+    *,
+    most_plans: int = 4,
+    most_swaps: int = 0,
+    time_limit_s: float = math.inf,
+    keeps: Keeps = lambda _: True,
+    on_progress: OnProgress | None = None,
+) -> Chosen:
+    """Return the schedule that needs the least energy until a deadline, with its plan.
+
+    The energy is that of an iteration as long as the deadline (Perseus, Sec. 4.1, Eq. 3, with T' the
+    deadline). Schedules whose bound is above the energy of a plan get none of their own.
+
+    Args:
+        candidates: Schedules of one placement and number of micro-batches, at least one; the first is what
+            the others are measured against. They may be made while they are asked for.
+        profile: Cost of each block at each clock.
+        deadline_ms: For the iteration.
+        most_plans: Candidates beside the first that may get a plan.
+        most_swaps: Swaps of neighbors to try; 0 for none.
+        time_limit_s: Seconds after which the best so far is returned, once there is one.
+        keeps: What a schedule made by swaps must keep.
+        on_progress: Told how many schedules are judged.
+
+    Raises:
+        ProfileError: The profile lacks a block.
+        EnergyError: No candidate keeps the deadline at any clocks.
+        InvalidScheduleError: A candidate is not valid.
+    """
+    ends = time.monotonic() + time_limit_s
+    running = _Choice(profile, deadline_ms, ends, on_progress or (lambda _what, _done, _all: None))
+    INTERRUPTS.watch()
+    try:
+        running.judge_all(candidates)
+        running.plan_best(most_plans)
+        running.swap(most_swaps, keeps)
+    except KeyboardInterrupt:
+        running.interrupted = True
+    finally:
+        INTERRUPTS.unwatch()
+    return running.chosen()
+
+
+@dataclass
+class _Choice:
+    """One choice's state: all that is judged so far."""
+
+    profile: Profile
+    deadline_ms: float
+    ends: float
+    on_progress: OnProgress
+    judged: list[Judged] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is up; tells of Ctrl-C by raising."""
+        INTERRUPTS.raise_if_seen()
+        return time.monotonic() >= self.ends
+
+    def judge_all(self, candidates: Iterable[Schedule]) -> None:
+        """Bound the energy of every candidate; plan the first, so that there is something to choose."""
+        for i, schedule in enumerate(candidates):
+            found = relaxed(validate(schedule), self.profile, self.deadline_ms)
+            bound_mj = math.inf if found is None else found.energy_mj
+            self.judged.append(Judged(schedule, i, False, bound_mj))
+            if i == 0:
+                self.plan(0)
+            self.on_progress("orders", i + 1, i + 1)
+            if self.is_late:
+                break
+        if not self.judged:
+            raise EnergyError("candidates: there are none; give at least one schedule")
+
+    def plan(self, i: int) -> None:
+        """Give a judged schedule its plan, if it keeps the deadline."""
+        with contextlib.suppress(EnergyError):
+            self.judged[i] = _planned(self.judged[i], self.profile, self.deadline_ms)
+
+    def plan_best(self, most: int) -> None:
+        """Plan those of the least bounds, until no bound is below the best energy."""
+        order = sorted(range(1, len(self.judged)), key=lambda i: self.judged[i].lower_bound_mj)
+        for i in order[:most]:
+            bound_mj = self.judged[i].lower_bound_mj
+            if bound_mj == math.inf or bound_mj >= self.least_mj * (1 - TOLERANCE):
+                break
+            if self.is_late and self.least_mj < math.inf:
+                break
+            self.plan(i)
+
+    @property
+    def least_mj(self) -> float:
+        """The least energy of a plan so far."""
+        return min(each.energy_mj for each in self.judged)
+
+    def swap(self, most: int, keeps: Keeps) -> None:
+        """Go on from the candidates of the least bounds by swaps, and plan what comes of each."""
+        by_bound = sorted(self.judged, key=lambda each: each.lower_bound_mj)
+        starts = [each for each in by_bound[:_STARTS] if each.lower_bound_mj < math.inf]
+        done = 0
+        for i, start in enumerate(starts):
+            if most <= done or self.is_late:
+                return
+            part = 1 / (len(starts) - i)
+            now = time.monotonic()
+            until = now + (self.ends - now) * part
+            done += self.swap_from(start, keeps, done, (done + math.ceil((most - done) * part), most), until)
+
+    def swap_from(self, start: Judged, keeps: Keeps, done: int, limits: tuple[int, int], until: float) -> int:
+        """Swap from one schedule until so many swaps are done or it is so late; return how many it took.
+
+        The limits are for this schedule, and of all for the progress.
+        """
+        reached, tried = start, 0
+        for tried, schedule, bound_mj in _swaps(
+            start.schedule, self.profile, self.deadline_ms, limits[0] - done, keeps
+        ):
+            if schedule is not None:
+                reached = Judged(schedule, start.candidate, True, bound_mj)
+            self.on_progress("swaps", done + tried, limits[1])
+            if INTERRUPTS.seen or time.monotonic() >= until:
+                break
+        if reached is not start:
+            self.judged.append(reached)
+            self.plan(len(self.judged) - 1)
+        return tried
+
+    def chosen(self) -> Chosen:
+        """Return the best; of equals the first."""
+        best: Judged | None = None
+        for each in self.judged:
+            if each.plan is not None and (best is None or each.energy_mj < best.energy_mj * (1 - TOLERANCE)):
+                best = each
+        if best is None:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            raise EnergyError(
+                f"deadline_ms: {self.deadline_ms:g} cannot be kept by any of {len(self.judged)} schedules; "
+                "give a longer one"
+            )
+        return Chosen(best, self.deadline_ms, tuple(self.judged), self.interrupted or INTERRUPTS.seen)
+
+
+def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:
+    """Return a judged schedule with the best plan for the deadline, simulated anew."""
+    frontier = compute_frontier(each.schedule, profile, 1, deadline_ms)
+    plan = frontier.at(deadline_ms)
+    again = simulate(each.schedule, profile, plan.clock_mhz)
+    waiting_mj = profile.blocking_power_w * each.schedule.placement.num_devices
+    energy_mj = again.energy_mj + waiting_mj * max(deadline_ms - again.time_ms, 0.0)
+    return Judged(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)
+
+
+def _swaps(
+    schedule: Schedule, profile: Profile, deadline_ms: float, most: int, keeps: Keeps
+) -> Iterator[tuple[int, Schedule | None, float]]:
+    """Yield after each swap how many were tried, and the better schedule with its bound, if it is one.
+
+    Only neighbors whose order has a price are swapped, dearest first: without a wait of price 0 the relaxed
+    optimum is the same, and that is at most the optimum with the wait turned round. Pairs that were of no use
+    come last after a change elsewhere.
+    """
+    tried, refused = 0, dict[tuple[Instance, Instance], None]()
+    now = relaxed(schedule, profile, deadline_ms)
+    while now is not None:
+        better: tuple[Schedule, Relaxed] | None = None
+        for pair in _priced(now, refused):
+            other = swapped(schedule, *pair)
+            refused[pair] = None
+            if other is None or not keeps(other):
+                continue
+            found = relaxed(other, profile, deadline_ms)
+            tried += 1
+            if found is not None and found.energy_mj < now.energy_mj * (1 - TOLERANCE):
+                better = other, found
+                break
+            yield tried, None, now.energy_mj
+            if tried >= most:
+                return
+        if better is None:
+            return
+        schedule, now = better
+        yield tried, schedule, now.energy_mj
+        if tried >= most:
+            return
+
+
+def _priced(now: Relaxed, refused: Iterable[tuple[Instance, Instance]]) -> list[tuple[Instance, Instance]]:
+    """Return the pairs whose order has a price, dearest first, those that were refused last."""
+    least_w = _NO_PRICE * max(now.price_w.values(), default=0.0)
+    late = set(refused)
+    pairs = [pair for pair, price in now.price_w.items() if price > least_w]
+    return sorted(pairs, key=lambda pair: (pair in late, -now.price_w[pair]))
+
+
+def swapped(schedule: Schedule, first: Instance, second: Instance) -> Schedule | None:
+    """Return the schedule with two neighbors in a device's order swapped on all devices that they share.
+
+    Returns:
+        The valid schedule that starts every block as soon as its order allows; None where the two are not
+        neighbors on all devices that they share, one waits for the other, memory does not allow it, or they
+        are one block of two micro-batches, which stay in order.
+    """
+    if first[0] == second[0]:
+        return None
+    orders = [list(schedule.order(device)) for device in range(schedule.placement.num_devices)]
+    shared = [order for order in orders if first in order and second in order]
+    for order in shared:
+        i = order.index(first)
+        if order[i + 1 : i + 2] != [second]:
+            return None
+        order[i : i + 2] = [second, first]
+    if not shared:
+        return None
+    try:
+        return validate(as_soon_as_possible(schedule.placement, schedule.num_micro_batches, orders))
+    except (DeadlockError, InvalidScheduleError):
+        return None
