@@ -21,7 +21,8 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo import VALUE, Asking, ModuloSearch, Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
-from schedsearch.search import OBJECTIVES, SOLVERS, SearchResult
+from schedsearch.search import OBJECTIVES, SOLVERS
+from schedsearch.search_result import SearchResult
 from schedsearch.solver import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
 

@@ -1,7 +1,8 @@
-"""Golden files: expected text kept under ``tests/golden``, rewritten with ``pytest --update-golden``."""
+"""Ctrl-C as usual, and golden files: expected text kept under ``tests/golden``, rewritten with ``pytest --update-golden``."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write what golden tests produce to tests/golden"
     )
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C as usual, also where the tests were started in the background, which ignores it.
+
+    Commands that the tests start inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
