@@ -1,4 +1,4 @@
-"""Ctrl-C as usual, and golden files: expected text kept under ``tests/golden``, rewritten with ``pytest --update-golden``."""
+"""Ctrl-C as usual; golden files: expected text under ``tests/golden``, rewritten with ``--update-golden``."""
 
 from __future__ import annotations
 
