@@ -1,8 +1,8 @@
 """Exact answers by dynamic programming over states: how far each block has come, and what still runs.
 
 Micro-batches are all alike, so it does not matter which of them a block runs, only how often it has run.
-Tight memory keeps the blocks close together; then there are few such states, and what solvers cannot prove
-in minutes takes a second.
+Tight memory keeps the blocks close together; then there are few such states, and some of what solvers could
+not prove in a minute takes seconds.
 """
 
 from schedsearch.exact.makespan import LeastMakespan, least_makespan
