@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,6 +47,11 @@ class Candidates:
         time = self.graph.makespan(self.table.times(choice))
         self.found.append((time, self.table.energy(choice), choice.astype(np.int16)))
 
+    def add_all(self, choices: Iterable[Ints]) -> None:
+        """Simulate and keep groups of plans."""
+        for choice in choices:
+            self.add(choice)
+
     def best(self, deadlines: Floats | None, bound: LowerBound) -> tuple[FrequencyPlan, ...]:
         """Return the plans that are best for some deadline, of those given or of any.
 
@@ -67,6 +73,12 @@ class Candidates:
             )
             for i, clock_mhz in zip(order.tolist(), clocks, strict=True)
         )
+
+    def best_choice(self, deadline_ms: float) -> Ints:
+        """Return the plan of least energy that keeps a deadline that some plan keeps; ``(instances,)``."""
+        time, energy, choice = self._all()
+        best = np.where(time <= deadline_ms * (1 + TIME_TOLERANCE), energy, np.inf).argmin()
+        return choice[:, best].astype(np.int64)
 
     def envelope(self) -> Envelope:
         """Return the plans on the lower convex hull of time and effective energy."""

@@ -66,16 +66,36 @@ def _hurried(
         hurry = np.flatnonzero(late > TOLERANCE * deadline_ms)
         if not len(hurry):
             break
-        some, now = choice[:, hurry], time[:, hurry]
+        some, now, late = choice[:, hurry], time[:, hurry], late[hurry]
         slack = graph.latest_end(now, makespan[hurry]) - start[:, hurry] - now
-        faster = table.last_on_hull[row, np.maximum(some - 1, 0)]
-        shorter = now - table.times(faster)
-        # What is faster by more than is needed is paid for in full.
-        useful = np.minimum(shorter, late[hurry])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            price = (table.energy_mj[row, faster] - table.energy_mj[row, some]) / useful
-        price[(slack > TOLERANCE * makespan[hurry]) | (some == 0)] = np.inf
-        price[shorter > largest * late[hurry]] *= _LAST_RESORT
-        cheapest = price.argmin(axis=0)
-        choice[cheapest, hurry] = faster[cheapest, np.arange(len(hurry))]
+        on_path = (slack <= TOLERANCE * makespan[hurry]) & (some > 0)
+        least = np.full(len(hurry), np.inf)
+        best, option = np.zeros((2, len(hurry)), dtype=np.int64)
+        for faster in _steps(table, some, now - late):
+            shorter = now - table.times(faster)
+            # What is faster by more than is needed is paid for in full.
+            useful = np.minimum(shorter, late)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                price = (table.energy_mj[row, faster] - table.energy_mj[row, some]) / useful
+            price[~on_path | (faster == some)] = np.inf
+            price[shorter > largest * late] *= _LAST_RESORT
+            cheapest = price.argmin(axis=0)
+            column = np.arange(len(hurry))
+            better = price[cheapest, column] < least
+            least = np.where(better, price[cheapest, column], least)
+            best = np.where(better, cheapest, best)
+            option = np.where(better, faster[cheapest, column], option)
+        ends = np.isfinite(least)
+        choice[best[ends], hurry[ends]] = option[ends]
+        if not ends.any():
+            break
     return choice
+
+
+def _steps(table: OptionTable, choice: Ints, enough_ms: Floats) -> Iterator[Ints]:
+    """Yield options to step to: the next on the hull, the next at all, and the slowest that is enough."""
+    next_faster = np.maximum(choice - 1, 0)
+    yield table.last_on_hull[table.row[:, None], next_faster]
+    yield next_faster
+    enough = table.slowest_within(np.arange(len(choice)), enough_ms)
+    yield np.minimum(enough, choice)

@@ -12,6 +12,7 @@ from placements import Profile
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.diving import Dive
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.hurrying import hurried
@@ -23,6 +24,12 @@ from schedsearch.schedule import Schedule
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
+
+MOST_DIVED = 2000
+"""Instances above which no plan is made device by device: its programs would take too long."""
+
+MOST_ASKED = 8
+"""Deadlines that were asked for, above which their plans are not made device by device."""
 
 _DEADLINES_AT_ONCE = 512
 """Deadlines rounded in one go; bounds the memory and the time between two calls of `OnProgress`."""
@@ -39,8 +46,8 @@ def compute_frontier(
 
     Deadlines are spaced evenly from T_min, the shortest iteration, to T*, where every block runs at its
     least effective energy. For each, the exact relaxed plan is rounded in several ways, and the best plans so
-    far around it are joined; every result is simulated, and the best one that keeps the deadline stays. One
-    more deadline is the time of all clocks at maximum.
+    far around it are joined; the shortest is also planned device by device. Every result is simulated, and
+    the best one that keeps the deadline stays. One more deadline is the time of all clocks at maximum.
 
     Args:
         schedule: Any schedule that passes `schedsearch.validate.validate`; only its orders are used.
@@ -68,9 +75,21 @@ def compute_frontier(
     candidates = Candidates(graph, table)
     candidates.add(_no_slower(graph, table, {name: profile.fastest(name).time_ms for name in curves}))
     _round_all(candidates, relaxed, deadlines, on_progress)
+    orders = _device_orders(schedule, graph)
+    if graph.size <= MOST_DIVED:
+        dive = Dive(graph, table, curves, orders, float(deadlines[0]))
+        candidates.add_all(dive.planned(relaxed.planned_ms[:, 0], relaxed.price_w[:, 0], most_held=1))
+    _join_all(candidates, deadlines, on_progress)
     if asked:
-        for choice in hurried(graph, table, candidates.envelope(), np.unique(asked)):
-            candidates.add(choice)
+        candidates.add_all(hurried(graph, table, candidates.envelope(), np.unique(asked)))
+    if len(asked) <= MOST_ASKED and graph.size <= MOST_DIVED:
+        for deadline in asked:
+            i = int(np.searchsorted(deadlines, deadline))
+            dive = Dive(graph, table, curves, orders, deadline)
+            candidates.add_all(
+                dive.planned(relaxed.planned_ms[:, i], relaxed.price_w[:, i], graph.num_devices)
+            )
+            candidates.add_all(dive.refined(candidates.best_choice(deadline)))
     plans = candidates.best(deadlines, relaxed.bound)
     all_maximum = FrequencyPlan(clocks, maximum.time_ms, maximum.energy_mj, relaxed.bound.at(maximum.time_ms))
     return Frontier(plans, all_maximum, profile.blocking_power_w, graph.num_devices)
@@ -84,10 +103,12 @@ class RelaxedPlans:
         bound: What the relaxed frontier says of every plan.
         planned_ms: Best time of each instance for each deadline, or more where it has slack beyond its
             slowest option; shape ``(instances, deadlines)``.
+        price_w: What a millisecond of each instance is worth, in millijoules; in the same shape.
     """
 
     bound: LowerBound
     planned_ms: Floats
+    price_w: Floats
 
 
 def relaxed_plans(
@@ -104,7 +125,7 @@ def relaxed_plans(
         waiting_w: Power of all devices while they wait.
         on_progress: Told how many of the deadlines are planned.
     """
-    times, energies, planned = [], [], []
+    times, energies, planned, prices = [], [], [], []
     left = len(deadline_ms)
     before: Breakpoint | None = None
     for point in points:
@@ -113,13 +134,15 @@ def relaxed_plans(
         while left > 0 and deadline_ms[left - 1] >= point.time_ms:
             left -= 1
             planned.append(_planned(before or point, point, float(deadline_ms[left])))
+            prices.append(point.price_w)
             if on_progress is not None:
                 on_progress("relaxing", len(planned), len(deadline_ms))
         before = point
     assert before is not None, "a frontier has at least one breakpoint"
     planned += [_planned(before, before, before.time_ms)] * left
+    prices += [before.price_w] * left
     bound = LowerBound(np.array(times[::-1]), np.array(energies[::-1]), waiting_w)
-    return RelaxedPlans(bound, np.column_stack(planned[::-1]))
+    return RelaxedPlans(bound, np.column_stack(planned[::-1]), np.column_stack(prices[::-1]))
 
 
 def _planned(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> Floats:
@@ -167,22 +190,34 @@ def _no_slower(graph: InstanceGraph, table: OptionTable, time_ms: Mapping[str, f
     return table.slowest_within(np.arange(graph.size), allowed)
 
 
+def _device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
+    """Return the indices of the instances of each device, in its order."""
+    index = {instance: i for i, instance in enumerate(graph.instances)}
+    devices = range(graph.num_devices)
+    return [np.array([index[each] for each in schedule.order(device)], dtype=np.int64) for device in devices]
+
+
 def _round_all(
     candidates: Candidates, relaxed: RelaxedPlans, deadlines: Floats, on_progress: OnProgress | None
 ) -> None:
-    """Add all ways to round the relaxed plans to the candidates, and then the best of these joined."""
-    graph, table = candidates.graph, candidates.table
-    parts = [
-        slice(first, first + _DEADLINES_AT_ONCE) for first in range(0, len(deadlines), _DEADLINES_AT_ONCE)
-    ]
+    """Add all ways to round the relaxed plans to the candidates."""
+    graph, table, parts = candidates.graph, candidates.table, _parts(deadlines)
     for i, part in enumerate(parts):
-        for choice in rounded(graph, table, relaxed.planned_ms[:, part], deadlines[part]):
-            candidates.add(choice)
+        candidates.add_all(rounded(graph, table, relaxed.planned_ms[:, part], deadlines[part]))
         if on_progress is not None:
             on_progress("rounding", i + 1, 2 * len(parts))
-    envelope = candidates.envelope()
+
+
+def _join_all(candidates: Candidates, deadlines: Floats, on_progress: OnProgress | None) -> None:
+    """Add the best plans so far, joined."""
+    parts, envelope = _parts(deadlines), candidates.envelope()
     for i, part in enumerate(parts):
-        for choice in spliced(graph, table, envelope, deadlines[part]):
-            candidates.add(choice)
+        candidates.add_all(spliced(candidates.graph, candidates.table, envelope, deadlines[part]))
         if on_progress is not None:
             on_progress("rounding", len(parts) + i + 1, 2 * len(parts))
+
+
+def _parts(deadlines: Floats) -> list[slice]:
+    """Return the deadlines in parts that are rounded in one go."""
+    firsts = range(0, len(deadlines), _DEADLINES_AT_ONCE)
+    return [slice(first, first + _DEADLINES_AT_ONCE) for first in firsts]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra, maximum_flow
+from scipy.sparse.csgraph import breadth_first_order, dijkstra, maximum_flow
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
@@ -53,11 +53,14 @@ class Breakpoint:
         time_ms: Length of the iteration.
         energy_mj: Least effective energy at this length.
         event_ms: When each instance starts, and when its followers may; shape ``(instances, 2)``.
+        price_w: What a millisecond of each instance is worth between here and the next longer breakpoint, in
+            millijoules; shape ``(instances,)``.
     """
 
     time_ms: float
     energy_mj: float
     event_ms: Floats
+    price_w: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +149,16 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
     shortest = _longest_path(network, network.segment_length[:, -1])[network.sink]
     while True:
         event = scale.tick_ms * state.event[: 2 * graph.size].reshape(-1, 2).astype(np.float64)
-        yield Breakpoint(state.iteration * scale.tick_ms, energy, event)
+        price = scale.unit_w * state.flow[: graph.size].astype(np.float64)
+        point = Breakpoint(state.iteration * scale.tick_ms, energy, event, price)
         if state.iteration <= shortest:
+            yield point
             return
-        state.push()
-        moved = state.shorten()
+        if state.push():
+            yield point
+            moved = state.step()
+        else:
+            moved = state.shorten()
         energy += float(state.amount) * scale.unit_w * moved * scale.tick_ms
 
 
@@ -173,6 +181,7 @@ class _State:
         self.amount = 0
         self.slack = np.empty(len(network.indices))
         self.room = np.empty(len(network.indices), dtype=np.int64)
+        self._ones = np.ones(len(network.indices))
         self._refresh(np.arange(len(network.tail)))
 
     @property
@@ -180,17 +189,36 @@ class _State:
         """Return the length of the iteration in ticks."""
         return int(self.event[self.network.sink] - self.event[self.network.origin])
 
-    def push(self) -> None:
-        """Push as much flow as the arcs without slack can carry."""
-        shift = 0
+    def push(self) -> bool:
+        """Push as much flow as the arcs without slack can carry; tell whether there was any."""
+        shift, before = 0, self.amount
         while True:
             pushed = self._push_at(shift)
             if shift == 0 and pushed < MOST_AT_ONCE:
-                return
+                return self.amount > before
             shift = shift + 8 if pushed == MOST_AT_ONCE else max(shift - 8, 0)
 
+    def step(self) -> int:
+        """Move all events beyond the cut until an arc across it loses its slack; return by how many ticks.
+
+        Mostly that arc closes a new path to the end. Where it does not, `push` finds none and `shorten` does
+        the rest.
+        """
+        net = self.network
+        tight = self.slack == 0
+        rows = _row_pointers(net.rows[tight], net.num_nodes)
+        matrix = csr_array((self._ones[: rows[-1]], net.indices[tight], rows), shape=(net.num_nodes,) * 2)
+        before_cut = np.zeros(net.num_nodes, dtype=bool)
+        before_cut[breadth_first_order(matrix, net.origin, return_predecessors=False)] = True
+        begins, ends = before_cut[net.rows], before_cut[net.indices]
+        moved = int(self.slack[begins & ~ends].min())
+        self.event[~before_cut] -= moved
+        self.slack[begins & ~ends] -= moved
+        self.slack[ends & ~begins] += moved
+        return moved
+
     def shorten(self) -> int:
-        """Move all events until another arc loses its slack; return by how many ticks the end moves."""
+        """Move all events until there is a new path to the end; return by how many ticks the end moves."""
         net = self.network
         usable = np.isfinite(self.slack)
         matrix = csr_array(

@@ -193,7 +193,11 @@ class _Program:
             b_ub=limit,
             bounds=np.column_stack([lower, upper]),
             method="highs",
-            options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+            options={
+                "presolve": False,  # takes longer than it saves
+                "primal_feasibility_tolerance": 1e-9,
+                "dual_feasibility_tolerance": 1e-9,
+            },
         )
         if answer.x is None or answer.status != 0:
             return None

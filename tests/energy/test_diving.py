@@ -1,0 +1,141 @@
+"""Clocks chosen device by device: against all choices of small rows of windows, and on measured profiles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from energy.cases import measured, noisy_profile, profiles
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Profile
+from placements.shapes import m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import compute_frontier
+from schedsearch.energy.cost import CostCurve, cost_curves
+from schedsearch.energy.diving import Dive, Windows, best_within
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.relaxation import breakpoints
+from schedsearch.energy.rounding import OptionTable, option_table
+from schedsearch.schedule import Schedule
+
+
+def table_of(schedule: Schedule, profile: Profile) -> tuple[InstanceGraph, dict[str, CostCurve], OptionTable]:
+    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
+    return graph, curves, option_table(graph, curves)
+
+
+def orders_of(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
+    return [
+        np.array([graph.instances.index(each) for each in schedule.order(device)], dtype=np.int64)
+        for device in range(graph.num_devices)
+    ]
+
+
+def least_cost(table: OptionTable, windows: Windows, price_w: Floats) -> float:
+    """Try all choices for a row of windows."""
+    rows = table.row[windows.members]
+    best = np.inf
+    for choice in itertools.product(*(np.flatnonzero(np.isfinite(table.time_ms[row])) for row in rows)):
+        end = 0.0
+        for k, option in enumerate(choice):
+            end = max(end + windows.gap_ms[k], windows.release_ms[k]) + table.time_ms[rows[k], option]
+            if end > windows.due_ms[k]:
+                break
+        else:
+            time = table.time_ms[rows, list(choice)]
+            best = min(best, float((table.energy_mj[rows, list(choice)] + price_w * time).sum()))
+    return best
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_finds_the_best_choice_for_a_row_of_windows(data: st.DataObject) -> None:
+    placement = data.draw(placements())
+    schedule = gpipe(placement, 2)
+    _, _, table = table_of(schedule, data.draw(profiles(placement)))
+    size = data.draw(st.integers(1, min(3, len(table.row))))
+    numbers = st.lists(st.integers(0, 60), min_size=3, max_size=3)
+    release, length, price, gap = data.draw(st.tuples(numbers, numbers, numbers, numbers))
+    release_ms = np.sort(np.array(release[:size], dtype=float))
+    windows = Windows(np.arange(size), release_ms, release_ms + length[:size], np.array(gap[:size]) / 4)
+    price_w = np.array(price[:size]) / 10
+    choice = best_within(table, windows, price_w)
+    wanted = least_cost(table, windows, price_w)
+    if choice is None:
+        assert wanted == np.inf
+    else:
+        rows = table.row[:size]
+        cost = table.energy_mj[rows, choice] + price_w * table.time_ms[rows, choice]
+        assert float(cost.sum()) == pytest.approx(wanted)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_plans_keep_the_deadline_and_refining_never_loses(data: st.DataObject) -> None:
+    placement = data.draw(placements(max_transfer=4))
+    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
+    graph, curves, table = table_of(schedule, data.draw(profiles(placement)))
+    points = list(breakpoints(graph, curves))
+    point = data.draw(st.sampled_from(points))
+    deadline = point.time_ms * (1 + 1e-9)
+    dive = Dive(graph, table, curves, orders_of(schedule, graph), deadline)
+    planned_ms = point.event_ms[:, 1] - point.event_ms[:, 0]
+    for choice in dive.planned(planned_ms, point.price_w, graph.num_devices):
+        assert (graph.makespan(table.times(choice)) <= deadline * (1 + 1e-8)).all()
+        assert (table.energy(choice) >= point.energy_mj - 1e-6 * abs(point.energy_mj) - 1e-4).all()
+    start = np.zeros(graph.size, dtype=np.int64)
+    before = table.energy(start[:, None])[0]
+    for plans in dive.refined(start):
+        assert (graph.makespan(table.times(plans)) <= deadline * (1 + 1e-8)).all()
+        assert table.energy(plans).min() <= before
+        before = table.energy(plans).min()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_price_of_time_explains_the_relaxed_times(data: st.DataObject) -> None:
+    """At its price, no instance would rather take another time."""
+    placement = data.draw(placements(max_transfer=4))
+    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
+    graph, curves, _ = table_of(schedule, data.draw(profiles(placement)))
+    for point in breakpoints(graph, curves):
+        taken = point.event_ms[:, 1] - point.event_ms[:, 0]
+        for i, (name, _) in enumerate(graph.instances):
+            assert_best_at(curves, name, taken[i], point.price_w[i])
+
+
+def assert_best_at(curves: Mapping[str, CostCurve], name: str, time_ms: float, price_w: float) -> None:
+    """Hold the cost of a relaxed time at a price against the costs of all options."""
+    time, energy = curves[name].time_ms[curves[name].hull], curves[name].energy_mj[curves[name].hull]
+    cost = np.interp(time_ms, time, energy) + price_w * min(time_ms, time[-1])
+    scale = 1 + abs(energy).max() + price_w * time.max()
+    assert cost <= (energy + price_w * time).min() + 1e-5 * scale
+
+
+def test_a_held_device_saves_at_the_shortest_time() -> None:
+    """The last stage is busy all the time, so the one before it has the same time for each micro-batch."""
+    profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
+    placement = profile.times_for(v_shape(8))
+    for number, at_least in ((48, 0.140), (96, 0.137)):
+        frontier = compute_frontier(one_f_one_b(placement, number), profile, 3)
+        assert frontier.saving(frontier.shortest) >= at_least
+        assert frontier.shortest.time_ms <= frontier.all_maximum.time_ms * (1 + 1e-9)
+
+
+def test_works_where_blocks_are_on_several_devices() -> None:
+    placement = m_shape(3)
+    profile = noisy_profile(placement, 9, seed=4)
+    schedule = gpipe(placement, 4)
+    graph, curves, table = table_of(schedule, profile)
+    points = list(breakpoints(graph, curves))
+    point = points[-1]
+    dive = Dive(graph, table, curves, orders_of(schedule, graph), point.time_ms * (1 + 1e-9))
+    found = list(dive.planned(point.event_ms[:, 1] - point.event_ms[:, 0], point.price_w, 3))
+    assert found
+    best = min(float(table.energy(choice).min()) for choice in found)
+    assert point.energy_mj <= best < float(table.energy(np.zeros((graph.size, 1), dtype=np.int64))[0])
