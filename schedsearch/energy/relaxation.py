@@ -95,6 +95,8 @@ class Network:
         rows: Row of each entry.
         forward: Position of each arc among the entries.
         backward: Position of each arc's reverse among the entries.
+        arc: Arc of each entry.
+        reverse: Position of each entry's reverse.
     """
 
     tail: Ints
@@ -106,6 +108,8 @@ class Network:
     rows: NDArray[np.int32]
     forward: Ints
     backward: Ints
+    arc: Ints
+    reverse: Ints
 
     @property
     def num_instances(self) -> int:
@@ -205,22 +209,24 @@ class _State:
         the rest.
         """
         net = self.network
-        tight = self.slack == 0
+        tight = np.flatnonzero(self.slack == 0)
         rows = _row_pointers(net.rows[tight], net.num_nodes)
-        matrix = csr_array((self._ones[: rows[-1]], net.indices[tight], rows), shape=(net.num_nodes,) * 2)
+        matrix = csr_array((self._ones[: len(tight)], net.indices[tight], rows), shape=(net.num_nodes,) * 2)
         before_cut = np.zeros(net.num_nodes, dtype=bool)
         before_cut[breadth_first_order(matrix, net.origin, return_predecessors=False)] = True
-        begins, ends = before_cut[net.rows], before_cut[net.indices]
-        moved = int(self.slack[begins & ~ends].min())
-        self.event[~before_cut] -= moved
-        self.slack[begins & ~ends] -= moved
-        self.slack[ends & ~begins] += moved
+        begins = before_cut[net.tail]
+        cut = np.flatnonzero(begins != before_cut[net.head])
+        into = np.where(begins[cut], net.forward[cut], net.backward[cut])
+        moved = int(self.slack[into].min())
+        self.event -= moved * ~before_cut
+        self.slack[into] -= moved
+        self.slack[net.reverse[into]] += moved
         return moved
 
     def shorten(self) -> int:
         """Move all events until there is a new path to the end; return by how many ticks the end moves."""
         net = self.network
-        usable = np.isfinite(self.slack)
+        usable = np.flatnonzero(np.isfinite(self.slack))
         matrix = csr_array(
             (self.slack[usable], net.indices[usable], _row_pointers(net.rows[usable], net.num_nodes)),
             shape=(net.num_nodes,) * 2,
@@ -258,21 +264,20 @@ class _State:
         """Push flow in multiples of ``2**shift`` and return how many multiples reached the sink."""
         net = self.network
         tight = self.slack == 0
-        arcs = np.flatnonzero(tight[net.forward] | tight[net.backward])
-        tight_either_way = np.zeros(len(tight), dtype=bool)
-        tight_either_way[net.forward[arcs]] = tight_either_way[net.backward[arcs]] = True
-        entries = np.flatnonzero(tight_either_way)
+        entries = np.flatnonzero(tight | tight[net.reverse])
         room = np.where(tight[entries], np.minimum(self.room[entries] >> shift, MOST_AT_ONCE), 0)
         rows = _row_pointers(net.rows[entries], net.num_nodes)
         matrix = csr_array((room.astype(np.int32), net.indices[entries], rows), shape=(net.num_nodes,) * 2)
         result = maximum_flow(matrix, net.origin, net.sink)
-        pushed = np.empty(len(tight), dtype=np.int64)
-        pushed[entries] = result.flow.data
-        forward = pushed[net.forward[arcs]]
-        changed = arcs[forward != 0]
-        self.flow[changed] += forward[forward != 0] << shift
+        pushed = result.flow.data  # both directions of an arc are there, as in the matrix
+        gains = np.flatnonzero(pushed > 0)
+        entry = entries[gains]
+        arc = net.arc[entry]
+        self.flow[arc] += (
+            np.where(net.forward[arc] == entry, pushed[gains], -pushed[gains]).astype(np.int64) << shift
+        )
         self.amount += int(result.flow_value) << shift
-        self._refresh(changed)
+        self._refresh(arc)
         return int(result.flow_value)
 
 
@@ -312,6 +317,8 @@ def _network(graph: InstanceGraph, curves: Mapping[str, CostCurve], scale: Scale
         rows=rows[order].astype(np.int32),
         forward=position[: len(tail)],
         backward=position[len(tail) :],
+        arc=order % len(tail),
+        reverse=position[(order + len(tail)) % (2 * len(tail))],
     )
 
 
