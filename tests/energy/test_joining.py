@@ -73,6 +73,20 @@ def test_a_late_plan_hurries_at_the_least_price(deadline: float) -> None:
     assert min(found) == pytest.approx(best)
 
 
+@pytest.mark.parametrize(("deadline", "used"), [(20.0, [2]), (14.0, [1]), (11.0, [0])])
+def test_hurrying_also_takes_options_off_the_hull(deadline: float, used: list[int]) -> None:
+    """As much faster as needed is cheaper than the next option on the hull."""
+    options = [(1, 10.0, 0.0), (2, 4.0, 95.0), (3, 1.0, 100.0)]
+    profile = profile_of(F0=options, B0=[(1, 10.0, 0.0)])
+    schedule = one_f_one_b(v_shape(1), 1)
+    graph = instance_graph(schedule)
+    table = option_table(graph, cost_curves(schedule.placement, profile))
+    found = list(hurried(graph, table, ends(graph, table), np.array([deadline])))
+    in_time = [c for c in found if graph.makespan(table.times(c))[0] <= deadline * (1 + 1e-9)]
+    best = min(in_time, key=lambda choice: float(table.energy(choice)[0]))
+    assert best[0].tolist() == used
+
+
 def test_hurrying_leaves_the_envelope_as_it_is() -> None:
     graph, table = tables(one_f_one_b(v_shape(2), 3))
     envelope = ends(graph, table)
