@@ -10,11 +10,20 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from experiments.command import Interrupted
 from experiments.energy_baselines import (
     baselines_to_csv,
     baselines_to_dict,
     check_baselines,
     describe_baselines,
+)
+from experiments.energy_methods import (
+    check_methods,
+    check_polish_on,
+    describe_method,
+    made_by,
+    make_frontier,
+    polish,
 )
 from experiments.options import EnergyOptions, OptionError, Options, read_options
 from experiments.orders import check_orders, choose_order
@@ -33,7 +42,7 @@ from experiments.realisable import (
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, complete_profile, read_profile
 from placements import Placement
-from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, num_clock_changes, simulate
+from schedsearch.energy import EnergyError, all_maximum_clocks, num_clock_changes, simulate
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.files import write_bytes, write_json, write_text
@@ -58,7 +67,7 @@ def task(config: DictConfig) -> None:
     profile = read_profile(options)
     placement = build_placement(options, profile)
     check_realisable_on(options, placement, profile)
-    check_export_on(options, placement)
+    check_energy_on(options, placement)
     found = search_and_save(options, placement, profile, directory)
     found = choose_order(options, found, directory)
     frontier_and_save(options, found, directory)
@@ -81,14 +90,16 @@ def check_energy_options(options: EnergyOptions) -> None:
     if options.export not in (None, "zeus"):
         raise OptionError(f"energy.export: {options.export!r} is not known; use zeus or null")
     check_baselines(options)
+    check_methods(options)
 
 
-def check_export_on(options: Options, placement: Placement) -> None:
-    """Reject before the search a form that the placement does not have.
+def check_energy_on(options: Options, placement: Placement) -> None:
+    """Reject before the search a form that the placement does not have, and too many blocks to polish.
 
     Raises:
-        OptionError: It has none.
+        OptionError: It has none, or there are too many.
     """
+    check_polish_on(options, placement)
     if options.energy.export == "zeus":
         try:
             zeus_stages(placement)
@@ -97,29 +108,41 @@ def check_export_on(options: Options, placement: Placement) -> None:
 
 
 def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -> EnergyOutcome:
-    """Compute the frontier, the plan for the deadline and the baselines; write all, and the pictures."""
-    profile = complete_profile(options, found.placement, found.profile)
+    """Compute the frontier, the plan for the deadline and the baselines; write all, and the pictures.
+
+    Raises:
+        OptionError: An option cannot be met, such as the deadline.
+        Interrupted: Ctrl-C ended the polishing; all is written all the same.
+    """
+    energy, profile = options.energy, complete_profile(options, found.placement, found.profile)
     maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
-    deadline_ms = options.energy.deadline_ms or maximum.time_ms * (options.energy.slowdown or 1.0)
+    deadline_ms = energy.deadline_ms or maximum.time_ms * (energy.slowdown or 1.0)
     if found.order is not None:
         deadline_ms = found.order.chosen.deadline_ms  # over the time of the search's schedule, not the chosen
     bar = StepBar("frontier")
     with bar:
         try:
-            frontier = compute_frontier(found.schedule, profile, options.energy.num_plans, deadline_ms, bar)
-            baselines = compute_baselines(
-                options.energy.baselines, found.schedule, profile, options.energy.unit_ms, bar
-            )
+            frontier, deadline_ms = make_frontier(energy, found.schedule, profile, deadline_ms, bar)
+            baselines = compute_baselines(energy.baselines, found.schedule, profile, energy.unit_ms, bar)
+            polished = polish(energy, found.schedule, profile, frontier, deadline_ms, bar)
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
+    frontier = frontier if polished is None else polished.frontier
     plan = frontier.at(deadline_ms)
     outcome = EnergyOutcome(
-        profile, frontier, deadline_ms, plan, simulate(found.schedule, profile, plan.clock_mhz), baselines
+        profile,
+        frontier,
+        deadline_ms,
+        plan,
+        simulate(found.schedule, profile, plan.clock_mhz),
+        baselines,
+        method=describe_method(energy, polished),
     )
     realised = realise(options, found, profile, frontier, deadline_ms)
     outcome = replace(outcome, realisable=tuple(realisable_facts(outcome, realised)))
     profile.to_csv(directory / "profile.csv")
-    write_json(directory / "frontier.json", frontier_to_dict(found, frontier))
+    data = {**frontier_to_dict(found, frontier), **made_by(energy, polished)}
+    write_json(directory / "frontier.json", data)
     write_json(directory / "plan.json", plan_to_dict(found, outcome))
     write_text(directory / "frontier.csv", frontier_csv(found.schedule, frontier))
     write_text(directory / "frequencies.csv", frequencies_csv(found.schedule, profile, plan))
@@ -137,6 +160,8 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     for name, png in outcome.pictures.items():
         write_bytes(directory / f"{name}.png", png)
     log.info("frontier in %s", directory / "frontier.json")
+    if polished is not None and polished.interrupted:
+        raise Interrupted(f"interrupted; the best plans found so far are in {directory / 'frontier.json'}")
     return outcome
 
 
@@ -167,7 +192,7 @@ def describe(outcome: EnergyOutcome) -> str:
     frontier, plan = outcome.frontier, outcome.plan
     return (
         f"{len(frontier.plans)} plans "
-        f"from {frontier.shortest.time_ms:.6g} to {frontier.plans[-1].time_ms:.6g} ms; "
+        f"from {frontier.shortest.time_ms:.6g} to {frontier.plans[-1].time_ms:.6g} ms ({outcome.method}); "
         f"deadline {outcome.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
         f"{frontier.saving(plan, outcome.deadline_ms):.2%} saved against the highest clocks, "
         f"{plan.gap:.2%} above the lower bound"

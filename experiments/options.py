@@ -74,8 +74,12 @@ class EnergyOptions:
     deadline_ms: float | None
     slowdown: float | None
     num_plans: int
-    baselines: list[Any]
+    method: str
+    curve: str
     unit_ms: float
+    polish: str | None
+    polish_time_limit_s: float
+    baselines: list[Any]
     orders: int
     orders_time_limit_s: float
     export: str | None

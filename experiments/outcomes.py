@@ -64,6 +64,7 @@ class EnergyOutcome:
         baselines: Plans of each baseline by name, by increasing time.
         realisable: Title, value and note of each plan for a real job that was asked for.
         pictures: Timelines, memory and frontier as PNG, by name.
+        method: How the frontier was made, in words.
     """
 
     profile: Profile
@@ -74,6 +75,7 @@ class EnergyOutcome:
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
     realisable: tuple[tuple[str, str, str], ...] = ()
     pictures: Mapping[str, bytes] = field(default_factory=dict)
+    method: str = ""
 
     def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
         """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.

@@ -147,6 +147,7 @@ def _energy_facts(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Fact, ...
     maximum = frontier.all_maximum
     return (
         Fact("Deadline", f"{tuned.deadline_ms:.6g} ms"),
+        Fact("Frontier", f"{len(frontier.plans)} plans", tuned.method),
         Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
         Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
         Fact("Saved", f"{frontier.saving(plan, tuned.deadline_ms):.2%}", "over an equal time"),

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from experiments.command import Failed
-from experiments.frontier_task import check_energy_options, check_export_on, frontier_and_save
+from experiments.frontier_task import check_energy_on, check_energy_options, frontier_and_save
 from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
 from experiments.orders import check_orders, choose_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
@@ -46,7 +46,7 @@ def task(config: DictConfig) -> None:
     placement = build_placement(options, profile)
     check_realisable_on(options, placement, profile)
     model = choose_model(options.runtime, placement, options.search.num_micro_batches)
-    check_export_on(options, placement)
+    check_energy_on(options, placement)
     found = search_and_save(options, placement, profile, directory)
     found = choose_order(options, found, directory)
     tuned = frontier_and_save(options, found, directory)

@@ -10,6 +10,7 @@ from schedsearch.energy.ordering import Chosen, Judged, best_order
 from schedsearch.energy.periodic import PeriodicPlan, periodic_plan
 from schedsearch.energy.planning import OnProgress, compute_frontier
 from schedsearch.energy.policy import Interval, Job, Policy, Stay, least_cost_policy, read_signal, until
+from schedsearch.energy.polishing import Polished, polished
 from schedsearch.energy.power_cap import CappedPlan, PowerCap, capped_plan, device_power_w
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.simulation import Simulation, all_maximum_clocks, simulate
@@ -39,6 +40,7 @@ __all__ = [
     "PeriodicPlan",
     "PeriodicSchedule",
     "Policy",
+    "Polished",
     "PowerCap",
     "Simulation",
     "Stay",
@@ -59,6 +61,7 @@ __all__ = [
     "least_cost_policy",
     "num_clock_changes",
     "periodic_plan",
+    "polished",
     "read_signal",
     "repetend_of",
     "simulate",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.bound import LowerBound, lower_bound
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.diving import Dive
+from schedsearch.energy.exponential import planning_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.hurrying import hurried
@@ -41,6 +42,7 @@ def compute_frontier(
     num_plans: int = 200,
     deadline_ms: float | Sequence[float] | None = None,
     on_progress: OnProgress | None = None,
+    curve: str = "hull",
 ) -> Frontier:
     """Return the time-energy frontier of a schedule (Perseus, Sec. 4).
 
@@ -49,21 +51,30 @@ def compute_frontier(
     far around it are joined; the shortest is also planned device by device. Every result is simulated, and
     the best one that keeps the deadline stays. One more deadline is the time of all clocks at maximum.
 
+    With Perseus's exponential for a curve (Perseus, Sec. 4.1) the relaxed plans are made for the fitted
+    energies; what is rounded, simulated and bounded are the options themselves, as with the hull. Where the
+    fit misses the options, time has another price than planned, and the wrong blocks are slowed down: that
+    costs energy, which `FrequencyPlan.gap` shows, but no deadline and no bound.
+
     Args:
         schedule: Any schedule that passes `schedsearch.validate.validate`; only its orders are used.
         profile: Cost of each of its blocks at each clock.
         num_plans: Number of evenly spaced deadlines; some may end in the same plan.
         deadline_ms: One more deadline or several, to get a plan of their own each, with some more effort.
         on_progress: Told about the progress.
+        curve: What stands for the options of a block between them: their lower convex ``hull``, or the fitted
+            ``exponential``.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: A deadline is too short, `num_plans` is below 1, or the schedule is not valid.
+        EnergyError: A deadline is too short, `num_plans` is below 1, the curve is not known, or the schedule
+            is not valid.
     """
     profile.require(schedule.placement)
     if num_plans < 1:
         raise EnergyError(f"num_plans: {num_plans} is not at least 1")
     graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
+    planning = planning_curves(curves, curve)
     table = option_table(graph, curves)
     clocks = all_maximum_clocks(schedule, profile)
     maximum = simulate(schedule, profile, clocks)
@@ -71,13 +82,15 @@ def compute_frontier(
     asked = () if deadline_ms is None else np.atleast_1d(deadline_ms).tolist()
     deadlines = _deadlines(shortest_ms, longest_ms, num_plans, [maximum.time_ms, *asked])
     waiting_w = profile.blocking_power_w * graph.num_devices
-    relaxed = relaxed_plans(breakpoints(graph, curves), deadlines, waiting_w, on_progress)
+    relaxed = relaxed_plans(breakpoints(graph, planning), deadlines, waiting_w, on_progress)
+    if curve != "hull":
+        relaxed = replace(relaxed, bound=lower_bound(graph, curves, waiting_w))
     candidates = Candidates(graph, table)
     candidates.add(_no_slower(graph, table, {name: profile.fastest(name).time_ms for name in curves}))
     _round_all(candidates, relaxed, deadlines, on_progress)
     orders = _device_orders(schedule, graph)
     if graph.size <= MOST_DIVED:
-        dive = Dive(graph, table, curves, orders, float(deadlines[0]))
+        dive = Dive(graph, table, planning, orders, float(deadlines[0]))
         candidates.add_all(dive.planned(relaxed.planned_ms[:, 0], relaxed.price_w[:, 0], most_held=1))
     _join_all(candidates, deadlines, on_progress)
     if asked:
@@ -85,7 +98,7 @@ def compute_frontier(
     if len(asked) <= MOST_ASKED and graph.size <= MOST_DIVED:
         for deadline in asked:
             i = int(np.searchsorted(deadlines, deadline))
-            dive = Dive(graph, table, curves, orders, deadline)
+            dive = Dive(graph, table, planning, orders, deadline)
             candidates.add_all(
                 dive.planned(relaxed.planned_ms[:, i], relaxed.price_w[:, i], graph.num_devices)
             )

@@ -16,6 +16,7 @@ from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, ExactStatus, compute_frontier, exact_plan
 from schedsearch.energy.exact import MOST_INSTANCES, relaxed_effective_mj
+from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -28,7 +29,7 @@ def check(schedule: Schedule, profile: Profile, deadline: float) -> float:
     time, energy = simulated(schedule, profile, found.plan.clock_mhz)
     assert found.plan.time_ms == pytest.approx(time)
     assert found.plan.energy_mj == pytest.approx(energy, abs=1e-9 * waiting_w * time + 1e-9)
-    assert found.plan.time_ms <= deadline * (1 + 1e-6)
+    assert found.plan.time_ms <= deadline * (1 + TIME_TOLERANCE)
     effective = found.plan.energy_mj - waiting_w * found.plan.time_ms
     scale = abs(effective) + waiting_w * deadline + 1
     assert found.status is ExactStatus.OPTIMAL
@@ -78,6 +79,20 @@ def test_any_small_placement(data: st.DataObject) -> None:
     assert relaxed == pytest.approx(
         relaxed_optimum(schedule, profile, deadline * (1 + 1e-9)), rel=1e-6, abs=1e-4
     )
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 3])
+@pytest.mark.parametrize("late_ms", [2e-5, 4e-6, 1e-6])
+def test_no_plan_is_late_by_the_tolerance_of_the_solver(late_ms: float, num_micro_batches: int) -> None:
+    """The cheap clock is late by less than a millionth, which the solver takes for punctual."""
+    schedule = one_f_one_b(v_shape(1), num_micro_batches)
+    points = [(1000, 20.0 + late_ms, 100.0), (1200, 20.0, 200.0), (1400, 19.0, 900.0)]
+    found = exact_plan(schedule, profile_of(F0=points, B0=points), 40.0 * num_micro_batches)
+    # one faster instance makes room for all others at the cheap clock; at 20 ms all cost 200 mJ
+    instances = 2 * num_micro_batches
+    best = min(200.0 * instances, 900.0 + 100.0 * (instances - 1))
+    check(schedule, profile_of(F0=points, B0=points), 40.0 * num_micro_batches)
+    assert found.plan.energy_mj == pytest.approx(best)
 
 
 def test_one_clock_leaves_no_choice() -> None:

@@ -12,6 +12,7 @@ from placements.hardware import GPUS, modelled_profile
 from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
 from schedsearch.energy import Frontier, simulate
+from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule
 
 
@@ -81,6 +82,95 @@ def test_perseus_beside_the_frontier(command, tmp_path: Path) -> None:
     assert "Perseus: " in done.stdout
     names = {plan["name"] for plan in json.loads((tmp_path / "out/baselines.json").read_text())["plans"]}
     assert names == {"perseus", "all_maximum"}
+
+
+def test_the_frontier_of_perseus_is_planned_drawn_and_written(command, tmp_path: Path) -> None:
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=4",
+        "energy.export=zeus",
+    ]
+    options += [
+        "energy.method=perseus",
+        "energy.curve=exponential",
+        "energy.unit_ms=3",
+        "energy.slowdown=1.1",
+    ]
+    options += ["energy.dwell_ms=100", "energy.baselines=[all_maximum]"]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    assert "Perseus's algorithm over fitted exponentials, in units of 3 ms" in done.stdout
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
+    expected = perseus_frontier(schedule, profile, 3.0, "exponential")
+    found = Frontier.from_json(out / "frontier.json")
+    assert len(found.plans) == len(expected.plans) > 5
+    for plan, wanted in zip(found.plans, expected.plans, strict=True):
+        assert dict(plan.clock_mhz) == dict(wanted.clock_mhz)
+        assert (plan.time_ms, plan.energy_mj, plan.lower_bound_mj) == pytest.approx(
+            (wanted.time_ms, wanted.energy_mj, wanted.lower_bound_mj)
+        )
+    data = json.loads((out / "frontier.json").read_text())
+    assert (data["method"], data["curve"], data["unit_ms"]) == ("perseus", "exponential", 3.0)
+    plan = json.loads((out / "plan.json").read_text())
+    chosen = expected.at(plan["deadline_ms"])
+    assert plan["time_ms"] == pytest.approx(chosen.time_ms)
+    assert plan["clock_mhz"] == {name: list(clocks) for name, clocks in chosen.clock_mhz.items()}
+    names = [
+        "frequencies.csv",
+        "frontier.csv",
+        "baselines.json",
+        "switched.json",
+        "timeline.png",
+        "power.png",
+    ]
+    for name in (*names, "frontier.png", "memory.png", "zeus/freqs_pipeline_00000.py"):
+        assert (out / name).stat().st_size > 0
+
+
+def test_a_deadline_before_the_shortest_plan_of_perseus(command, profile_csv: Path, tmp_path: Path) -> None:
+    """Asked for, it is refused; otherwise the shortest plan is taken."""
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=6",
+        "energy.baselines=[]",
+    ]
+    options += [f"profile.path={profile_csv}", "energy.method=perseus", "energy.unit_ms=40"]
+    done = command("frontier", *options, "energy.slowdown=1")
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert "energy.slowdown: " in line
+    assert "ms cannot be kept, the shortest plan of energy.method=perseus takes" in line
+    assert "a shorter energy.unit_ms than 40, or energy.method=exact" in line
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    assert "planned for the former" in done.stdout
+    plan = json.loads((tmp_path / "out/plan.json").read_text())
+    assert plan["deadline_ms"] == plan["time_ms"]
+
+
+def test_plans_solved_exactly(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.num_plans=4"]
+    options += ["search.num_micro_batches=2", "energy.slowdown=1.1", "energy.baselines=[]"]
+    energies = {}
+    for polish in ("null", "exact"):
+        done = command("frontier", *options, f"energy.polish={polish}", "energy.curve=exponential")
+        assert done.returncode == 0, done.stderr
+        data = json.loads((tmp_path / "out/frontier.json").read_text())
+        assert (data["method"], data["curve"], "unit_ms" in data) == ("exact", "exponential", False)
+        plan = json.loads((tmp_path / "out/plan.json").read_text())
+        energies[polish] = plan["energy_until_deadline_mj"]
+        assert plan["time_ms"] <= plan["deadline_ms"] * (1 + 1e-9)
+        assert ("polish" in data) is (polish == "exact")
+    assert data["polish"]["proved"] == data["polish"]["deadlines"] >= 4
+    assert "deadlines solved exactly" in done.stdout
+    assert energies["exact"] <= energies["null"] * (1 + 1e-9)
+    assert energies["exact"] == pytest.approx(
+        plan["lower_bound_mj"] + 2 * 83.64 * (plan["deadline_ms"] - plan["time_ms"]), rel=1e-6
+    )
 
 
 def test_without_baselines(command, tmp_path: Path) -> None:
@@ -268,6 +358,15 @@ WRONG = [
     (["energy.baselines=[envpip]"], "energy.baselines: 'envpip' is not known; did you mean envpipe?"),
     (["energy.baselines=[3]"], "energy.baselines: 3 is not known; the options are all_maximum, envpipe"),
     (["energy.baselines=envpipe"], "energy.baselines: 'envpipe' is not a list"),
+    (["energy.method=perseus2"], "energy.method: 'perseus2' is not known; did you mean perseus?"),
+    (["energy.curve=line"], "energy.curve: 'line' is not known; the options are hull, exponential"),
+    (["energy.polish=more"], "energy.polish: 'more' is not known; use exact or null"),
+    (["energy.polish_time_limit_s=0"], "energy.polish_time_limit_s: 0 is not a time above 0; give seconds"),
+    (
+        ["energy.polish=exact", "search.num_micro_batches=4"],
+        "energy.polish: is for at most 32 block instances, but 4 micro-batches of v_shape are 40; "
+        "lower search.num_micro_batches or use energy.polish=null",
+    ),
     (["energy.unit_ms=0"], "energy.unit_ms: 0 is not a time above 0"),
     (["energy.unit_ms=fast"], "energy.unit_ms: 'fast' is not a number"),
     (["energy.slowdown=inf"], "energy.slowdown: inf is not at least 1"),

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from placements import Profile
 from schedsearch.energy.baselines.envpipe import envpipe
-from schedsearch.energy.baselines.exponential import ExponentialCurve, exponential_curve
 from schedsearch.energy.baselines.perseus import UNIT_MS, perseus_frontier, perseus_plans
 from schedsearch.energy.baselines.problem import Clocks, Problem
 from schedsearch.energy.baselines.zeus import zeus_global, zeus_per_stage
+from schedsearch.energy.exponential import ExponentialCurve, exponential_curve
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.planning import OnProgress

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Profile
-from schedsearch.energy.baselines.exponential import exponential_curve
 from schedsearch.energy.baselines.max_flow import MOST_FLOW, NO_LIMIT, FlowNetwork, minimum_cut
 from schedsearch.energy.baselines.problem import Problem
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import CostCurve
+from schedsearch.energy.exponential import exponential_curve
 from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
 from schedsearch.energy.planning import OnProgress

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.graph import Floats
+from schedsearch.energy.graph import EnergyError, Floats
+
+CURVES = ("hull", "exponential")
+"""What may stand for the options of a block while plans are made."""
 
 _RATES = np.logspace(-3, 2, 101)
 """Curvatures to start from: how often the energy falls by e over the times of the options."""
@@ -77,6 +81,35 @@ def exponential_curve(curve: CostCurve) -> ExponentialCurve:
         error * range_mj,
         error,
     )
+
+
+def planning_curves(curves: Mapping[str, CostCurve], curve: str) -> dict[str, CostCurve]:
+    """Return the cost curves that plans are made with, in place of those of the options.
+
+    Args:
+        curves: Of each block.
+        curve: ``hull`` keeps them, ``exponential`` takes the fit at the times of the options.
+
+    Raises:
+        EnergyError: The curve is not known.
+    """
+    if curve not in CURVES:
+        raise EnergyError(f"curve: {curve!r} is not known; use {' or '.join(CURVES)}")
+    if curve == "hull":
+        return dict(curves)
+    return {name: fitted_curve(each) for name, each in curves.items()}
+
+
+def fitted_curve(curve: CostCurve) -> CostCurve:
+    """Return a cost curve with the energies of the fitted exponential at the times of its options.
+
+    Where the fit does not fall from each option to the next, as with one option only, or a curve that is flat
+    within rounding errors, there is nothing to plan with, and the curve stays as it is.
+    """
+    energy = exponential_curve(curve).energy_mj(curve.time_ms)
+    if len(energy) == 1 or not (np.isfinite(energy).all() and (np.diff(energy) < 0).all()):
+        return curve
+    return replace(curve, energy_mj=energy)
 
 
 def _regression(rate: float, time: Floats, energy: Floats) -> tuple[float, float, float]:
