@@ -42,7 +42,13 @@ from experiments.realisable import (
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, complete_profile, read_profile
 from placements import Placement
-from schedsearch.energy import EnergyError, all_maximum_clocks, num_clock_changes, simulate
+from schedsearch.energy import (
+    EnergyError,
+    all_maximum_clocks,
+    changes_per_iteration,
+    num_clock_changes,
+    simulate,
+)
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 from schedsearch.files import write_bytes, write_json, write_text
@@ -151,10 +157,10 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
             write_text(directory / "zeus" / name, text)
     log.info("%s", describe(outcome))
     if baselines:
-        write_json(directory / "baselines.json", baselines_to_dict(outcome))
-        write_text(directory / "baselines.csv", baselines_to_csv(outcome))
+        write_json(directory / "baselines.json", baselines_to_dict(found.schedule, outcome))
+        write_text(directory / "baselines.csv", baselines_to_csv(found.schedule, outcome))
     save_realisable(outcome, realised, directory)
-    for line in (*describe_baselines(outcome), *describe_realisable(outcome)):
+    for line in (*describe_baselines(found.schedule, outcome), *describe_realisable(outcome)):
         log.info("%s", line)
     outcome = replace(outcome, pictures=draw_pictures(found, outcome))
     for name, png in outcome.pictures.items():
@@ -178,6 +184,7 @@ def plan_to_dict(found: SearchOutcome, outcome: EnergyOutcome) -> dict[str, obje
         "saving": frontier.saving(plan, outcome.deadline_ms),
         "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
         "clock_changes": list(num_clock_changes(found.schedule, plan.clock_mhz)),
+        "changes_per_iteration": list(changes_per_iteration(found.schedule, plan.clock_mhz)),
         "start_ms": {name: _starts_of(name, outcome.simulation.start_ms) for name in plan.clock_mhz},
     }
 

@@ -86,6 +86,7 @@ class EnergyOptions:
     periodic: bool
     dwell_ms: float
     switch_ms: float
+    back_to_back: bool
     power_cap_w: float | None
     device_power_cap_w: float | None
     signal: str | None

@@ -24,10 +24,12 @@ from schedsearch.energy import (
     PeriodicSchedule,
     Policy,
     PowerCap,
+    SwitchedPeriodicPlan,
     SwitchedPlan,
     SwitchingLimits,
     all_maximum_clocks,
     capped_plan,
+    changes_per_iteration,
     has_order_of,
     least_cost_policy,
     num_clock_changes,
@@ -35,14 +37,17 @@ from schedsearch.energy import (
     read_signal,
     repetend_of,
     simulate,
+    switched_periodic_plan,
     switched_plan,
     until,
 )
 from schedsearch.files import write_json
 from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule
 
 REALISABLE_SCHEMA_VERSION = 1
-"""Version of the forms of ``periodic.json``, ``switched.json``, ``capped.json`` and ``policy.json``."""
+"""Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``
+and ``policy.json``."""
 
 FREE_ROUNDS = 2
 """Whole rounds at each end of the steady part whose clocks are free; they cost little and save most."""
@@ -71,6 +76,7 @@ class Realisable:
 
     periodic: PeriodicOutcome | None = None
     switched: SwitchedPlan | None = None
+    periodic_switched: SwitchedPeriodicPlan | None = None
     capped: CappedPlan | None = None
     policy: Policy | None = None
 
@@ -150,14 +156,19 @@ def realise(
         OptionError: There is none.
     """
     energy, schedule = options.energy, found.schedule
-    limits = SwitchingLimits(energy.dwell_ms, energy.switch_ms)
+    limits = SwitchingLimits(energy.dwell_ms, energy.switch_ms, energy.back_to_back)
     cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
     try:
+        periodic = _periodic(options, found, profile, deadline_ms) if energy.periodic else None
+        switched = (
+            None if limits.are_none else switched_plan(schedule, profile, frontier, limits, deadline_ms)
+        )
         return Realisable(
-            periodic=_periodic(options, found, profile, deadline_ms) if energy.periodic else None,
-            switched=None
-            if limits == SwitchingLimits()
-            else switched_plan(schedule, profile, frontier, limits, deadline_ms),
+            periodic=periodic,
+            switched=switched,
+            periodic_switched=None
+            if periodic is None or switched is None
+            else _both(periodic, switched, limits),
             capped=None if cap == PowerCap() else capped_plan(schedule, profile, frontier, cap),
             policy=None
             if energy.signal is None
@@ -190,6 +201,12 @@ def _periodic(
         deadline_ms = maximum.time_ms * (options.energy.slowdown or 1.0)
     plan = periodic_plan(periodic, profile, number, deadline_ms)
     return PeriodicOutcome(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
+
+
+def _both(periodic: PeriodicOutcome, switched: SwitchedPlan, limits: SwitchingLimits) -> SwitchedPeriodicPlan:
+    """Return the plan that repeats and keeps the limits, with the stronger bound of the two alone."""
+    bound_mj = switched.lower_bound_mj if periodic.is_of_schedule else 0.0
+    return switched_periodic_plan(periodic.periodic, limits, switched.free, bound_mj)
 
 
 def _repetend_by_hand(options: Options, placement: Placement) -> Repetend:
@@ -225,6 +242,7 @@ def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, 
             {
                 **each.periodic.to_dict(),
                 "is_of_schedule": each.is_of_schedule,
+                **_changes_of(each),
                 "loss": loss(outcome, each.plan, each.deadline_ms),
                 "plan": _plan_to_dict(each.plan),
             },
@@ -237,9 +255,26 @@ def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, 
                 "deadline_ms": outcome.deadline_ms,
                 "dwell_ms": switched.limits.dwell_ms,
                 "switch_ms": switched.limits.latency_ms,
-                "clock_changes": list(switched.num_changes),
+                **_switching_to_dict(switched),
                 "loss": loss(outcome, switched.plan, outcome.deadline_ms),
                 "plan": _plan_to_dict(switched.plan),
+            },
+        )
+    if realised.periodic_switched is not None:
+        both, alone = realised.periodic_switched, realised.periodic
+        assert alone is not None and realised.switched is not None, "both were asked for"
+        yield (
+            "periodic_switched",
+            {
+                **both.periodic.to_dict(),
+                "is_of_schedule": alone.is_of_schedule,
+                "dwell_ms": both.switched.limits.dwell_ms,
+                "switch_ms": both.switched.limits.latency_ms,
+                **_switching_to_dict(both.switched),
+                "loss": loss(outcome, both.switched.plan, alone.deadline_ms),
+                "loss_to_periodic": _loss_to(outcome, both, alone.plan, alone.deadline_ms),
+                "loss_to_switched": _loss_to(outcome, both, realised.switched.plan, alone.deadline_ms),
+                "plan": _plan_to_dict(both.switched.plan),
             },
         )
     if realised.capped is not None:
@@ -257,6 +292,38 @@ def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, 
         )
     if realised.policy is not None:
         yield "policy", _policy_to_dict(realised.policy)
+
+
+def _schedule_of(outcome: PeriodicOutcome) -> Schedule:
+    return outcome.periodic.periodic.schedule(outcome.periodic.num_micro_batches)
+
+
+def _changes_of(outcome: PeriodicOutcome) -> dict[str, object]:
+    schedule, clocks = _schedule_of(outcome), outcome.plan.clock_mhz
+    return {
+        "clock_changes": list(num_clock_changes(schedule, clocks)),
+        "changes_per_iteration": list(changes_per_iteration(schedule, clocks)),
+    }
+
+
+def _switching_to_dict(switched: SwitchedPlan) -> dict[str, object]:
+    return {
+        "back_to_back": switched.limits.back_to_back,
+        "clock_changes": list(switched.num_changes),
+        "changes_per_iteration": list(switched.changes_per_iteration),
+        "lower_bound_mj": switched.lower_bound_mj,
+        "gap": None if math.isnan(switched.gap) else switched.gap,
+    }
+
+
+def _loss_to(
+    outcome: EnergyOutcome, both: SwitchedPeriodicPlan, other: FrequencyPlan, deadline_ms: float
+) -> float:
+    """Return by which share a plan needs more than another one, both until the deadline; below 0 if less."""
+    frontier = outcome.frontier
+    deadline_ms = max(deadline_ms, other.time_ms)
+    own = frontier.energy_next_to(both.switched.plan, deadline_ms)
+    return own / frontier.energy_next_to(other, deadline_ms) - 1
 
 
 def _plan_to_dict(plan: FrequencyPlan) -> dict[str, object]:
@@ -291,15 +358,28 @@ def realisable_facts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[t
     if realised.periodic is not None:
         each = realised.periodic
         of = "" if each.is_of_schedule else ", of the unrolled repetend, as the schedule does not repeat"
-        note = f"{loss(outcome, each.plan, each.deadline_ms):.2%} above the free plan{of}"
+        note = (
+            f"{loss(outcome, each.plan, each.deadline_ms):.2%} above the free plan{of}; "
+            f"{sum(num_clock_changes(_schedule_of(each), each.plan.clock_mhz))} changes of clock"
+        )
         yield "Clocks that repeat", _time_and_energy(each.plan), note
     if realised.switched is not None:
         switched = realised.switched
         note = (
             f"{loss(outcome, switched.plan, outcome.deadline_ms):.2%} above the free plan; "
-            f"{sum(switched.num_changes)} changes of clock, at most {max(switched.num_changes)} on a device"
+            f"{_changes_and_gap(switched)}"
         )
         yield "Few changes of clock", _time_and_energy(switched.plan), note
+    if realised.periodic_switched is not None:
+        both, alone = realised.periodic_switched, realised.periodic
+        assert alone is not None and realised.switched is not None, "both were asked for"
+        note = (
+            f"{loss(outcome, both.switched.plan, alone.deadline_ms):.2%} above the free plan, "
+            f"{_loss_to(outcome, both, alone.plan, alone.deadline_ms):.2%} above clocks that only repeat, "
+            f"{_loss_to(outcome, both, realised.switched.plan, alone.deadline_ms):.2%} above few changes "
+            f"only; {_changes_and_gap(both.switched)}"
+        )
+        yield "Clocks that repeat and change seldom", _time_and_energy(both.switched.plan), note
     if realised.capped is not None:
         capped = realised.capped
         note = (
@@ -318,6 +398,14 @@ def describe_realisable(outcome: EnergyOutcome) -> list[str]:
     return [f"{title}: {value}, {note}" for title, value, note in outcome.realisable]
 
 
+def _changes_and_gap(switched: SwitchedPlan) -> str:
+    changes = switched.changes_per_iteration
+    return (
+        f"{sum(switched.num_changes)} changes of clock, {sum(changes)} with those to the next iteration, "
+        f"at most {max(changes)} on a device; at most {switched.gap:.2%} above the best such plan"
+    )
+
+
 def _time_and_energy(plan: FrequencyPlan) -> str:
     return f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"
 
@@ -327,6 +415,7 @@ def frontier_to_dict(found: SearchOutcome, frontier: Frontier) -> dict[str, obje
     data = frontier.to_dict()
     for plan in (*data["plans"], *data["straggler_plans"]):
         plan["clock_changes"] = list(num_clock_changes(found.schedule, plan["clock_mhz"]))
+        plan["changes_per_iteration"] = list(changes_per_iteration(found.schedule, plan["clock_mhz"]))
     if found.order is not None:
         data["order"] = order_to_dict(found.order)
     return data

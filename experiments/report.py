@@ -25,6 +25,7 @@ FILES = {
     "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
     "periodic.json": "clocks that repeat with the repetend",
     "switched.json": "a plan whose clocks change seldom",
+    "periodic_switched.json": "clocks that repeat with the repetend and change seldom",
     "capped.json": "the shortest iteration under the power cap",
     "policy.json": "which plan to run when, over the signal",
     "baselines.csv": "what EnvPipe and others need, with the same accounting",
@@ -157,7 +158,7 @@ def _energy_facts(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Fact, ...
             "Least energy",
             f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
         ),
-        *(Fact(*fact) for fact in (*baseline_facts(tuned), *tuned.realisable)),
+        *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.realisable)),
         Fact("Blocking power", f"{frontier.blocking_power_w:g} W", f"of a waiting {tuned.profile.device}"),
     )
 

@@ -169,16 +169,28 @@ def fold(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: in
     Raises:
         EnergyError: There are no micro-batches.
     """
+    number, left_out = shortened(periodic, num_micro_batches, settling_rounds)
+    first = periodic.repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
+    window = range(first, first + _reach(periodic) + 1) if left_out else range(0)
+    return _folded(periodic, number, window, left_out)
+
+
+def shortened(periodic: PeriodicSchedule, num_micro_batches: int, settling_rounds: int) -> tuple[int, int]:
+    """Return the fewest micro-batches with warmup, cooldown and all rounds between, and rounds left out.
+
+    Args:
+        periodic: The schedule.
+        num_micro_batches: Of the whole schedule; few of them are all kept.
+        settling_rounds: On each side of the rounds that are left out.
+
+    Raises:
+        EnergyError: There are no micro-batches.
+    """
     if num_micro_batches < 1:
         raise EnergyError(f"num_micro_batches: {num_micro_batches} is not at least 1")
-    repetend = periodic.repetend
-    reach = _reach(periodic)
-    kept = repetend.in_flight + 2 * (periodic.free_rounds + settling_rounds) + reach
-    left_out = max(periodic.num_rounds(num_micro_batches) - kept, 0)
-    first = repetend.in_flight - 1 + periodic.free_rounds + settling_rounds
-    window = range(first, first + reach + 1) if left_out else range(0)
-    number = num_micro_batches - left_out * repetend.micro_batches
-    return _folded(periodic, number, window, left_out)
+    ends = periodic.repetend.in_flight + 2 * (periodic.free_rounds + settling_rounds)
+    left_out = max(periodic.num_rounds(num_micro_batches) - ends - _reach(periodic), 0)
+    return num_micro_batches - left_out * periodic.repetend.micro_batches, left_out
 
 
 def _reach(periodic: PeriodicSchedule) -> int:

@@ -15,13 +15,21 @@ from placements import Kind, Placement, Profile
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.simulation import operating_points, simulate
-from schedsearch.energy.switching import num_clock_changes
+from schedsearch.energy.switching.limits import changes_per_iteration, num_clock_changes
 from schedsearch.schedule import Schedule
 
 FREQUENCY_COLUMNS = ("device", "position", "block", "micro_batch", "clock_mhz", "start_ms", "time_ms")
 """Columns of `frequencies_csv`."""
 
-FRONTIER_COLUMNS = ("time_ms", "energy_mj", "lower_bound_mj", "gap", "saving", "clock_changes")
+FRONTIER_COLUMNS = (
+    "time_ms",
+    "energy_mj",
+    "lower_bound_mj",
+    "gap",
+    "saving",
+    "clock_changes",
+    "changes_per_iteration",
+)
 """Columns of `frontier_csv`."""
 
 _INSTRUCTION = {Kind.F: "forward", Kind.B: "backward"}
@@ -64,7 +72,7 @@ def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
     Returns:
         The columns `FRONTIER_COLUMNS`: energy of all devices over the plan's own time; gap above the lower
         bound, empty where that is not above 0; share saved against all clocks at maximum over an equal time;
-        changes of clock of all devices in an iteration.
+        changes of clock of all devices within an iteration, and with those to the next one's first clocks.
     """
     return _csv(
         FRONTIER_COLUMNS,
@@ -76,6 +84,7 @@ def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
                 plan.gap if plan.lower_bound_mj > 0 else "",
                 frontier.saving(plan),
                 sum(num_clock_changes(schedule, plan.clock_mhz)),
+                sum(changes_per_iteration(schedule, plan.clock_mhz)),
             )
             for plan in frontier.plans
         ),

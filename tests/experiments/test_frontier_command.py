@@ -11,7 +11,7 @@ from placements import Profile
 from placements.hardware import GPUS, modelled_profile
 from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
-from schedsearch.energy import Frontier, simulate
+from schedsearch.energy import Frontier, simulate, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule
 
@@ -60,6 +60,7 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
     rows = list(csv.DictReader((out / "baselines.csv").read_text().splitlines()))
     assert list(dict.fromkeys(row["name"] for row in rows)) == ["envpipe", "zeus_global", "zeus_per_stage"]
     saved = json.loads((out / "baselines.json").read_text())["plans"]
+    assert all(int(row["clock_changes"]) <= int(row["changes_per_iteration"]) for row in rows)
     for row, entry in zip(rows, saved, strict=True):
         simulated = simulate(schedule, profile, entry["clock_mhz"])
         assert (entry["time_ms"], entry["energy_mj"]) == pytest.approx(
@@ -201,7 +202,9 @@ def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
     done = command("frontier", *options, f"energy.signal={signal}", "energy.slowdown=1.1")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    found = {name: json.loads((out / f"{name}.json").read_text()) for name in REALISABLE}
+    found = {
+        name: json.loads((out / f"{name}.json").read_text()) for name in (*REALISABLE, "periodic_switched")
+    }
     schedule_found = read_schedule(out / "schedule.json")
     profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
     for name in ("periodic", "capped"):
@@ -211,6 +214,18 @@ def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
     assert found["periodic"]["plan"]["time_ms"] <= found["periodic"]["deadline_ms"] * (1 + 1e-9)
     assert found["periodic"]["steady"].keys() == {f"{letter}{i}" for letter in "FB" for i in range(4)}
     assert found["switched"]["plan"]["time_ms"] <= found["switched"]["deadline_ms"] * (1 + 1e-9)
+    for name in ("switched", "periodic_switched"):
+        data = found[name]
+        simulated = simulate_switching(schedule_found, profile, data["plan"]["clock_mhz"], 5.0)
+        assert data["is_of_schedule"] if name == "periodic_switched" else True
+        assert data["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
+        assert data["plan"]["energy_mj"] == pytest.approx(simulated.energy_mj)
+        assert 0 <= data["gap"] < 0.2
+        assert all(
+            0 <= each - within <= 1
+            for each, within in zip(data["changes_per_iteration"], data["clock_changes"], strict=True)
+        )
+    assert found["periodic_switched"]["loss_to_periodic"] > -1e-9
     assert found["capped"]["least_time_ms"] <= found["capped"]["plan"]["time_ms"]
     assert max(found["capped"]["device_power_w"]) <= 250 * (1 + 1e-9)
     runs = [run["iterations"] for interval in found["policy"]["intervals"] for run in interval["runs"]]
@@ -219,6 +234,7 @@ def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
     for title in (
         "Clocks that repeat: ",
         "Few changes of clock: ",
+        "Clocks that repeat and change seldom: ",
         "Under the power cap: ",
         "Over the signal: ",
     ):

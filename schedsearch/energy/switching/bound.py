@@ -1,0 +1,253 @@
+"""What no plan under switching limits can beat, by prices for time: each device's order is then on its own.
+
+With a price for every wait of one block for another (the flow of a relaxed problem; any prices make a valid
+bound), the starts drop out, and what is left is a choice of clocks for each device: energy, plus the price
+of the time of its blocks, plus, at each change of clock, the price of the latency there. Going through the
+order once, with a stretch of blocks of one clock after the other, finds the least of these. Two changes whose
+windows of time lie closer together than the dwell exclude each other.
+
+The bound is of timetables in which a block may also start later than it could. What the change between
+iterations costs is left out.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from schedsearch.energy.cost import cost_curves
+from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.switching.model import SwitchingModel
+from schedsearch.energy.timing_program import free_timing, least_energy
+
+MOST_INSTANCES = 400
+"""Up to so many, the prices come from the problem with changes of clock too, within seconds."""
+
+MOST_SHARES = 2500
+"""About so many pairs of instance and clock are in that problem; at least `FEWEST_CLOCKS` clocks each."""
+
+FEWEST_CLOCKS = 6
+"""Clocks, spread evenly, that are in that problem. The bound is of all clocks, whatever the prices."""
+
+
+def least_effective_mj(model: SwitchingModel) -> float:
+    """Return an effective energy that no plan within the limits is below.
+
+    Args:
+        model: Without ties; its `latest_ms` is kept by some plan.
+    """
+    found = [bound_at_prices(model, prices) for prices in _prices(model)]
+    lowest = sum(
+        np.where(np.isfinite(model.costs.energy_mj), model.costs.energy_mj, np.inf).min(axis=1)[
+            model.costs.row
+        ]
+    )
+    return float(max([lowest, *found]))
+
+
+def bound_at_prices(model: SwitchingModel, edge_price_w: Floats) -> float:
+    """Return the bound that prices prove.
+
+    Args:
+        model: Without ties.
+        edge_price_w: What a millisecond of each of `SwitchingModel.waits` is worth, in millijoules; not below
+            0, and otherwise anything.
+    """
+    waits, size = model.waits, model.graph.size
+    earliest, latest = _windows(model)
+    inflow = np.bincount(waits.head, edge_price_w, minlength=size)
+    outflow = np.bincount(waits.tail, edge_price_w, minlength=size)
+    until_end = np.maximum(inflow - outflow, 0.0)
+    price = outflow + until_end
+    of_starts = float((price - inflow) @ earliest)
+    fixed = float(edge_price_w @ waits.delay_ms) - model.latest_ms * float(until_end.sum()) + of_starts
+    costs = model.costs
+    with np.errstate(invalid="ignore"):
+        each = costs.energy_mj[costs.row] + price[:, None] * costs.time_ms[costs.row]
+    each = np.where(np.isfinite(costs.time_ms[costs.row]), each, np.inf)
+    changing = _price_of_changes(model, edge_price_w)
+    shares = np.bincount([i for order in model.orders for i in order], minlength=size)
+    chains = (
+        _least_of_order(
+            each[order] / shares[order][:, None],
+            np.array([changing.get(pair, 0.0) for pair in pairwise(order)]),
+            earliest[order],
+            latest[order],
+            model.limits.dwell_ms,
+        )
+        for order in model.orders
+        if order
+    )
+    return fixed + sum(chains)
+
+
+def _windows(model: SwitchingModel) -> tuple[Floats, Floats]:
+    """Return the earliest and latest start of each instance, whatever the clocks."""
+    fastest = model.costs.time_ms.min(axis=1)[model.costs.row][:, None]
+    earliest = model.graph.earliest_start(fastest)
+    latest = model.graph.latest_end(fastest, np.array([model.latest_ms])) - fastest
+    return earliest[:, 0], latest[:, 0]
+
+
+def _price_of_changes(model: SwitchingModel, edge_price_w: Floats) -> dict[tuple[int, int], float]:
+    """Return what a change between neighbors costs, shared among the devices where they are neighbors."""
+    waits = model.waits
+    longer = np.maximum(model.limits.latency_ms - waits.delay_ms, 0.0) * edge_price_w
+    shared: dict[tuple[int, int], int] = {}
+    for order in model.orders:
+        for pair in pairwise(order):
+            shared[pair] = shared.get(pair, 0) + 1
+    edges = zip(waits.tail.tolist(), waits.head.tolist(), longer.tolist(), strict=True)
+    return {(a, b): price / shared[a, b] for a, b, price in edges if (a, b) in shared}
+
+
+def _least_of_order(
+    cost: Floats, change: Floats, earliest_ms: Floats, latest_ms: Floats, dwell_ms: float
+) -> float:
+    """Return the least cost of clocks for an order of blocks.
+
+    The first stretch may be short, as it may be one with that before, and so may the last.
+
+    Args:
+        cost: Of each block at each clock, infinite where it has it not; shape ``(blocks, clocks)``.
+        change: Cost of a change before each block but the first.
+        earliest_ms: Start of each block.
+        latest_ms: Likewise.
+        dwell_ms: From change to change.
+    """
+    blocks, clocks = cost.shape
+    lacks = ~np.isfinite(cost)
+    lacking = np.vstack([np.zeros((1, clocks), dtype=np.int64), lacks.cumsum(axis=0)])
+    until = np.vstack([np.zeros((1, clocks)), np.where(lacks, 0.0, cost).cumsum(axis=0)])
+    first = np.where(lacking == 0, until, np.inf)
+    begun = np.full((blocks, clocks), np.inf)
+    running = np.full(clocks, np.inf)
+    ripe = 0
+    for q in range(1, blocks):
+        while ripe + 1 < q and latest_ms[q] - earliest_ms[ripe + 1] >= dwell_ms * (1 - TIME_TOLERANCE):
+            ripe += 1
+            running = np.minimum(np.where(lacks[ripe - 1], np.inf, running), begun[ripe])
+        before = np.where(lacking[q] == lacking[ripe], running + until[q], np.inf)
+        begun[q] = change[q - 1] + np.minimum(first[q], before).min() - until[q]
+    whole = first[blocks].min()
+    if blocks > 1:
+        last = np.where(lacking[blocks] == lacking[:blocks], begun + until[blocks], np.inf)
+        whole = min(whole, last.min())
+    return float(whole)
+
+
+def _prices(model: SwitchingModel) -> list[Floats]:
+    """Return the prices of the relaxed problem without limits, and of that with changes of clock."""
+    curves = cost_curves(model.schedule.placement, model.profile)
+    timing = free_timing(model.graph, [curves[name] for name, _ in model.graph.instances])
+    relaxed = least_energy(timing, model.latest_ms)
+    zero = np.zeros(len(model.waits.tail))
+    if relaxed is None:
+        return [zero]
+    place = {edge: k for k, edge in enumerate(zip(model.waits.tail, model.waits.head, strict=True))}
+    free = zero.copy()
+    edges = zip(timing.tail, timing.head, relaxed.edge_price, strict=True)
+    for a, b, price in edges:
+        free[place[a, b]] = price
+    found = [free]
+    if model.limits.latency_ms > 0 and model.graph.size <= MOST_INSTANCES:
+        with_changes = _prices_with_changes(model)
+        found += [] if with_changes is None else [with_changes]
+    return found
+
+
+def _prices_with_changes(model: SwitchingModel) -> Floats | None:
+    """Return the prices of the linear program in which an instance may be at several clocks in parts.
+
+    Then a change is the part that leaves a clock. None where no such plan keeps the deadline.
+    """
+    waits, costs, size = model.waits, model.costs, model.graph.size
+    some = _some_clocks(model)
+    clocks = len(some)
+    time, energy = costs.time_ms[costs.row][:, some], costs.energy_mj[costs.row][:, some]
+    is_there = np.isfinite(time)
+    unit_ms = float(np.median(time[is_there]))
+    unit_mj = float(np.ptp(energy[is_there])) or 1.0
+    adjacent = np.flatnonzero(waits.is_adjacent)
+    shares, changes = size * clocks, len(adjacent) * clocks
+    longer = np.maximum(model.limits.latency_ms - waits.delay_ms[adjacent], 0.0) / unit_ms
+    starts = shares + changes
+    rows = _Rows()
+    everyone = np.arange(size)
+    share = np.arange(shares).reshape(size, clocks)
+    took = np.where(is_there, time, 0.0) / unit_ms
+    edge = np.arange(len(waits.tail))
+    rows.add(
+        -waits.delay_ms / unit_ms,
+        (np.repeat(edge, clocks), share[waits.tail].ravel(), took[waits.tail].ravel()),
+        (
+            np.repeat(adjacent, clocks),
+            shares + np.arange(changes),
+            np.repeat(longer, clocks),
+        ),
+        (edge, starts + waits.tail, np.ones(len(edge))),
+        (edge, starts + waits.head, -np.ones(len(edge))),
+    )
+    rows.add(
+        np.full(size, model.latest_ms / unit_ms),
+        (np.repeat(everyone, clocks), share.ravel(), took.ravel()),
+        (everyone, starts + everyone, np.ones(size)),
+    )
+    number = np.arange(changes)
+    rows.add(
+        np.zeros(changes),
+        (number, share[waits.head[adjacent]].ravel(), np.ones(changes)),
+        (number, share[waits.tail[adjacent]].ravel(), -np.ones(changes)),
+        (number, shares + number, -np.ones(changes)),
+    )
+    upper = np.full(starts + size, np.inf)
+    upper[:shares] = is_there.ravel()
+    total = starts + size
+    one = coo_array((np.ones(shares), (np.repeat(everyone, clocks), share.ravel())), shape=(size, total))
+    answer = linprog(
+        np.concatenate(
+            [np.where(is_there, energy, 0.0).ravel() / unit_mj, np.zeros(changes + size)],
+        ),
+        A_ub=rows.matrix(total).tocsr(),
+        b_ub=np.concatenate(rows.limit),
+        A_eq=one.tocsr(),
+        b_eq=np.ones(size),
+        bounds=np.column_stack([np.zeros(total), upper]),
+        method="highs",
+    )
+    if answer.x is None or answer.status != 0:
+        return None
+    price: Floats = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(edge)], 0.0) * unit_mj / unit_ms
+    return price
+
+
+def _some_clocks(model: SwitchingModel) -> Ints:
+    """Return the columns of a few clocks, with the fastest of each block among them."""
+    costs = model.costs
+    most = max(FEWEST_CLOCKS, MOST_SHARES // model.graph.size)
+    spread = np.linspace(0, len(costs.clock_mhz) - 1, min(most, len(costs.clock_mhz))).round()
+    return np.unique(np.concatenate([spread.astype(np.int64), costs.time_ms.argmin(axis=1)]))
+
+
+class _Rows:
+    """Rows of a linear program, each group below what came before it."""
+
+    def __init__(self) -> None:
+        self.limit: list[Floats] = []
+        self._parts: list[tuple[Ints, Ints, Floats]] = []
+        self._count = 0
+
+    def add(self, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
+        """Add rows: (row within the group, column, value) of what must not exceed `limit`."""
+        self._parts += [(row + self._count, column, value) for row, column, value in parts]
+        self.limit.append(limit)
+        self._count += len(limit)
+
+    def matrix(self, num_columns: int) -> coo_array:
+        """Return all rows."""
+        row, column, value = (np.concatenate([part[i] for part in self._parts]) for i in range(3))
+        return coo_array((value, (row, column)), shape=(self._count, num_columns))
