@@ -44,10 +44,10 @@ def check_methods(options: EnergyOptions) -> None:
 
 
 def check_polish_on(options: Options, placement: Placement) -> None:
-    """Reject before the search a schedule that will be too large to polish.
+    """Reject before the search a schedule that will be too large to polish, and what cannot be polished.
 
     Raises:
-        OptionError: It will be.
+        OptionError: It will be, or the blocking power depends on the clock.
     """
     number = options.search.num_micro_batches
     runs = sum(len(micro_batches_of(placement, block.name, number)) for block in placement.blocks)
@@ -55,6 +55,11 @@ def check_polish_on(options: Options, placement: Placement) -> None:
         raise OptionError(
             f"energy.polish: is for at most {MOST_INSTANCES} block instances, but {number} micro-batches of "
             f"{placement.name} are {runs}; lower search.num_micro_batches or use energy.polish=null"
+        )
+    if options.energy.polish is not None and isinstance(options.profile.blocking_power_w, dict):
+        raise OptionError(
+            "energy.polish: is for one blocking power, but profile.blocking_power_w depends on the clock; "
+            "give one number or use energy.polish=null"
         )
 
 

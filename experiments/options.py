@@ -37,6 +37,7 @@ class GptPlacementOptions:
     link_efficiency: float
     reserve_gib: float
     tick_ms: float | None
+    num_gpus: int | list[Any]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ProfileOptions:
     gpu: str
     time_scale: float
     energy_scale: float
-    blocking_power_w: float | None
+    blocking_power_w: float | dict[Any, Any] | None
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,7 @@ def _in_words(kinds: list[Any]) -> str:
         float: "a number",
         str: "text",
         bool: "true or false",
+        dict: "a mapping",
         types.NoneType: "null",
     }
     return " or ".join(words.get(kind, f"a {kind.__name__}") for kind in kinds)

@@ -84,4 +84,8 @@ class EnergyOutcome:
         """
         plans = self.baselines[name]
         kept = [plan for plan in plans if plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)]
-        return (kept[-1], False) if kept else (plans[0], True)
+        if not kept:
+            return plans[0], True
+        if kept[-1].waiting_w is None:
+            return kept[-1], False
+        return min(kept, key=lambda plan: self.frontier.energy_next_to(plan, self.deadline_ms)), False

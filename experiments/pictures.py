@@ -45,7 +45,7 @@ def _power(
     """Return the timeline coloured by power, from waiting to the most of any block at any clock."""
     points = operating_points(found.schedule, tuned.profile, plan.clock_mhz)
     most_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
-    lowest_w = min(tuned.frontier.blocking_power_w, most_w)
+    lowest_w = min(tuned.frontier.blocking_power_w, most_w)  # waiting is drawn as at its least
     return plot.png(
         plot.timeline(
             found.placement,

@@ -41,6 +41,7 @@ from schedsearch.energy import (
     switched_plan,
     until,
 )
+from schedsearch.energy.waiting import waiting_w
 from schedsearch.files import write_json
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -126,10 +127,10 @@ def check_realisable_on(options: Options, placement: Placement, profile: Profile
     if options.energy.periodic and options.schedule in HAND_MADE and options.search.num_micro_batches > 0:
         _repetend_by_hand(options, placement)
     energy = options.energy
-    waiting_w = complete_profile(options, placement, profile).blocking_power_w
+    profile = complete_profile(options, placement, profile)
     for name, least_w in (
-        ("power_cap_w", waiting_w * placement.num_devices),
-        ("device_power_cap_w", waiting_w),
+        ("power_cap_w", waiting_w(placement, profile)),
+        ("device_power_cap_w", profile.least_blocking_power_w),
     ):
         value = getattr(energy, name)
         if value is not None and value <= least_w:
@@ -383,7 +384,7 @@ def realisable_facts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[t
     if realised.capped is not None:
         capped = realised.capped
         note = (
-            f"{math.fsum(capped.power_w):.6g} W, at most {max(capped.power_w):.6g} W on a device; "
+            f"{capped.job_power_w:.6g} W, at most {max(capped.power_w):.6g} W on a GPU; "
             f"no iteration under the cap is shorter than {capped.least_ms:.6g} ms"
         )
         yield "Under the power cap", _time_and_energy(capped.plan), note

@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.energy_baselines import baseline_facts
 from experiments.orders import describe_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
-from placements import Placement
+from placements import Placement, Profile
 from runtime.measure import TOLERANCE, Measurement
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.picture import picture
@@ -159,8 +159,21 @@ def _energy_facts(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Fact, ...
             f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
         ),
         *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.realisable)),
-        Fact("Blocking power", f"{frontier.blocking_power_w:g} W", f"of a waiting {tuned.profile.device}"),
+        Fact("Blocking power", _blocking_power(tuned.profile), f"of a waiting {tuned.profile.device}"),
+        *(
+            (Fact("GPUs", str(frontier.num_gpus), "of all devices; energies are those of all"),)
+            if frontier.num_gpus
+            else ()
+        ),
     )
+
+
+def _blocking_power(profile: Profile) -> str:
+    if not profile.waits_by_clock:
+        return f"{profile.least_blocking_power_w:g} W"
+    clocks = {point.clock_mhz for points in profile.points.values() for point in points}
+    most_w = max(profile.blocking_w(clock) for clock in clocks)
+    return f"{profile.least_blocking_power_w:g} to {most_w:g} W by clock"
 
 
 def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:

@@ -12,10 +12,10 @@ from typing import Any
 from experiments.command import Failed, Interrupted
 from experiments.options import GptPlacementOptions, OptionError, Options, did_you_mean, read_fields
 from experiments.progress import SearchBar
-from placements import Placement, PlacementError, Profile, ProfileError
+from placements import BlockingPower, Placement, PlacementError, Profile, ProfileError
 from placements.hardware import GPUS, Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
-from placements.placement_file import read_capacity, read_placement
+from placements.placement_file import read_capacity, read_num_gpus, read_placement
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds import require_capacity
@@ -38,17 +38,13 @@ def read_profile(options: Options) -> Profile | None:
     for name in ("time_scale", "energy_scale"):
         if not 0 < getattr(chosen, name) < math.inf:
             raise OptionError(f"profile.{name}: {getattr(chosen, name):g} is not a factor above 0; give one")
-    if chosen.blocking_power_w is not None and not 0 <= chosen.blocking_power_w < math.inf:
-        raise OptionError(
-            f"profile.blocking_power_w: {chosen.blocking_power_w:g} is not a power; give 0 W or more"
-        )
+    power = _blocking_power(options)
     if chosen.path is None:
         return None
-    power = gpu.blocking_power_w if chosen.blocking_power_w is None else chosen.blocking_power_w
     return Profile.from_csv(
         _path(chosen.path, "profile.path"),
         device=chosen.gpu,
-        blocking_power_w=power,
+        blocking_power_w=gpu.blocking_power_w if power is None else power,
         time_scale=chosen.time_scale,
         energy_scale=chosen.energy_scale,
     )
@@ -80,8 +76,29 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
         modelled = modelled_profile(placement, gpu)
     else:
         modelled = modelled_profile(placement, gpu, gpt_compute_shares(placement))
-    power = options.profile.blocking_power_w
+    power = _blocking_power(options)
     return modelled if power is None else replace(modelled, blocking_power_w=power)
+
+
+def _blocking_power(options: Options) -> BlockingPower | None:
+    """Return the blocking power that the options give: a number, or points by clock; None where they do not.
+
+    Raises:
+        OptionError: It is no power, or a clock of it is none.
+    """
+    chosen, where = options.profile.blocking_power_w, "profile.blocking_power_w"
+    if not isinstance(chosen, dict):
+        if chosen is not None and not 0 <= chosen < math.inf:
+            raise OptionError(f"{where}: {chosen:g} is not a power; give 0 W or more")
+        return chosen
+    if not chosen:
+        raise OptionError(f"{where}: is an empty mapping; give W by MHz as in {{705: 60.0, 1410: 84.0}}")
+    for clock, watts in chosen.items():
+        if type(clock) is not int or clock < 1:
+            raise OptionError(f"{where}: {clock!r} is not a clock; give whole MHz above 0, without quotes")
+        if isinstance(watts, bool) or not isinstance(watts, (int, float)) or not 0 <= watts < math.inf:
+            raise OptionError(f"{where}: {watts!r} at {clock} MHz is not a power; give 0 W or more")
+    return tuple(sorted((clock, float(watts)) for clock, watts in chosen.items()))
 
 
 def memory_unit(options: Options) -> str:
@@ -180,9 +197,9 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     if "path" in chosen:
         _only(chosen, ["path"])
         return read_placement(_path(chosen["path"], "placement.path"))
-    if "shape" in chosen:
-        return _shape(chosen, profile)
-    return _gpt(chosen, _gpu(options))
+    num_gpus = chosen.get("num_gpus")
+    placement = _shape(chosen, profile) if "shape" in chosen else _gpt(chosen, _gpu(options))
+    return replace(placement, num_gpus=read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices))
 
 
 def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
@@ -191,8 +208,9 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
         raise OptionError(f"placement.shape: {name!r} is not a shape; {did_you_mean(str(name), SHAPES)}")
     shape = SHAPES[name]
     tick_ms = chosen.pop("tick_ms", 1.0)
+    chosen.pop("num_gpus", None)
     defaults = {key: known.default for key, known in inspect.signature(shape).parameters.items()}
-    _only(chosen, list(defaults), "tick_ms")
+    _only(chosen, list(defaults), "tick_ms", "num_gpus")
     if chosen.get("num_devices") is None:
         chosen["num_devices"] = _num_devices(profile, chosen.get("num_chunks", defaults.get("num_chunks", 1)))
     for key, value in chosen.items():
@@ -223,6 +241,7 @@ def _num_devices(profile: Profile | None, num_chunks: object) -> int:
 
 def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
     chosen = asdict(read_fields(chosen, GptPlacementOptions, "placement"))
+    del chosen["num_gpus"]
     arrangement = chosen.pop("arrangement")
     if arrangement not in GPT_ARRANGEMENTS:
         raise OptionError(

@@ -43,6 +43,8 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
         data["memory"] = list(placement.memory)
     if placement.static_memory:
         data["static_memory"] = list(placement.static_memory)
+    if placement.num_gpus:
+        data["num_gpus"] = list(placement.num_gpus)
     data["blocks"] = [_block_to_dict(block) for block in placement.blocks]
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
@@ -107,6 +109,7 @@ def placement_from_dict(data: object) -> Placement:
         transfer=tuple((source, target, ticks.whole(time)) for source, target, time in transfer),
         memory=read_capacity(top.get("memory"), "memory", num_devices),
         static_memory=static or (),
+        num_gpus=read_num_gpus(top.get("num_gpus"), "num_gpus", num_devices),
     )
 
 
@@ -179,7 +182,7 @@ _FINEST_POWER = 15
 
 
 _TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
-_TOP_OPTIONAL = ("schema_version", "memory", "static_memory", "transfer")
+_TOP_OPTIONAL = ("schema_version", "memory", "static_memory", "num_gpus", "transfer")
 
 
 def read_capacity(
@@ -205,6 +208,34 @@ def read_capacity(
             )
         return tuple(rounded(_number(item, f"{where}[{i}]")) for i, item in enumerate(value))
     return (rounded(_number(value, where)),) * num_devices
+
+
+def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...]:
+    """Return the GPUs that each device stands for, from one number, a list, or None for one each.
+
+    Args:
+        value: Of a file or an option.
+        where: Its name in messages.
+        num_devices: How many are needed.
+
+    Raises:
+        PlacementError: It is none of these, or the list has the wrong length.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        return (_num_gpus(value, where),) * num_devices
+    if len(value) != num_devices:
+        raise PlacementError(
+            f"{where}: has {len(value)} entries for {num_devices} devices; give one for each, or one number"
+        )
+    return tuple(_num_gpus(item, f"{where}[{i}]") for i, item in enumerate(value))
+
+
+def _num_gpus(value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PlacementError(f"{where}: {value!r} is not a number of GPUs; give a whole number of 1 or more")
+    return value
 
 
 def _read_block(data: object, where: str, time: int) -> Block:

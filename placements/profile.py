@@ -1,7 +1,7 @@
 """What each block costs at each clock, measured or modelled, and its file form.
 
 The file form is that of Zeus and Perseus: a CSV file with one row for each block and clock, in MHz, seconds
-and joules on one device. Inside the program times are milliseconds and energies millijoules.
+and joules on one GPU. Inside the program times are milliseconds and energies millijoules.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import os
 import re
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,12 +27,12 @@ class ProfileError(ValueError):
 
 @dataclass(frozen=True, order=True)
 class OperatingPoint:
-    """A block's cost at one clock, on one device.
+    """A block's cost at one clock, on one GPU.
 
     Attributes:
         clock_mhz: The clock.
         time_ms: How long the block runs.
-        energy_mj: What one of its devices uses meanwhile, everything included.
+        energy_mj: What one GPU uses meanwhile, everything included.
     """
 
     clock_mhz: int
@@ -39,14 +40,20 @@ class OperatingPoint:
     energy_mj: float
 
 
+BlockingPower = float | tuple[tuple[int, float], ...]
+"""Power in W of a GPU that waits: one number, or (MHz, W) points by clock."""
+
+
 @dataclass(frozen=True)
 class Profile:
-    """The cost of every block at every clock (Perseus, Sec. 5), per device.
+    """The cost of every block at every clock (Perseus, Sec. 5), per GPU.
 
     Attributes:
         device: Name of the GPU.
         points: For each block name its operating points by increasing clock.
-        blocking_power_w: Power of a device that waits for a transfer (Perseus, Sec. 4.1).
+        blocking_power_w: Power of a GPU that waits for a transfer (Perseus, Sec. 4.1): one number, or
+            (MHz, W) points, kept by increasing clock; linear between them and constant outside. Points of
+            equal power are kept as the number.
 
     Raises:
         ProfileError: A block has no points or unsorted clocks, or a figure makes no sense.
@@ -54,15 +61,36 @@ class Profile:
 
     device: str
     points: Mapping[str, tuple[OperatingPoint, ...]]
-    blocking_power_w: float
+    blocking_power_w: BlockingPower
 
     def __post_init__(self) -> None:
         """Check every figure."""
-        power = self.blocking_power_w
-        if not 0 <= power < math.inf:
-            raise ProfileError(f"blocking_power_w: {power} is not a power in W; give a number of 0 or more")
+        object.__setattr__(self, "blocking_power_w", checked_blocking_power(self.blocking_power_w))
         for block, points in self.points.items():
             _check_points(block, points)
+
+    def blocking_w(self, clock_mhz: int) -> float:
+        """Return the power of a GPU that waits at a clock."""
+        power = self.blocking_power_w
+        return _interpolated(power, clock_mhz) if isinstance(power, tuple) else power
+
+    @cached_property
+    def least_blocking_power_w(self) -> float:
+        """Return the power of a GPU that waits, at whichever of the profile's clocks it is least."""
+        power = self.blocking_power_w
+        if not isinstance(power, tuple):
+            return power
+        return min((_interpolated(power, clock) for clock in self._clocks), default=power[0][1])
+
+    @cached_property
+    def waits_by_clock(self) -> bool:
+        """Return whether the blocking power differs between the profile's clocks."""
+        power = self.blocking_power_w
+        return isinstance(power, tuple) and len({_interpolated(power, clock) for clock in self._clocks}) > 1
+
+    @cached_property
+    def _clocks(self) -> frozenset[int]:
+        return frozenset(point.clock_mhz for points in self.points.values() for point in points)
 
     def fastest(self, block: str) -> OperatingPoint:
         """Return a block's point at its highest clock."""
@@ -134,7 +162,7 @@ class Profile:
         path: str | Path,
         *,
         device: str = "unknown",
-        blocking_power_w: float,
+        blocking_power_w: BlockingPower,
         time_scale: float = 1.0,
         energy_scale: float = 1.0,
     ) -> Profile:
@@ -149,7 +177,7 @@ class Profile:
         Args:
             path: The file; clocks in MHz, times in seconds, energies in joules on one device.
             device: Name of the GPU.
-            blocking_power_w: Power of a device that waits for a transfer.
+            blocking_power_w: Power of a GPU that waits for a transfer, or its points by clock.
             time_scale: Factor on the file's times; above 0.
             energy_scale: Factor on the file's energies; above 0.
 
@@ -193,6 +221,45 @@ RANK_COLUMNS = ("rank", "instruction", "frequency", "avg_time", "avg_energy")
 """Columns of a profile by process, as Zeus's server writes it, one process for each stage; MHz, s, J."""
 
 _LETTER = {"forward": "F", "backward": "B"}
+
+
+def checked_blocking_power(power: BlockingPower) -> BlockingPower:
+    """Return a blocking power in the form in which a profile keeps it.
+
+    Raises:
+        ProfileError: It is no power, or no list of points with a power for each of some clocks.
+    """
+    if not isinstance(power, tuple):
+        if not 0 <= power < math.inf:
+            raise ProfileError(f"blocking_power_w: {power} is not a power in W; give a number of 0 or more")
+        return power
+    if not power:
+        raise ProfileError("blocking_power_w: has no points; give a power for at least one clock")
+    for clock, watts in power:
+        if not 0 < clock < math.inf:
+            raise ProfileError(f"blocking_power_w: {clock} is not a clock; give MHz above 0")
+        if not 0 <= watts < math.inf:
+            raise ProfileError(
+                f"blocking_power_w: {watts} at {clock} MHz is not a power in W; give a number of 0 or more"
+            )
+    points = tuple(sorted(power))
+    for (before, _), (after, _) in pairwise(points):
+        if before == after:
+            raise ProfileError(f"blocking_power_w: {after} MHz is given twice; give it once")
+    return points[0][1] if len({watts for _, watts in points}) == 1 else points
+
+
+def _interpolated(points: tuple[tuple[int, float], ...], clock_mhz: int) -> float:
+    """Return the power at a clock.
+
+    >>> [_interpolated(((700, 60.0), (1400, 80.0)), clock) for clock in (210, 700, 1050, 1410)]
+    [60.0, 60.0, 70.0, 80.0]
+    """
+    after = bisect_right(points, clock_mhz, key=lambda point: point[0])
+    if after in (0, len(points)):
+        return points[max(after - 1, 0)][1]
+    (left, low), (right, high) = points[after - 1 : after + 1]
+    return low + (high - low) * ((clock_mhz - left) / (right - left))
 
 
 def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:

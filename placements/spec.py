@@ -85,6 +85,9 @@ class Placement:
         memory: Capacity of each device in units of `Block.memory`, or None for no limit.
         static_memory: What each device holds all the time, such as weights and optimizer states; empty
             for nothing.
+        num_gpus: GPUs that each device stands for: replicas that run the same blocks at the same time, as of
+            tensor and data parallelism. Only energy counts them; times and memory are those of one GPU.
+            Empty for one each, which is also how a tuple of ones is kept.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -97,10 +100,13 @@ class Placement:
     transfer: tuple[tuple[str, str, int], ...] = ()
     memory: tuple[int, ...] | None = field(default=None)
     static_memory: tuple[int, ...] = ()
+    num_gpus: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
         _check_numbers(self)
+        if set(self.num_gpus) == {1}:
+            object.__setattr__(self, "num_gpus", ())
         _check_blocks(self)
         _check_transfer(self)
         self.topological_order  # noqa: B018 - raises on a cycle
@@ -133,6 +139,15 @@ class Placement:
     def static(self) -> tuple[int, ...]:
         """What each device holds all the time; shape ``(num_devices,)``."""
         return self.static_memory or (0,) * self.num_devices
+
+    @cached_property
+    def gpus(self) -> tuple[int, ...]:
+        """GPUs that each device stands for; shape ``(num_devices,)``."""
+        return self.num_gpus or (1,) * self.num_devices
+
+    def gpus_of(self, block: Block) -> int:
+        """Return how many GPUs run a block: those of all of its devices."""
+        return sum(self.gpus[device] for device in block.devices)
 
     @cached_property
     def free_memory(self) -> tuple[int, ...] | None:
@@ -219,6 +234,7 @@ class Placement:
             transfer=tuple(t for t in self.transfer if t[1] in by_name and t[0] in by_name[t[1]].after),
             memory=None if self.memory is None else tuple(self.memory[device] for device in kept),
             static_memory=tuple(self.static_memory[device] for device in kept if self.static_memory),
+            num_gpus=tuple(self.num_gpus[device] for device in kept if self.num_gpus),
         )
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
@@ -229,6 +245,7 @@ class Placement:
 
 
 _MOST_DEVICES = 100_000
+_MOST_GPUS = 1_000_000
 
 
 def _check_numbers(placement: Placement) -> None:
@@ -245,6 +262,14 @@ def _check_numbers(placement: Placement) -> None:
         for device, units in enumerate(values or ()):
             if units < 0:
                 raise PlacementError(f"{name}[{device}]: {units} is negative; give 0 or more")
+    if placement.num_gpus and len(placement.num_gpus) != placement.num_devices:
+        raise PlacementError(
+            f"num_gpus: has {len(placement.num_gpus)} entries for {placement.num_devices} devices; "
+            "give one for each, or one number"
+        )
+    for device, count in enumerate(placement.num_gpus):
+        if not 1 <= count <= _MOST_GPUS:
+            raise PlacementError(f"num_gpus[{device}]: {count} is not at least 1 and at most {_MOST_GPUS}")
 
 
 def check_num_devices(num_devices: int) -> None:

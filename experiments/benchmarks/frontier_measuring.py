@@ -23,6 +23,7 @@ from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.exact import ExactStatus, exact_plan, relaxed_effective_mj
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.rounding import option_table
+from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
 
 NUM_PLANS = 400
@@ -52,7 +53,7 @@ class Task:
     @property
     def waiting_w(self) -> float:
         """Power of all devices while they wait."""
-        return self.profile.blocking_power_w * self.schedule.placement.num_devices
+        return waiting_w(self.schedule.placement, self.profile)
 
     def frontier(self, deadlines_ms: Sequence[float] = (), num_plans: int = NUM_PLANS) -> Frontier:
         """Return our frontier, with plans for some deadlines besides."""
@@ -132,7 +133,7 @@ def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> Outcome:
     theirs_s = clock.seconds
     table = option_table(problem.graph, problem.curves)
     option = (table.clock_mhz[table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
-    found = Candidates(problem.graph, table)
+    found = Candidates(problem.graph, table, problem.waiting)
     found.add(option)
     theirs = found.best(None, problem.bound)
     below, note = _compared(task, np.array([[plan.time_ms, plan.energy_mj] for plan in theirs]))

@@ -19,7 +19,7 @@ class LowerBound:
     Attributes:
         time_ms: Length of the iteration at each breakpoint, ascending.
         effective_mj: Least effective energy there.
-        waiting_w: Power of all devices while they wait.
+        waiting_w: Power of all devices while they wait, at the clock of least blocking power.
     """
 
     time_ms: Floats

@@ -2,6 +2,7 @@
 
 A device that does not compute waits at the blocking power, so only the energy above it counts: the
 *effective* energy of an option is its energy less blocking power times time (Perseus, Sec. 4.1, Eq. 4).
+Where the blocking power depends on the clock, that is the least of any clock; see `waiting` for the rest.
 Perseus fits an exponential to the options; we take their lower convex hull, because it passes through real
 options, exists for any number of them, one included, and makes the relaxed problem a linear program.
 """
@@ -25,7 +26,7 @@ class CostCurve:
     Attributes:
         clock_mhz: Clock of each option; shape ``(options,)``.
         time_ms: Ascending.
-        energy_mj: Effective energy on all of the block's devices together; strictly descending.
+        energy_mj: Effective energy on the GPUs of all of the block's devices together; strictly descending.
     """
 
     clock_mhz: Ints
@@ -61,11 +62,11 @@ def _is_below(middle: tuple[float, float], left: tuple[float, float], right: tup
     return rise_before < rise_after
 
 
-def cost_curve(block: str, num_devices: int, profile: Profile) -> CostCurve:
-    """Return the cost curve of a block that runs on so many devices, all at one clock."""
-    power = profile.blocking_power_w
+def cost_curve(block: str, num_gpus: int, profile: Profile) -> CostCurve:
+    """Return the cost curve of a block that runs on so many GPUs, all at one clock."""
+    power = profile.least_blocking_power_w
     points = profile.points[block]
-    options = [(p.time_ms, num_devices * (p.energy_mj - power * p.time_ms), p.clock_mhz) for p in points]
+    options = [(p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock_mhz) for p in points]
     best = list(pareto(options))
     time, energy, clock = zip(*best, strict=True)
     return CostCurve(np.array(clock, dtype=np.int64), np.array(time), np.array(energy))
@@ -82,4 +83,6 @@ def pareto(options: Iterable[tuple[float, float, int]]) -> Iterable[tuple[float,
 
 def cost_curves(placement: Placement, profile: Profile) -> dict[str, CostCurve]:
     """Return the cost curve of every block of a placement."""
-    return {block.name: cost_curve(block.name, len(block.devices), profile) for block in placement.blocks}
+    return {
+        block.name: cost_curve(block.name, placement.gpus_of(block), profile) for block in placement.blocks
+    }

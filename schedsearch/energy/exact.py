@@ -62,9 +62,10 @@ def exact_plan(
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: There are too many instances, the deadline cannot be kept, no plan was found in the
-            time, or the schedule is not valid.
+        EnergyError: The blocking power depends on the clock, there are too many instances, the deadline
+            cannot be kept, no plan was found in the time, or the schedule is not valid.
     """
+    require_one_power(profile)
     program = ClockProgram.of(schedule, profile)
     require_few(program.graph.size)
     if not 0 < time_limit_s < math.inf:
@@ -82,6 +83,19 @@ def exact_plan(
     status = ExactStatus.OPTIMAL if found.is_best else ExactStatus.FEASIBLE
     plan = FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, lower_bound)
     return ExactPlan(plan, status, found.bound_mj)
+
+
+def require_one_power(profile: Profile) -> None:
+    """Check that the blocking power is the same at all clocks.
+
+    Raises:
+        EnergyError: It is not.
+    """
+    if profile.waits_by_clock:
+        raise EnergyError(
+            "blocking_power_w: depends on the clock, an exact plan is for one number; "
+            "give one, or use compute_frontier"
+        )
 
 
 def require_few(num_instances: int) -> None:

@@ -7,6 +7,10 @@ blocking power, is lower (Perseus, Sec. 3.1 and 4.1, Eq. 3 and 4). The frontier 
 energy. It ends at T*, where every block runs at its least effective energy. `FrequencyPlan.energy_mj`
 alone is least before that, at `Frontier.least_energy`; Perseus's artifact ends at the least energy of the
 blocks with waiting left out, which is a third place in between.
+
+Where the blocking power depends on the clock, each plan waits at a power of its own after its end, and
+effective energy is counted above the least power of any clock. The frontier then has the plans that are of
+least energy until some deadline, and which one that is has to be asked for every deadline, beyond T* too.
 """
 
 from __future__ import annotations
@@ -21,7 +25,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from placements import Placement, Profile
 from schedsearch.energy.graph import EnergyError
+
+_OF_ALL_MAXIMUM = ("time_ms", "energy_mj", "waiting_w")
+"""What the file form tells of the plan to compare with."""
 
 SCHEMA_VERSION = 1
 """Version of the frontier's file form."""
@@ -39,12 +47,15 @@ class FrequencyPlan:
         time_ms: Length of the iteration.
         energy_mj: Energy of all devices over that time, waiting included.
         lower_bound_mj: No plan of this time, at any clocks, uses less; from the relaxed problem.
+        waiting_w: Power of all devices after the end, next to a straggler, at the clocks of their last
+            blocks; None where the blocking power does not depend on the clock.
     """
 
     clock_mhz: Mapping[str, tuple[int, ...]]
     time_ms: float
     energy_mj: float
     lower_bound_mj: float
+    waiting_w: float | None = None
 
     @property
     def gap(self) -> float:
@@ -57,16 +68,62 @@ class Frontier:
     """The plans among which to choose, once for every deadline.
 
     Attributes:
-        plans: By strictly increasing time and strictly decreasing effective energy.
+        plans: By strictly increasing time and strictly decreasing effective energy. Where the blocking power
+            depends on the clock, by time, then energy.
         all_maximum: The plan to compare with: every block at its highest clock.
-        blocking_power_w: Power of one waiting device.
+        blocking_power_w: Power of one waiting GPU, at the clock where it is least.
         num_devices: Devices of the placement; None if read from a file without being told.
+        num_gpus: GPUs of all devices together; None for one each.
+        blocking_power_by_clock: The profile's (MHz, W) points where the blocking power depends on the clock,
+            else empty.
     """
 
     plans: tuple[FrequencyPlan, ...]
     all_maximum: FrequencyPlan
     blocking_power_w: float
     num_devices: int | None = None
+    num_gpus: int | None = None
+    blocking_power_by_clock: tuple[tuple[int, float], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        plans: tuple[FrequencyPlan, ...],
+        all_maximum: FrequencyPlan,
+        placement: Placement,
+        profile: Profile,
+    ) -> Frontier:
+        """Return the frontier of some plans of a placement."""
+        power = profile.blocking_power_w
+        return cls(
+            plans,
+            all_maximum,
+            profile.least_blocking_power_w,
+            placement.num_devices,
+            sum(placement.gpus) if placement.num_gpus else None,
+            power if isinstance(power, tuple) and profile.waits_by_clock else (),
+        )
+
+    @property
+    def all_gpus(self) -> int:
+        """Return the GPUs of all devices together.
+
+        Raises:
+            EnergyError: The frontier was read from a file that does not tell the number of devices.
+        """
+        number = self.num_devices if self.num_gpus is None else self.num_gpus
+        if number is None:
+            raise EnergyError("num_devices: is not in the frontier's file; add it")
+        return number
+
+    @property
+    def waiting_w(self) -> float:
+        """Return the power of all devices while all wait at the clock of least blocking power.
+
+        Raises:
+            EnergyError: See `all_gpus`.
+        """
+        return self.blocking_power_w * self.all_gpus
 
     @property
     def shortest(self) -> FrequencyPlan:
@@ -85,7 +142,9 @@ class Frontier:
     def at(self, deadline_ms: float) -> FrequencyPlan:
         """Return the best plan for an iteration that ends at the deadline, such as a straggler's end.
 
-        This is the last plan not later than the deadline: min(T*, T') of Perseus (Sec. 3.1).
+        This is the last plan not later than the deadline: min(T*, T') of Perseus (Sec. 3.1). Where the
+        blocking power depends on the clock, it is of these plans the one of least energy until the deadline:
+        one that ends sooner may wait at less power, and after T* it still matters how long the wait is.
 
         Raises:
             EnergyError: The deadline is before the end of the shortest plan.
@@ -95,20 +154,21 @@ class Frontier:
                 f"deadline_ms: {deadline_ms:g} is below the shortest iteration of "
                 f"{self._times_ms[0]:.6g} ms; give at least that"
             )
-        return self.plans[max(bisect_right(self._times_ms, deadline_ms * (1 + TIME_TOLERANCE)) - 1, 0)]
+        last = max(bisect_right(self._times_ms, deadline_ms * (1 + TIME_TOLERANCE)) - 1, 0)
+        if self.plans[last].waiting_w is None:
+            return self.plans[last]
+        return min(self.plans[: last + 1], key=lambda plan: self.energy_next_to(plan, deadline_ms))
 
     def energy_next_to(self, plan: FrequencyPlan, straggler_ms: float) -> float:
         """Return the energy in millijoules of an iteration that ends with a straggler (Perseus, Eq. 3).
 
-        The devices that are done before wait at the blocking power. A straggler that is faster than the
-        plan changes nothing.
+        The devices that are done before wait at the blocking power, that of their last block's clock if it
+        depends on the clock. A straggler that is faster than the plan changes nothing.
         """
         waiting_ms = max(straggler_ms - plan.time_ms, 0.0)
         if waiting_ms == 0.0:
             return plan.energy_mj
-        if self.num_devices is None:
-            raise EnergyError("num_devices: is not in the frontier's file; add it")
-        return plan.energy_mj + self.num_devices * self.blocking_power_w * waiting_ms
+        return plan.energy_mj + (self.waiting_w if plan.waiting_w is None else plan.waiting_w) * waiting_ms
 
     def saving(self, plan: FrequencyPlan, straggler_ms: float = 0.0) -> float:
         """Return the share of energy that a plan saves against all clocks at maximum.
@@ -135,18 +195,22 @@ class Frontier:
         pace the iteration lasts, are apart in ``straggler_plans``.
         """
         alone = {id(plan) for plan in self.without_straggler}
+        maximum = _plan_to_dict(self.all_maximum)
+        curve = {str(clock): watts for clock, watts in self.blocking_power_by_clock}
         return {
             "schema_version": SCHEMA_VERSION,
             "blocking_power_w": self.blocking_power_w,
+            **({"blocking_power_by_clock": curve} if curve else {}),
             "num_devices": self.num_devices,
-            "all_maximum": {"time_ms": self.all_maximum.time_ms, "energy_mj": self.all_maximum.energy_mj},
+            **({} if self.num_gpus is None else {"num_gpus": self.num_gpus}),
+            "all_maximum": {key: maximum[key] for key in _OF_ALL_MAXIMUM if key in maximum},
             "plans": [_plan_to_dict(plan) for plan in self.without_straggler],
             "straggler_plans": [_plan_to_dict(plan) for plan in self.plans if id(plan) not in alone],
         }
 
     @classmethod
     def from_dict(cls, data: object) -> Frontier:
-        """Build a frontier from its file form, where ``straggler_plans`` and ``num_devices`` may be missing.
+        """Build a frontier from its file form, where all but the plans and `blocking_power_w` may be missing.
 
         The file form holds neither the clocks nor the lower bound of `all_maximum`; they read as empty
         and 0.
@@ -165,9 +229,6 @@ class Frontier:
         if not isinstance(more, list):
             raise EnergyError("straggler_plans: is not a list of plans; compute the frontier again")
         alone = _read_plans(plans, "plans")
-        num_devices = top.get("num_devices")
-        if num_devices is not None and (isinstance(num_devices, bool) or not isinstance(num_devices, int)):
-            raise EnergyError(f"num_devices: {num_devices!r} is not a whole number; give the placement's")
         maximum = _mapping(_field(top, "all_maximum", "frontier"), "all_maximum")
         return cls(
             plans=tuple(
@@ -178,9 +239,12 @@ class Frontier:
                 _number(maximum, "time_ms", "all_maximum"),
                 _number(maximum, "energy_mj", "all_maximum"),
                 0.0,
+                _waiting_w(maximum, "all_maximum"),
             ),
             blocking_power_w=_number(top, "blocking_power_w", "frontier"),
-            num_devices=num_devices,
+            num_devices=_read_count(top, "num_devices"),
+            num_gpus=_read_count(top, "num_gpus"),
+            blocking_power_by_clock=_read_curve(top),
         )
 
     @classmethod
@@ -210,6 +274,7 @@ def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
         "time_ms": plan.time_ms,
         "energy_mj": plan.energy_mj,
         "lower_bound_mj": plan.lower_bound_mj,
+        **({} if plan.waiting_w is None else {"waiting_w": plan.waiting_w}),
         "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
     }
 
@@ -224,7 +289,28 @@ def _read_plan(data: object, where: str) -> FrequencyPlan:
         time_ms=_number(entry, "time_ms", where),
         energy_mj=_number(entry, "energy_mj", where),
         lower_bound_mj=_number(entry, "lower_bound_mj", where) if "lower_bound_mj" in entry else 0.0,
+        waiting_w=_waiting_w(entry, where),
     )
+
+
+def _waiting_w(data: dict[str, Any], where: str) -> float | None:
+    return _number(data, "waiting_w", where) if data.get("waiting_w") is not None else None
+
+
+def _read_count(top: dict[str, Any], key: str) -> int | None:
+    value = top.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise EnergyError(f"{key}: {value!r} is not a whole number; give the placement's")
+    return value
+
+
+def _read_curve(top: dict[str, Any]) -> tuple[tuple[int, float], ...]:
+    curve = _mapping(top.get("blocking_power_by_clock", {}), "blocking_power_by_clock")
+    for clock in curve:
+        if not clock.isdecimal() or not int(clock):
+            raise EnergyError(f"blocking_power_by_clock: {clock!r} is not a clock; give whole MHz above 0")
+    points = ((int(clock), _number(curve, clock, "blocking_power_by_clock")) for clock in curve)
+    return tuple(sorted(points))
 
 
 def _read_clocks(values: object, where: str) -> tuple[int, ...]:
@@ -239,7 +325,8 @@ def _read_clocks(values: object, where: str) -> tuple[int, ...]:
 def _read_plans(data: list[object], where: str) -> list[FrequencyPlan]:
     plans = [_read_plan(plan, f"{where}[{i}]") for i, plan in enumerate(data)]
     for i, (before, after) in enumerate(pairwise(plans)):
-        if after.time_ms <= before.time_ms:
+        is_equal = after.time_ms == before.time_ms and after.waiting_w is not None
+        if after.time_ms <= before.time_ms and not is_equal:
             raise EnergyError(
                 f"{where}[{i + 1}].time_ms: {after.time_ms:g} is not above {before.time_ms:g}; "
                 "sort the plans by time"

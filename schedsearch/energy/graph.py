@@ -147,6 +147,13 @@ def instance_graph(schedule: Schedule) -> InstanceGraph:
     return InstanceGraph(tuple(order), tuple(edges), placement.num_devices)
 
 
+def device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
+    """Return the indices of the instances of each device, in its order."""
+    index = {instance: i for i, instance in enumerate(graph.instances)}
+    devices = range(graph.num_devices)
+    return [np.array([index[each] for each in schedule.order(device)], dtype=np.int64) for device in devices]
+
+
 def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
     """Return the least time between the end of an instance and the start of each that waits for it."""
     placement = schedule.placement

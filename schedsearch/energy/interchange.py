@@ -129,7 +129,7 @@ def zeus_files(schedule: Schedule, frontier: Frontier) -> Iterator[tuple[str, st
         EnergyError: The placement has no such form; see `zeus_stages`.
     """
     stages = zeus_stages(schedule.placement)
-    waiting_w = frontier.blocking_power_w * schedule.placement.num_devices
+    waiting_w = frontier.waiting_w
     before_j: float | None = None
     for number, plan in enumerate(reversed(frontier.plans)):
         effective_j = (plan.energy_mj - waiting_w * plan.time_ms) / 1e3

@@ -20,8 +20,9 @@ from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, instance_graph
 from schedsearch.energy.planning import OnProgress, compute_frontier
-from schedsearch.energy.simulation import simulate
+from schedsearch.energy.simulation import simulate, simulated_plan
 from schedsearch.energy.timing_program import free_timing, least_energy
+from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
@@ -115,7 +116,7 @@ def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed
     found = least_energy(timing, deadline_ms * (1 + TIME_TOLERANCE))
     if found is None:
         return None
-    waiting_mj = profile.blocking_power_w * graph.num_devices * deadline_ms
+    waiting_mj = waiting_w(schedule.placement, profile) * deadline_ms
     pairs = ((graph.instances[tail], graph.instances[head]) for tail, head, _ in graph.edges)
     return Relaxed(found.energy_mj + waiting_mj, dict(zip(pairs, found.edge_price.tolist(), strict=True)))
 
@@ -271,8 +272,7 @@ def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:
     frontier = compute_frontier(each.schedule, profile, 1, deadline_ms)
     plan = frontier.at(deadline_ms)
     again = simulate(each.schedule, profile, plan.clock_mhz)
-    waiting_mj = profile.blocking_power_w * each.schedule.placement.num_devices
-    energy_mj = again.energy_mj + waiting_mj * max(deadline_ms - again.time_ms, 0.0)
+    energy_mj = frontier.energy_next_to(simulated_plan(plan.clock_mhz, again), deadline_ms)
     return Judged(each.schedule, each.candidate, each.is_swapped, each.lower_bound_mj, plan, energy_mj)
 
 

@@ -10,7 +10,8 @@ are about four times as many micro-batches as stages, which is why so little is 
 
 The clocks are found by fixing one after another in the linear program that is left, the steady part first;
 in the end slack is given back. Times are profiled times: jitter, and what a change of clock takes, are not
-known here; see `switching`.
+known here; see `switching`. Where the blocking power depends on the clock, clocks are chosen as if devices
+waited at the least, and the plan is counted as they do.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.folding import FoldedGraph, PeriodicSchedule, Tie, fold
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
-from schedsearch.energy.simulation import simulate
+from schedsearch.energy.simulation import simulate, simulated_plan
 from schedsearch.energy.timing_program import RelaxedTimes, Timing, least_energy
+from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Instance, micro_batches_of
 
 WIDTH = 2
@@ -89,7 +91,7 @@ class PeriodicPlan:
             for name in names
         }
         done = simulate(schedule, self.profile, clocks)
-        return FrequencyPlan(clocks, done.time_ms, done.energy_mj, bound.at(done.time_ms) if bound else 0.0)
+        return simulated_plan(clocks, done, bound.at(done.time_ms) if bound else 0.0)
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
         """Return the clock of an instance; that of the steady part where its own tie was not planned."""
@@ -142,7 +144,6 @@ def periodic_plan(
     tried = [start.fixed(order) for order in (start.steady_by_energy, start.steady_by_device(periodic))]
     best = min(tried, key=lambda each: each.relaxed.energy_mj)
     choice = best.reclaimed()
-    waiting_w = profile.blocking_power_w * periodic.placement.num_devices
     return PeriodicPlan(
         periodic,
         profile,
@@ -150,7 +151,7 @@ def periodic_plan(
         num_micro_batches,
         deadline_ms,
         best.relaxed.period_ms if graph.is_folded else None,
-        start.relaxed.energy_mj + waiting_w * deadline_ms,
+        start.relaxed.energy_mj + waiting_w(periodic.placement, profile) * deadline_ms,
     )
 
 

@@ -14,13 +14,14 @@ from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.diving import Dive
 from schedsearch.energy.exponential import planning_curves
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, device_orders, instance_graph
 from schedsearch.energy.hurrying import hurried
 from schedsearch.energy.relaxation import Breakpoint, breakpoints
 from schedsearch.energy.rounding import OptionTable, option_table, rounded
-from schedsearch.energy.simulation import all_maximum_clocks, simulate
+from schedsearch.energy.simulation import all_maximum_clocks, simulate, simulated_plan
 from schedsearch.energy.splicing import spliced
+from schedsearch.energy.waiting import Waiting, waiting_w
 from schedsearch.schedule import Schedule
 
 OnProgress = Callable[[str, int, int], None]
@@ -81,14 +82,14 @@ def compute_frontier(
     shortest_ms, longest_ms = _span(graph, table)
     asked = () if deadline_ms is None else np.atleast_1d(deadline_ms).tolist()
     deadlines = _deadlines(shortest_ms, longest_ms, num_plans, [maximum.time_ms, *asked])
-    waiting_w = profile.blocking_power_w * graph.num_devices
-    relaxed = relaxed_plans(breakpoints(graph, planning), deadlines, waiting_w, on_progress)
+    all_waiting_w = waiting_w(schedule.placement, profile)
+    relaxed = relaxed_plans(breakpoints(graph, planning), deadlines, all_waiting_w, on_progress)
     if curve != "hull":
-        relaxed = replace(relaxed, bound=lower_bound(graph, curves, waiting_w))
-    candidates = Candidates(graph, table)
+        relaxed = replace(relaxed, bound=lower_bound(graph, curves, all_waiting_w))
+    candidates = Candidates(graph, table, Waiting.of(schedule, profile, graph))
     candidates.add(_no_slower(graph, table, {name: profile.fastest(name).time_ms for name in curves}))
     _round_all(candidates, relaxed, deadlines, on_progress)
-    orders = _device_orders(schedule, graph)
+    orders = device_orders(schedule, graph)
     if graph.size <= MOST_DIVED:
         dive = Dive(graph, table, planning, orders, float(deadlines[0]))
         candidates.add_all(dive.planned(relaxed.planned_ms[:, 0], relaxed.price_w[:, 0], most_held=1))
@@ -104,8 +105,8 @@ def compute_frontier(
             )
             candidates.add_all(dive.refined(candidates.best_choice(deadline)))
     plans = candidates.best(deadlines, relaxed.bound)
-    all_maximum = FrequencyPlan(clocks, maximum.time_ms, maximum.energy_mj, relaxed.bound.at(maximum.time_ms))
-    return Frontier(plans, all_maximum, profile.blocking_power_w, graph.num_devices)
+    all_maximum = simulated_plan(clocks, maximum, relaxed.bound.at(maximum.time_ms))
+    return Frontier.of(plans, all_maximum, schedule.placement, profile)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,13 +202,6 @@ def _no_slower(graph: InstanceGraph, table: OptionTable, time_ms: Mapping[str, f
     """Return the slowest option of each instance that takes no longer than its block's time; one plan."""
     allowed = np.array([[time_ms[name]] for name, _ in graph.instances])
     return table.slowest_within(np.arange(graph.size), allowed)
-
-
-def _device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
-    """Return the indices of the instances of each device, in its order."""
-    index = {instance: i for i, instance in enumerate(graph.instances)}
-    devices = range(graph.num_devices)
-    return [np.array([index[each] for each in schedule.order(device)], dtype=np.int64) for device in devices]
 
 
 def _round_all(

@@ -55,8 +55,9 @@ class Job:
     Attributes:
         num_iterations: At least 1.
         signal: Intervals one after another; the job's deadline is their end.
-        pause_w: Power of each device while no iteration runs, until the deadline: the blocking power for
-            devices that wait, 0 for those that are given back. None for the blocking power.
+        pause_w: Power of each GPU while no iteration runs, until the deadline: the blocking power for
+            devices that wait, 0 for those that are given back. None for the blocking power, at the clock
+            where it is least: a pause is long enough to set it.
     """
 
     num_iterations: int
@@ -176,13 +177,12 @@ class _Choice:
     def __init__(self, frontier: Frontier, job: Job) -> None:
         if job.num_iterations < 1:
             raise EnergyError(f"iterations: {job.num_iterations} is not at least 1")
-        if frontier.num_devices is None:
-            raise EnergyError("num_devices: is not in the frontier's file; add it")
+        num_gpus = frontier.all_gpus
         pause_w = frontier.blocking_power_w if job.pause_w is None else job.pause_w
         if not 0 <= pause_w < math.inf:
             raise EnergyError(f"pause_w: {pause_w:g} is not a power; give 0 W or more")
         self.plans, self.job = frontier.plans, job
-        self.pause_w = pause_w * frontier.num_devices
+        self.pause_w = pause_w * num_gpus
 
     def rate(self, plan: int) -> float:
         """Return a plan's iterations per millisecond."""

@@ -19,11 +19,12 @@ from schedsearch.energy.bound import LowerBound, lower_bound
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.clock_program import ClockProgram
 from schedsearch.energy.cost import cost_curves, pareto
-from schedsearch.energy.exact import require_few
+from schedsearch.energy.exact import require_few, require_one_power
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
 from schedsearch.energy.planning import OnProgress
 from schedsearch.energy.simulation import simulate
+from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
 from schedsearch.solver import INTERRUPTS
 
@@ -82,9 +83,10 @@ def polished(
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: There are too many instances, a deadline cannot be kept, or the time limit is no time
-            above 0.
+        EnergyError: The blocking power depends on the clock, there are too many instances, a deadline cannot
+            be kept, or the time limit is no time above 0.
     """
+    require_one_power(profile)
     program = ClockProgram.of(schedule, profile)
     require_few(program.graph.size)
     if not 0 < time_limit_s < math.inf:
@@ -94,8 +96,8 @@ def polished(
         frontier.at(deadline)
         program.require(deadline)
     times = sorted({*asked, *(plan.time_ms for plan in frontier.plans)}, reverse=True)
-    waiting_w = profile.blocking_power_w * program.graph.num_devices
-    bound = lower_bound(program.graph, cost_curves(schedule.placement, profile), waiting_w)
+    all_waiting_w = waiting_w(schedule.placement, profile)
+    bound = lower_bound(program.graph, cost_curves(schedule.placement, profile), all_waiting_w)
     polishing = _Polishing(program, frontier, bound, [_Deadline(each) for each in times])
     interrupted = False
     INTERRUPTS.watch()

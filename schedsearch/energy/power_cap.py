@@ -7,6 +7,10 @@ plan can keep a limit above the blocking power, and the question is which one is
 
 The least time of the relaxed problem is a linear program, for a limit on each device as well, and no plan
 beats it. Plans come from rounding its times, and those of the frontier are tried too.
+
+A limit on each device is one on each of its GPUs, as NVML sets it: those of a device all run the same.
+Where the blocking power depends on the clock, P is the least of any clock; what a plan draws above it while
+it waits is counted, and a plan whose last clocks wait at more than the limit cannot be saved by waiting.
 """
 
 from __future__ import annotations
@@ -17,15 +21,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placements import Profile
+from placements import OperatingPoint, Profile
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.rounding import OptionTable, option_table, rounded
-from schedsearch.energy.simulation import operating_points, simulate
+from schedsearch.energy.simulation import operating_points, simulate, simulated_plan
 from schedsearch.energy.timing_program import EnergyLimit, free_timing, least_energy, least_time
-from schedsearch.schedule import Schedule
+from schedsearch.energy.waiting import Waiting, waiting_w
+from schedsearch.schedule import Instance, Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
 """Deadlines that are rounded, over the least relaxed time; rounding costs energy that some time pays for."""
@@ -37,7 +42,7 @@ class PowerCap:
 
     Attributes:
         job_w: Of all devices together.
-        device_w: Of each device.
+        device_w: Of each GPU.
 
     Raises:
         EnergyError: One is not a power.
@@ -61,7 +66,7 @@ class CappedPlan:
     Attributes:
         plan: Clocks, and time and energy of the iteration, with the wait at its end.
         running_ms: End of the last block; the devices wait from then on.
-        power_w: Average of each device.
+        power_w: Average of one GPU of each device.
         least_ms: No iteration under the cap is shorter, at any clocks, but for rounding errors; from the
             relaxed problem.
         cap: That is kept.
@@ -74,6 +79,11 @@ class CappedPlan:
     cap: PowerCap
 
     @property
+    def job_power_w(self) -> float:
+        """Return the average power of all devices together."""
+        return self.plan.energy_mj / self.plan.time_ms
+
+    @property
     def gap(self) -> float:
         """Return by how much of the least time the iteration may be above the shortest one."""
         return self.plan.time_ms / self.least_ms - 1
@@ -82,7 +92,7 @@ class CappedPlan:
 def device_power_w(
     schedule: Schedule, profile: Profile, plan: FrequencyPlan, time_ms: float | None = None
 ) -> tuple[float, ...]:
-    """Return the average power of each device in watts over an iteration, blocking included.
+    """Return the average power in watts of a GPU of each device over an iteration, blocking included.
 
     Args:
         schedule: Gives the blocks of each device.
@@ -92,13 +102,30 @@ def device_power_w(
     """
     length_ms = plan.time_ms if time_ms is None else time_ms
     chosen = operating_points(schedule, profile, plan.clock_mhz)
-    power = profile.blocking_power_w
+    power = profile.least_blocking_power_w
     devices = range(schedule.placement.num_devices)
     runs = [[chosen[instance] for instance in schedule.order(device)] for device in devices]
+    above_mj = _above_least_mj(schedule, profile, chosen, length_ms)
     return tuple(
-        power + math.fsum(point.energy_mj - power * point.time_ms for point in run) / length_ms
-        for run in runs
+        power + (math.fsum(point.energy_mj - power * point.time_ms for point in run) + above) / length_ms
+        for run, above in zip(runs, above_mj, strict=True)
     )
+
+
+def _above_least_mj(
+    schedule: Schedule, profile: Profile, chosen: Mapping[Instance, OperatingPoint], length_ms: float
+) -> list[float]:
+    """Return what a GPU of each device uses while it waits above the least blocking power."""
+    graph = instance_graph(schedule)
+    waiting = Waiting.of(schedule, profile, graph)
+    if waiting is None:
+        return [0.0] * graph.num_devices
+    points = [chosen[instance] for instance in graph.instances]
+    time_ms = np.array([[point.time_ms] for point in points])
+    above_w = waiting.of_clocks(np.array([[point.clock_mhz] for point in points]))
+    found = waiting.above_least_mj(graph.earliest_start(time_ms), time_ms, above_w, np.array([length_ms]))
+    above: list[float] = found[:, 0].tolist()
+    return above
 
 
 def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: PowerCap) -> CappedPlan:
@@ -112,7 +139,7 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
 
     Raises:
         ProfileError: The profile lacks a block.
-        EnergyError: The cap leaves nothing above the blocking power.
+        EnergyError: The cap leaves nothing above the blocking power, or no plan was found that keeps it.
     """
     profile.require(schedule.placement)
     problem = _Capped(schedule, profile, cap)
@@ -123,6 +150,13 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
         for clocks in clocks_by_block(problem.graph, choice[:, None])
     ]
     found += [problem.stretched(plan.clock_mhz) for plan in frontier.plans]
+    found = [each for each in found if each[1].time_ms < math.inf]
+    if not found:
+        name = "device_power_cap_w" if cap.job_w is None else "power_cap_w"
+        raise EnergyError(
+            f"{name}: is kept by no plan that was found, since devices wait at more after their last blocks; "
+            "give more"
+        )
     running_ms, plan = min(found, key=lambda each: (each[1].time_ms, each[1].energy_mj))
     power_w = device_power_w(schedule, profile, plan)
     return CappedPlan(plan, running_ms, power_w, least_ms, cap)
@@ -134,8 +168,10 @@ class _Capped:
     def __init__(self, schedule: Schedule, profile: Profile, cap: PowerCap) -> None:
         self.schedule, self.profile, self.cap = schedule, profile, cap
         self.graph = instance_graph(schedule)
-        self.blocking_w = profile.blocking_power_w
-        self.job_w = _above(cap.job_w, "job_w", self.blocking_w * self.graph.num_devices)
+        self.waiting = Waiting.of(schedule, profile, self.graph)
+        self.blocking_w = profile.least_blocking_power_w
+        self.waiting_w = waiting_w(schedule.placement, profile)
+        self.job_w = _above(cap.job_w, "job_w", self.waiting_w)
         self.device_w = _above(cap.device_w, "device_w", self.blocking_w)
 
     def relaxed(self) -> tuple[float, list[Ints]]:
@@ -153,28 +189,59 @@ class _Capped:
 
     def _limits(self) -> Iterator[EnergyLimit]:
         """Yield what the cap says of the effective energies of the instances."""
-        devices = {block.name: block.devices for block in self.schedule.placement.blocks}
-        runs_on = [devices[name] for name, _ in self.graph.instances]
+        placement = self.schedule.placement
+        gpus = {block.name: placement.gpus_of(block) for block in placement.blocks}
         if self.job_w is not None:
             yield EnergyLimit(np.ones(self.graph.size), self.job_w)
         if self.device_w is not None:
             for device in range(self.graph.num_devices):
-                share = [1 / len(on) if device in on else 0.0 for on in runs_on]
+                here = {block.name for block in placement.on(device)}
+                share = [1 / gpus[name] if name in here else 0.0 for name, _ in self.graph.instances]
                 yield EnergyLimit(np.array(share), self.device_w)
 
     def stretched(self, clock_mhz: Mapping[str, tuple[int, ...]]) -> tuple[float, FrequencyPlan]:
         """Return the end of the last block, and the plan with as long a wait after it as the cap asks for."""
         done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
-        plan = FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, 0.0)
+        plan = simulated_plan(clock_mhz, done)
+        length_ms = self._length_ms(plan)
+        after_w = self.waiting_w if plan.waiting_w is None else plan.waiting_w
+        waiting_mj = after_w * (length_ms - plan.time_ms)
+        return plan.time_ms, replace(plan, time_ms=length_ms, energy_mj=plan.energy_mj + waiting_mj)
+
+    def _length_ms(self, plan: FrequencyPlan) -> float:
+        """Return the shortest iteration in which a plan keeps the cap; infinite if it never does.
+
+        Each limit is on an average: of the energy until the plan's end, and of the wait after it.
+        """
         device_w = device_power_w(self.schedule, self.profile, plan)
         effective = [(power - self.blocking_w) * plan.time_ms for power in device_w]
-        length_ms = plan.time_ms
+        after_w = self._after_last_w(plan)
+        gpus = self.schedule.placement.gpus
+        limits: list[tuple[float, float, float]] = []  # energy, power after the end, most power on average
         if self.job_w is not None:
-            length_ms = max(length_ms, math.fsum(effective) / self.job_w)
+            job_mj = math.fsum(number * each for number, each in zip(gpus, effective, strict=True))
+            job_after_w = math.fsum(number * each for number, each in zip(gpus, after_w, strict=True))
+            limits.append((job_mj, job_after_w, self.job_w))
         if self.device_w is not None:
-            length_ms = max(length_ms, max(effective) / self.device_w)
-        waiting_mj = self.blocking_w * self.graph.num_devices * (length_ms - plan.time_ms)
-        return plan.time_ms, replace(plan, time_ms=length_ms, energy_mj=plan.energy_mj + waiting_mj)
+            limits += [(mj, watts, self.device_w) for mj, watts in zip(effective, after_w, strict=True)]
+        length_ms = plan.time_ms
+        for mj, watts, most_w in limits:
+            if watts < most_w:
+                length_ms = max(length_ms, (mj - watts * plan.time_ms) / (most_w - watts))
+        is_kept = all(
+            watts < most_w or mj + watts * (length_ms - plan.time_ms) <= most_w * length_ms
+            for mj, watts, most_w in limits
+        )
+        return length_ms if is_kept else math.inf
+
+    def _after_last_w(self, plan: FrequencyPlan) -> list[float]:
+        """Return what a GPU of each device draws after its last block above the least blocking power."""
+        if self.waiting is None:
+            return [0.0] * self.graph.num_devices
+        chosen = operating_points(self.schedule, self.profile, plan.clock_mhz)
+        clocks = np.array([[chosen[instance].clock_mhz] for instance in self.graph.instances])
+        after: list[float] = self.waiting.after_last_w(self.waiting.of_clocks(clocks))[:, 0].tolist()
+        return after
 
 
 def _above(cap_w: float | None, name: str, blocking_w: float) -> float | None:

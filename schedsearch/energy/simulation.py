@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from placements import OperatingPoint, Profile
+from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.waiting import Waiting, waiting_w
 from schedsearch.schedule import Instance, Schedule, micro_batches_of
 
 
@@ -24,11 +26,14 @@ class Simulation:
         start_ms: Start of each (block, micro-batch), from the begin of the iteration.
         time_ms: Length of the iteration.
         energy_mj: Energy of all devices from the begin to the end of the iteration.
+        waiting_w: Power of all devices after the end, next to a straggler, at the clocks of their last
+            blocks; None where the blocking power does not depend on the clock.
     """
 
     start_ms: Mapping[Instance, float]
     time_ms: float
     energy_mj: float
+    waiting_w: float | None = None
 
 
 def simulate(
@@ -39,7 +44,8 @@ def simulate(
 ) -> Simulation:
     """Return time and energy of a schedule at given clocks (Perseus, Sec. 4.1, Eq. 3, without straggler).
 
-    A block on several devices uses its energy once on each of them.
+    A block uses its energy once on each GPU of each of its devices. A device that waits stays at the clock of
+    the block before, and before its first block at that of its first block.
 
     Args:
         schedule: Gives the order of the blocks on each device; its start times are not used.
@@ -58,14 +64,28 @@ def simulate(
     time = np.array([point.time_ms for point in points])
     start = graph.earliest_start(time[:, None])[:, 0]
     makespan = float((start + time).max())
-    by_name = schedule.placement.by_name
-    power = profile.blocking_power_w
+    gpus = {block.name: schedule.placement.gpus_of(block) for block in schedule.placement.blocks}
+    power = profile.least_blocking_power_w
     effective = sum(
-        len(by_name[name].devices) * (point.energy_mj - power * point.time_ms)
+        gpus[name] * (point.energy_mj - power * point.time_ms)
         for (name, _), point in zip(graph.instances, points, strict=True)
     )
     starts = dict(zip(graph.instances, start.tolist(), strict=True))
-    return Simulation(starts, makespan, effective + power * graph.num_devices * makespan)
+    all_waiting_w = waiting_w(schedule.placement, profile)
+    waiting = Waiting.of(schedule, profile, graph)
+    if waiting is None:
+        return Simulation(starts, makespan, effective + all_waiting_w * makespan)
+    clocks = np.array([[point.clock_mhz] for point in points])
+    above_mj, after_w = waiting.of_all(start[:, None], time[:, None], waiting.of_clocks(clocks))
+    energy = effective + float(above_mj[0]) + all_waiting_w * makespan
+    return Simulation(starts, makespan, energy, all_waiting_w + float(after_w[0]))
+
+
+def simulated_plan(
+    clock_mhz: Mapping[str, tuple[int, ...]], done: Simulation, lower_bound_mj: float = 0.0
+) -> FrequencyPlan:
+    """Return clocks with what their simulation says as a plan."""
+    return FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, lower_bound_mj, done.waiting_w)
 
 
 def operating_points(

@@ -410,7 +410,56 @@ WRONG = [
     (["placement=m_shape"], "profile: lacks E, EB of m_shape"),
     (["profile.time_scale=-1"], "time_scale"),
     (["profile.blocking_power_w=-5"], "blocking_power_w"),
+    (
+        ["profile.blocking_power_w={}"],
+        "profile.blocking_power_w: is an empty mapping; give W by MHz as in {705",
+    ),
+    (
+        ["profile.blocking_power_w={fast: 3}"],
+        "profile.blocking_power_w: 'fast' is not a clock; give whole MHz",
+    ),
+    (
+        ["profile.blocking_power_w={705: -3}"],
+        "profile.blocking_power_w: -3 at 705 MHz is not a power; give 0 W",
+    ),
+    (["profile.blocking_power_w={705: x}"], "profile.blocking_power_w: 'x' at 705 MHz is not a power"),
+    (["placement.num_gpus=0"], "placement.num_gpus: 0 is not a number of GPUs; give a whole number"),
+    (["placement.num_gpus=[1,2]"], "placement.num_gpus: has 2 entries for 5 devices; give one for each"),
+    (
+        ["placement.num_gpus=8", "energy.power_cap_w=3000"],
+        "energy.power_cap_w: 3000 is not above 3345.6 W, all waiting; give more",
+    ),
 ]
+
+
+def test_gpus_of_devices_and_blocking_power_by_clock(command, profile_csv: Path, tmp_path: Path) -> None:
+    """Both options reach every figure: the files agree with a simulation that is told of both."""
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=6",
+        "energy.num_plans=8",
+        "energy.slowdown=1.2",
+        "placement.num_gpus=[1,2,3,4,5]",
+        "profile.blocking_power_w={705: 60.0, 1410: 84}",
+        f"profile.path={profile_csv}",
+    ]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    assert schedule.placement.num_gpus == (1, 2, 3, 4, 5)
+    power = ((705, 60.0), (1410, 84.0))
+    profile = Profile.from_csv(profile_csv, blocking_power_w=power)
+    frontier = Frontier.from_json(out / "frontier.json")
+    assert (frontier.num_gpus, frontier.blocking_power_by_clock) == (15, power)
+    for plan in frontier.plans:
+        simulated = simulate(schedule, profile, plan.clock_mhz)
+        assert (plan.time_ms, plan.energy_mj) == pytest.approx((simulated.time_ms, simulated.energy_mj))
+        assert plan.waiting_w == pytest.approx(simulated.waiting_w)
+    plan = json.loads((out / "plan.json").read_text())
+    found = frontier.at(plan["deadline_ms"])
+    assert plan["energy_until_deadline_mj"] == frontier.energy_next_to(found, plan["deadline_ms"])
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,31 @@ def test_the_shortest_block_has_half_a_million_ticks(shortest: float) -> None:
 def test_refuses_impossible_figures(points: tuple[OperatingPoint, ...], power: float, message: str) -> None:
     with pytest.raises(ProfileError, match=message):
         Profile("test", {"F0": points}, power)
+
+
+def test_blocking_power_by_clock() -> None:
+    """Linear between its points and constant outside; least at a clock that the profile has."""
+    points = {name: (OperatingPoint(clock, 1.0, 1.0),) for name, clock in (("F0", 800), ("B0", 1200))}
+    profile = Profile("test", points, ((1400, 80.0), (1000, 60.0), (400, 90.0)))
+    assert profile.blocking_power_w == ((400, 90.0), (1000, 60.0), (1400, 80.0))
+    found = [profile.blocking_w(clock) for clock in (210, 400, 800, 1000, 1200, 1400, 1980)]
+    assert found == pytest.approx([90, 90, 70, 60, 70, 80, 80])
+    assert profile.least_blocking_power_w == pytest.approx(70)
+    number = Profile("test", points, 60.0)
+    assert number.least_blocking_power_w == number.blocking_w(1) == 60.0
+    assert not number.waits_by_clock
+    assert replace(profile, blocking_power_w=((400, 90.0), (1000, 60.0))).waits_by_clock
+
+
+@pytest.mark.parametrize(
+    ("power", "message"),
+    [
+        ((), "blocking_power_w: has no points"),
+        (((0, 1.0),), "blocking_power_w: 0 is not a clock; give MHz above 0"),
+        (((700, -1.0), (900, 3.0)), "blocking_power_w: -1.0 at 700 MHz is not a power in W"),
+        (((700, 1.0), (700, 3.0)), "blocking_power_w: 700 MHz is given twice"),
+    ],
+)
+def test_refuses_a_wrong_blocking_power_by_clock(power: tuple[tuple[int, float], ...], message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        Profile("test", {"F0": (OperatingPoint(1, 1.0, 1.0),)}, power)

@@ -77,6 +77,41 @@ def test_static_and_transient_memory_and_an_optimizer_block() -> None:
     assert placement_from_dict(placement_to_dict(placement)) == placement
 
 
+@pytest.mark.parametrize(
+    ("written", "read"), [(4, (4, 4)), ([1, 8], (1, 8)), (1, ()), ([1, 1], ()), (None, ())]
+)
+def test_gpus_of_each_device(written: object, read: tuple[int, ...], tmp_path: Path) -> None:
+    """One number or one for each; one each is what a file says without the field."""
+    placement = placement_from_dict(changed("num_gpus", written))
+    assert placement.num_gpus == read
+    assert placement.gpus == (read or (1, 1))
+    assert (placement == placement_from_dict(GOOD)) == (not read)
+    assert ("num_gpus" in placement_to_dict(placement)) == bool(read)
+    path = tmp_path / "placement.yaml"
+    path.write_text(placement_to_yaml(placement))
+    assert read_placement(path) == placement
+    assert hash(read_placement(path)) == hash(placement)
+
+
+def test_gpus_survive_what_is_made_of_a_placement() -> None:
+    blocks = (
+        Block("E", Kind.F, (0, 1, 2), 1),
+        Block("F", Kind.F, (2,), 1, 0, ("E",)),
+        Block("O", Kind.O, (2,), 1, 0, ("F",)),
+    )
+    placement = Placement("three", 3, blocks, num_gpus=(2, 4, 8))
+    assert [placement.gpus_of(block) for block in blocks] == [14, 8, 8]
+    assert placement.restricted_to((2, 0)).num_gpus == (2, 8)
+    assert placement.restricted_to((1,)).gpus == (4,)
+    assert placement.per_micro_batch.num_gpus == (2, 4, 8)
+    assert placement.with_memory(3).num_gpus == (2, 4, 8)
+    assert replace(placement, num_gpus=()).restricted_to((2, 0)).num_gpus == ()
+    with pytest.raises(PlacementError, match="num_gpus: has 2 entries for 3 devices"):
+        replace(placement, num_gpus=(1, 1))
+    with pytest.raises(PlacementError, match=r"num_gpus\[2\]: 0 is not at least 1"):
+        replace(placement, num_gpus=(1, 1, 0))
+
+
 def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
     data = changed("memory", 3.7) | {"transfer": [["F0", "F1", 1]]}
     placement = placement_from_dict(data)
@@ -133,6 +168,12 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("num_devices", 10**9, "at most 100000"),
         ("blocks.0.after", 0, "0 is not a list"),
         ("transfer", 0, "0 is not a list"),
+        ("num_gpus", 0, "num_gpus: 0 is not a number of GPUs; give a whole number of 1 or more"),
+        ("num_gpus", 1.5, "num_gpus: 1.5 is not a number of GPUs"),
+        ("num_gpus", True, "num_gpus: True is not a number of GPUs"),
+        ("num_gpus", [1, "two"], r"num_gpus\[1\]: 'two' is not a number of GPUs"),
+        ("num_gpus", [8], "num_gpus: has 1 entries for 2 devices; give one for each, or one number"),
+        ("num_gpus", 10**7, "num_gpus\\[0\\]: 10000000 is not at least 1 and at most 1000000"),
     ],
 )
 def test_wrong_input_is_one_line_with_file_field_and_remedy(

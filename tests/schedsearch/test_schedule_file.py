@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ def test_memory_by_device_reads_back(tmp_path: Path) -> None:
     path = write_json(tmp_path / "schedule.json", schedule_to_dict(schedule))
     assert json.loads(path.read_text())["placement"]["blocks"][0]["memory"] == {"0": 1}
     assert read_schedule(path) == schedule
+
+
+def test_gpus_of_devices_read_back(tmp_path: Path) -> None:
+    schedule = one_f_one_b(replace(v_shape(2), num_gpus=(1, 8)), 3)
+    path = write_json(tmp_path / "schedule.json", schedule_to_dict(schedule))
+    assert read_schedule(path) == schedule
+    assert read_schedule(path).placement.num_gpus == (1, 8)
+    assert "num_gpus" not in schedule_to_dict(SCHEDULE)["placement"], "files of one GPU each are as they were"
 
 
 @pytest.mark.parametrize(

@@ -78,16 +78,16 @@ def perseus_plans(
 ) -> Frontier:
     """Return the frontier of `perseus_frontier` for a problem whose bound may be known already."""
     graph, table = problem.graph, option_table(problem.graph, problem.curves)
-    candidates = Candidates(graph, table)
+    candidates = Candidates(graph, table, problem.waiting)
     steps = energy_schedules(problem, unit_ms, curve, on_progress)
     while some := list(islice(steps, _PLANS_AT_ONCE)):
         planned_ms = np.column_stack([step.planned_ms for step in some])
         # the slowest clock that is not slower than planned (Perseus, Algorithm 2, last line)
         candidates.add(table.slowest_within(np.arange(graph.size), planned_ms * (1 + TIME_TOLERANCE)))
-    profile = problem.profile
-    all_maximum = problem.plan(all_maximum_clocks(problem.schedule, profile))
+    schedule, profile = problem.schedule, problem.profile
+    all_maximum = problem.plan(all_maximum_clocks(schedule, profile))
     plans = candidates.best(None, problem.bound)
-    return Frontier(plans, all_maximum, profile.blocking_power_w, graph.num_devices)
+    return Frontier.of(plans, all_maximum, schedule.placement, profile)
 
 
 @dataclass(frozen=True, eq=False)

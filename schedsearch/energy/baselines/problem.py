@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from placements import Profile
 from schedsearch.energy.bound import LowerBound, lower_bound
-from schedsearch.energy.cost import CostCurve, cost_curves, pareto
+from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import InstanceGraph, instance_graph
-from schedsearch.energy.simulation import simulate
+from schedsearch.energy.simulation import simulate, simulated_plan
+from schedsearch.energy.waiting import Waiting, undominated, waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 Clocks = Mapping[str, tuple[int, ...]]
@@ -50,24 +53,32 @@ class Problem:
     @cached_property
     def bound(self) -> LowerBound:
         """What no plan can beat."""
-        return lower_bound(self.graph, self.curves, self.profile.blocking_power_w * self.graph.num_devices)
+        return lower_bound(self.graph, self.curves, waiting_w(self.schedule.placement, self.profile))
+
+    @cached_property
+    def waiting(self) -> Waiting | None:
+        """Who waits at which power, where the blocking power depends on the clock."""
+        return Waiting.of(self.schedule, self.profile, self.graph)
 
     def plan(self, clock_mhz: Clocks) -> FrequencyPlan:
         """Return what comes of some clocks."""
         done = simulate(self.schedule, self.profile, clock_mhz, self.graph)
-        return FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, self.bound.at(done.time_ms))
+        return simulated_plan(clock_mhz, done, self.bound.at(done.time_ms))
 
     def pareto_plans(self, choices: Iterable[Clocks]) -> tuple[FrequencyPlan, ...]:
         """Return the plans of some clocks that no other of them beats in both time and effective energy.
 
         These are by strictly increasing time and strictly decreasing effective energy, as in `Frontier`.
+        Where the blocking power depends on the clock, they are those that no other beats at every deadline.
         """
         plans = [self.plan(clock_mhz) for clock_mhz in choices]
-        waiting_w = self.bound.waiting_w
-        options = (
-            (plan.time_ms, plan.energy_mj - waiting_w * plan.time_ms, i) for i, plan in enumerate(plans)
+        least_w = self.bound.waiting_w
+        kept = undominated(
+            np.array([plan.time_ms for plan in plans]),
+            np.array([plan.energy_mj - least_w * plan.time_ms for plan in plans]),
+            np.array([0.0 if plan.waiting_w is None else plan.waiting_w - least_w for plan in plans]),
         )
-        return tuple(plans[i] for _, _, i in pareto(options))
+        return tuple(plans[i] for i in kept.tolist())
 
     def for_every_micro_batch(self, clock_of: Mapping[str, int]) -> Clocks:
         """Return one clock for each block as clocks of all its micro-batches."""

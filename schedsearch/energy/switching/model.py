@@ -1,6 +1,7 @@
 """What clocks do to an iteration whose devices wait for every change of clock.
 
-Each device waits, at the blocking power, from the end of a block until the clock of its next one is there.
+Each device waits, at the blocking power (that of the old clock, where it depends on the clock), from the end
+of a block until the clock of its next one is there.
 Where iterations follow each other, the next one begins once this one has ended and every device can have its
 first clock in time, so that the same starts hold in all of them; a job that starts everything as soon as it
 can is never later.
@@ -24,6 +25,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.simulation import Simulation
 from schedsearch.energy.switching.limits import SwitchingLimits
+from schedsearch.energy.waiting import Waiting, waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 
@@ -35,13 +37,15 @@ class State:
         clock: MHz of each instance.
         start_ms: Of each instance.
         time_ms: Length of the iteration.
-        effective_mj: Energy above the blocking power.
+        effective_mj: Energy above the blocking power, the least of any clock.
+        after_w: Power after the end above that; 0 where the blocking power does not depend on the clock.
     """
 
     clock: Ints
     start_ms: Floats
     time_ms: float
     effective_mj: float
+    after_w: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +94,17 @@ class ClockCosts:
     @classmethod
     def of(cls, schedule: Schedule, profile: Profile, graph: InstanceGraph) -> ClockCosts:
         """Return the costs of the instances of a graph."""
-        blocks, power = schedule.placement.blocks, profile.blocking_power_w
+        placement, power = schedule.placement, profile.least_blocking_power_w
+        blocks = placement.blocks
         clocks = sorted({p.clock_mhz for block in blocks for p in profile.points[block.name]})
         column = {mhz: k for k, mhz in enumerate(clocks)}
         time, energy = np.full((2, len(blocks), len(clocks)), np.inf)
         for row, block in enumerate(blocks):
             for p in profile.points[block.name]:
                 time[row, column[p.clock_mhz]] = p.time_ms
-                energy[row, column[p.clock_mhz]] = len(block.devices) * (p.energy_mj - power * p.time_ms)
+                energy[row, column[p.clock_mhz]] = placement.gpus_of(block) * (
+                    p.energy_mj - power * p.time_ms
+                )
         rows = {block.name: row for row, block in enumerate(blocks)}
         return cls(
             np.array(clocks, dtype=np.int64),
@@ -189,6 +196,11 @@ class SwitchingModel:
         return ClockCosts.of(self.schedule, self.profile, self.graph)
 
     @cached_property
+    def waiting(self) -> Waiting | None:
+        """Return who waits at which power, where the blocking power depends on the clock."""
+        return Waiting.of(self.schedule, self.profile, self.graph)
+
+    @cached_property
     def waits(self) -> Waits:
         """Return who waits for whom."""
         return Waits.of(self.graph, self.orders)
@@ -245,7 +257,16 @@ class SwitchingModel:
         if self.loop is not None:
             length += self.loop.more_ms(time, clock)
         length = max(length, self._seam_ms(clock, starts, length - max(end, default=0.0)))
-        return State(clock, starts, length, self.effective(np.arange(len(clock)), clock))
+        effective = self.effective(np.arange(len(clock)), clock)
+        if self.waiting is None:
+            return State(clock, starts, length, effective)
+        above_w = self.waiting.of_clocks(clock[:, None])
+        above_mj = self.waiting.above_least_mj(
+            starts[:, None], time[:, None], above_w, np.array([length], dtype=np.float64)
+        )
+        gpus = self.waiting.num_gpus
+        after_w = float(gpus @ self.waiting.after_last_w(above_w)[:, 0])
+        return State(clock, starts, length, effective + float(gpus @ above_mj[:, 0]), after_w)
 
     def _seam_ms(self, clock: Ints, start_ms: Floats, more_ms: float) -> float:
         """Return how long the iteration is at least for all devices to have their first clocks again."""
@@ -266,8 +287,13 @@ class SwitchingModel:
     def simulation(self, state: State) -> Simulation:
         """Return a state as a simulation."""
         starts = dict(zip(self.graph.instances, state.start_ms.tolist(), strict=True))
-        waiting_w = self.profile.blocking_power_w * self.graph.num_devices
-        return Simulation(starts, state.time_ms, state.effective_mj + waiting_w * state.time_ms)
+        least_w = waiting_w(self.schedule.placement, self.profile)
+        return Simulation(
+            starts,
+            state.time_ms,
+            state.effective_mj + least_w * state.time_ms,
+            None if self.waiting is None else least_w + state.after_w,
+        )
 
     def runs(self, device: int, clock: Ints) -> list[Run]:
         """Return the stretches of equal clocks of a device.

@@ -20,13 +20,14 @@ from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
-from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points
+from schedsearch.energy.simulation import Simulation, all_maximum_clocks, operating_points, simulated_plan
 from schedsearch.energy.switching.bound import least_effective_mj
 from schedsearch.energy.switching.descent import lowered, lowered_in_parts, one_for_each_device
 from schedsearch.energy.switching.limits import SwitchingLimits, changes_per_iteration, num_clock_changes
 from schedsearch.energy.switching.model import State, SwitchingModel
 from schedsearch.energy.switching.repair import raised
 from schedsearch.energy.switching.windows import chosen_in_windows
+from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
 
 MOST_STARTS = 6
@@ -159,11 +160,11 @@ def plan_of(
     simulation = model.simulation(state)
     (clocks,) = clocks_by_block(model.graph, state.clock[:, None])
     unlimited_mj = bound.at(simulation.time_ms) if bound else 0.0
-    waiting_mj = model.profile.blocking_power_w * model.graph.num_devices * deadline_ms
+    waiting_mj = waiting_w(model.schedule.placement, model.profile) * deadline_ms
     least_mj = min(least_mj, state.effective_mj)
     lower_bound_mj = least_mj + waiting_mj
     return SwitchedPlan(
-        FrequencyPlan(clocks, simulation.time_ms, simulation.energy_mj, unlimited_mj),
+        simulated_plan(clocks, simulation, unlimited_mj),
         simulation,
         num_clock_changes(model.schedule, clocks),
         changes_per_iteration(model.schedule, clocks),
@@ -213,7 +214,7 @@ def _starts(
     model: SwitchingModel, schedule: Schedule, profile: Profile, frontier: Frontier, free: FrequencyPlan
 ) -> Iterator[Ints]:
     """Yield clocks to take changes out of, those of the free plan first."""
-    plans = [plan for plan in frontier.plans if plan.time_ms <= free.time_ms][::-1]
+    plans = [free, *(plan for plan in reversed(frontier.plans) if plan.time_ms < free.time_ms)]
     for i in np.unique(np.linspace(0, len(plans) - 1, min(len(plans), MOST_STARTS)).round().astype(int)):
         yield model.clocks_of(plans[i].clock_mhz)
     maximum = model.clocks_of(all_maximum_clocks(schedule, profile))

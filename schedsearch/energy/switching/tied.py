@@ -26,6 +26,7 @@ from schedsearch.energy.switching.descent import one_for_each_device
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.switching.model import State, SwitchingModel
 from schedsearch.energy.switching.planning import SwitchedPlan, best_state, plan_of
+from schedsearch.energy.waiting import waiting_w
 
 MOST_ATTEMPTS = 6
 """Times that the limits are made stricter where the whole schedule does not confirm a plan."""
@@ -72,7 +73,8 @@ def switched_periodic_plan(
         made = tied.plan(alone, state)
         done = whole.state(whole.clocks_of(made.unrolled(number).clock_mhz))
         if whole.keeps(done):
-            least_mj = max(alone.relaxed_mj, lower_bound_mj) - _waiting_w(alone) * deadline_ms
+            waiting_mj = waiting_w(alone.periodic.placement, profile) * deadline_ms
+            least_mj = max(alone.relaxed_mj, lower_bound_mj) - waiting_mj
             return SwitchedPeriodicPlan(made, plan_of(whole, done, free, deadline_ms, least_mj))
         tied = tied.stricter(max(done.time_ms - latest_ms, 0.0))
         state = best_state(tied.model, iter([state.clock, tied.one_each()]))
@@ -80,10 +82,6 @@ def switched_periodic_plan(
         f"deadline_ms: {deadline_ms:g} is kept by no plan that repeats and was found under a dwell of "
         f"{limits.dwell_ms:g} ms and {limits.latency_ms:g} ms per change of clock; give more time"
     )
-
-
-def _waiting_w(plan: PeriodicPlan) -> float:
-    return plan.profile.blocking_power_w * plan.periodic.placement.num_devices
 
 
 def _starts(tied: _Tied, alone: PeriodicPlan) -> Iterator[Ints]:

@@ -1,0 +1,129 @@
+"""A slow accounting of an iteration that shares no code with the package: an event loop over devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from placements import OperatingPoint, Placement, Profile
+from schedsearch.schedule import Instance, Schedule
+
+Clocks = Mapping[str, Sequence[int]]
+
+
+def blocking_w(profile: Profile, clock_mhz: int) -> float:
+    """Power of a GPU that waits at a clock: linear between the points, constant outside."""
+    if not isinstance(profile.blocking_power_w, tuple):
+        return profile.blocking_power_w
+    clocks, watts = zip(*profile.blocking_power_w, strict=True)
+    return float(np.interp(clock_mhz, clocks, watts))
+
+
+def points_of(schedule: Schedule, profile: Profile, clock_mhz: Clocks) -> dict[Instance, OperatingPoint]:
+    return {
+        (block.name, n): next(
+            p for p in profile.points[block.name] if p.clock_mhz == clock_mhz[block.name][n]
+        )
+        for block in schedule.placement.blocks
+        for n in range(schedule.num_micro_batches)
+    }
+
+
+def starts(
+    schedule: Schedule, profile: Profile, clock_mhz: Clocks, latency_ms: float = 0.0
+) -> dict[Instance, float]:
+    """Start whatever is next on all of its devices and has its inputs, until all has run."""
+    placement, point = schedule.placement, points_of(schedule, profile, clock_mhz)
+    queue = {device: list(schedule.order(device)) for device in range(placement.num_devices)}
+    free_ms = dict.fromkeys(queue, 0.0)
+    at_mhz: dict[int, int] = {}
+    start: dict[Instance, float] = {}
+    while any(queue.values()):
+        for device in queue:
+            if not queue[device]:
+                continue
+            name, n = head = queue[device][0]
+            block, chosen = placement.by_name[name], point[head]
+            inputs = [(each, n) for each in block.after]
+            if any(queue[other][:1] != [head] for other in block.devices) or not set(inputs) <= set(start):
+                continue
+            arrivals = [
+                start[each] + point[each].time_ms + placement.transfer_time(each[0], name) * placement.tick_ms
+                for each in inputs
+            ]
+            ready = [
+                free_ms[other]
+                + (latency_ms if at_mhz.get(other, chosen.clock_mhz) != chosen.clock_mhz else 0)
+                for other in block.devices
+            ]
+            start[head] = max(0.0, *arrivals, *ready)
+            for other in block.devices:
+                queue[other].pop(0)
+                free_ms[other], at_mhz[other] = start[head] + chosen.time_ms, chosen.clock_mhz
+    return start
+
+
+def device_energy_mj(
+    schedule: Schedule,
+    profile: Profile,
+    clock_mhz: Clocks,
+    start_ms: Mapping[Instance, float],
+    until_ms: float,
+) -> list[float]:
+    """Energy of one GPU of each device: block by block, gap by gap."""
+    point = points_of(schedule, profile, clock_mhz)
+    every = {p.clock_mhz for points in profile.points.values() for p in points}
+    found = []
+    for device in range(schedule.placement.num_devices):
+        order = schedule.order(device)
+        energy, now = 0.0, 0.0
+        idle_w = (
+            blocking_w(profile, point[order[0]].clock_mhz)
+            if order
+            else min(blocking_w(profile, clock) for clock in every)
+        )
+        for instance in order:
+            chosen = point[instance]
+            energy += idle_w * (start_ms[instance] - now) + chosen.energy_mj
+            now, idle_w = start_ms[instance] + chosen.time_ms, blocking_w(profile, chosen.clock_mhz)
+        found.append(energy + idle_w * (until_ms - now))
+    return found
+
+
+def accounted(
+    schedule: Schedule,
+    profile: Profile,
+    clock_mhz: Clocks,
+    until_ms: float = 0.0,
+    latency_ms: float = 0.0,
+) -> tuple[float, float]:
+    """Time of an iteration, and energy of all GPUs until its end or until a later time."""
+    start = starts(schedule, profile, clock_mhz, latency_ms)
+    point = points_of(schedule, profile, clock_mhz)
+    time = max(start[instance] + point[instance].time_ms for instance in start)
+    each = device_energy_mj(schedule, profile, clock_mhz, start, max(time, until_ms))
+    gpus = schedule.placement.num_gpus or (1,) * schedule.placement.num_devices
+    return time, math.fsum(number * energy for number, energy in zip(gpus, each, strict=True))
+
+
+def bottom_w(placement: Placement, profile: Profile) -> float:
+    """Power of all GPUs that wait at whatever clock of the profile is least."""
+    every = {p.clock_mhz for points in profile.points.values() for p in points}
+    gpus = placement.num_gpus or (1,) * placement.num_devices
+    return min(blocking_w(profile, clock) for clock in every) * sum(gpus)
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> tuple[tuple[int, float], ...]:
+    """Blocking power by clock, also falling, and with points outside the clocks of `cases.profiles`."""
+    clocks = draw(st.sets(st.integers(50, 600), min_size=2, max_size=4))
+    return tuple((clock, draw(st.sampled_from([0.0, 2.0, 3.5, 6.0, 11.0]))) for clock in sorted(clocks))
+
+
+@st.composite
+def gpus(draw: st.DrawFn, num_devices: int) -> tuple[int, ...]:
+    """GPUs of each device."""
+    return tuple(draw(st.integers(1, 4)) for _ in range(num_devices))

@@ -1,0 +1,455 @@
+"""Replicas of a device, and a blocking power that depends on the clock: counted the same way everywhere."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from energy.accounting import accounted, bottom_w, curves, device_energy_mj, gpus, starts
+from energy.cases import noisy_profile, profile_of, profiles
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Placement, Profile
+from placements.shapes import m_shape, v_shape, x_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import (
+    EnergyError,
+    Frontier,
+    Interval,
+    Job,
+    PeriodicSchedule,
+    PowerCap,
+    SwitchingLimits,
+    best_order,
+    capped_plan,
+    compute_frontier,
+    device_power_w,
+    exact_plan,
+    least_cost_policy,
+    periodic_plan,
+    repetend_of,
+    simulate,
+    simulate_switching,
+    switched_plan,
+    zeus_files,
+)
+from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
+from schedsearch.energy.baselines.problem import Problem
+from schedsearch.energy.waiting import best_after, best_until, undominated
+from schedsearch.schedule import Schedule
+
+CURVE = ((600, 50.0), (1000, 62.0), (1410, 90.0))
+
+
+@st.composite
+def cases(draw: st.DrawFn, most_micro_batches: int = 3) -> tuple[Schedule, Profile]:
+    """Any placement with GPUs of its own, and any profile whose blocking power depends on the clock."""
+    placement = draw(placements())
+    placement = replace(placement, num_gpus=draw(gpus(placement.num_devices)))
+    profile = replace(draw(profiles(placement)), blocking_power_w=draw(curves()))
+    return gpipe(placement, draw(st.integers(1, most_micro_batches))), profile
+
+
+def some_clocks(data: st.DataObject, schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
+    return {
+        name: tuple(data.draw(st.sampled_from(points)).clock_mhz for _ in range(schedule.num_micro_batches))
+        for name, points in profile.points.items()
+    }
+
+
+def with_gpus(placement: Placement, *number: int) -> Placement:
+    return replace(placement, num_gpus=tuple(number))
+
+
+def by_hand() -> tuple[Schedule, Profile]:
+    """F0 on one GPU, F1 on three of another device; 5 W of waiting at 100 MHz, 9 W at 200."""
+    placement = with_gpus(v_shape(2, 1, 1), 1, 3)
+    one = [(100, 2.0, 40.0), (200, 1.0, 60.0)]
+    profile = profile_of(0.0, F0=one, F1=one, B0=one, B1=one)
+    return one_f_one_b(placement, 1), replace(profile, blocking_power_w=((100, 5.0), (200, 9.0)))
+
+
+def test_by_hand() -> None:
+    """Device 0 waits for device 1 at the clock of F0; device 1 waits at that of F1, then at that of B1."""
+    schedule, profile = by_hand()
+    found = simulate(schedule, profile, {"F0": [200], "F1": [100], "B1": [200], "B0": [100]})
+    assert found.time_ms == 1 + 2 + 1 + 2
+    device_0 = 60 + 9 * (2 + 1) + 40
+    device_1 = 5 * 1 + 40 + 60 + 9 * 2
+    assert found.energy_mj == pytest.approx(device_0 + 3 * device_1)
+    assert found.waiting_w == pytest.approx(1 * 5 + 3 * 9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None:
+    schedule, profile = data.draw(cases())
+    clocks = some_clocks(data, schedule, profile)
+    found = simulate(schedule, profile, clocks)
+    time, energy = accounted(schedule, profile, clocks)
+    assert found.time_ms == pytest.approx(time)
+    assert found.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
+    until = time + data.draw(st.integers(0, 50))
+    after_w = bottom_w(schedule.placement, profile) if found.waiting_w is None else found.waiting_w
+    next_to = found.energy_mj + after_w * (until - time)
+    assert next_to == pytest.approx(accounted(schedule, profile, clocks, until)[1], rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
+    schedule, profile = data.draw(cases())
+    clocks, latency = some_clocks(data, schedule, profile), data.draw(st.sampled_from([0.0, 2.5, 20.0]))
+    found = simulate_switching(schedule, profile, clocks, latency, back_to_back=False)
+    time, energy = accounted(schedule, profile, clocks, latency_ms=latency)
+    assert (found.time_ms, found.energy_mj) == (
+        pytest.approx(time),
+        pytest.approx(energy, rel=1e-9, abs=1e-9),
+    )
+    if latency == 0:
+        assert found.waiting_w == pytest.approx(simulate(schedule, profile, clocks).waiting_w)
+    # Until all have their first clocks again, devices wait at their last ones.
+    again = simulate_switching(schedule, profile, clocks, latency)
+    assert again.time_ms >= found.time_ms
+    _, energy = accounted(schedule, profile, clocks, again.time_ms, latency_ms=latency)
+    assert again.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_average_power_is_that_of_a_gpu(data: st.DataObject) -> None:
+    schedule, profile = data.draw(cases())
+    clocks = some_clocks(data, schedule, profile)
+    plan = Problem(schedule, profile).plan(clocks)
+    length = plan.time_ms + data.draw(st.integers(0, 20))
+    start = starts(schedule, profile, clocks)
+    expected = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
+    assert device_power_w(schedule, profile, plan, length) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
+    """Every plan's figures are those of the slow accounting, and a look-up finds the best plan kept."""
+    for plan in (*frontier.plans, frontier.all_maximum):
+        time, energy = accounted(schedule, profile, plan.clock_mhz)
+        assert plan.time_ms == pytest.approx(time)
+        assert plan.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
+        assert plan.energy_mj >= plan.lower_bound_mj * (1 - 1e-7) - 1e-6
+        for until in (time * 1.1, time * 3):
+            expected = accounted(schedule, profile, plan.clock_mhz, until)[1]
+            assert frontier.energy_next_to(plan, until) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    times = [plan.time_ms for plan in frontier.plans]
+    assert times == sorted(times)
+    for deadline in np.linspace(times[0], 3 * times[-1], 15).tolist():
+        kept = [plan for plan in frontier.plans if plan.time_ms <= deadline]
+        least = min(accounted(schedule, profile, plan.clock_mhz, deadline)[1] for plan in kept)
+        found = frontier.at(deadline)
+        assert found.time_ms <= deadline * (1 + 1e-9)
+        assert accounted(schedule, profile, found.clock_mhz, deadline)[1] == pytest.approx(
+            least, rel=1e-9, abs=1e-6
+        )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_any_frontier_is_true(data: st.DataObject) -> None:
+    schedule, profile = data.draw(cases())
+    longer = compute_frontier(schedule, profile, 8).plans[-1].time_ms * 1.5
+    check(schedule, profile, compute_frontier(schedule, profile, 8, longer))
+
+
+def every_choice(schedule: Schedule, profile: Profile) -> Iterator[dict[str, tuple[int, ...]]]:
+    names = [block.name for block in schedule.placement.blocks]
+    each = [
+        itertools.product([p.clock_mhz for p in profile.points[name]], repeat=schedule.num_micro_batches)
+        for name in names
+    ]
+    for clocks in itertools.product(*each):
+        yield dict(zip(names, clocks, strict=True))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_no_choice_of_clocks_is_below_the_bound(data: st.DataObject) -> None:
+    placement = data.draw(placements(max_forward=2, training=False))
+    placement = replace(placement, num_gpus=data.draw(gpus(placement.num_devices)))
+    profile = replace(data.draw(profiles(placement, max_clocks=3)), blocking_power_w=data.draw(curves()))
+    schedule = gpipe(placement, data.draw(st.integers(1, 2)))
+    bound, frontier = Problem(schedule, profile).bound, compute_frontier(schedule, profile, 10)
+    found = [accounted(schedule, profile, clocks) for clocks in every_choice(schedule, profile)]
+    for time, energy in found:
+        assert energy >= bound.at(time) * (1 - 1e-9) - 1e-6
+    assert frontier.shortest.time_ms == pytest.approx(min(time for time, _ in found))
+
+
+def test_is_near_the_best_choice_of_all() -> None:
+    """Two stages, three clocks, two micro-batches: at every deadline at most 4 % above the best of 6561."""
+    placement = with_gpus(v_shape(2), 2, 1)
+    profile = replace(noisy_profile(placement, 3, 5), blocking_power_w=CURVE)
+    schedule = one_f_one_b(placement, 2)
+    frontier = compute_frontier(schedule, profile, 60)
+    problem = Problem(schedule, profile)
+    every = [problem.plan(clocks) for clocks in every_choice(schedule, profile)]
+    worst = 0.0
+    for deadline in np.linspace(frontier.shortest.time_ms, 2 * frontier.plans[-1].time_ms, 25).tolist():
+        kept = [plan for plan in every if plan.time_ms <= deadline * (1 + 1e-9)]
+        least = min(frontier.energy_next_to(plan, deadline) for plan in kept)
+        assert least >= problem.bound.at(deadline) * (1 - 1e-9)
+        worst = max(worst, frontier.energy_next_to(frontier.at(deadline), deadline) / least - 1)
+    assert -1e-9 <= worst < 0.04
+
+
+@pytest.mark.parametrize("power", [60.0, CURVE])
+def test_equally_many_gpus_multiply_every_energy(power: float | tuple[tuple[int, float], ...]) -> None:
+    """Plans, times and savings stay; energies are four times as much (four, so that rounding is too)."""
+    placement = m_shape(4)
+    profile = replace(noisy_profile(placement, 6, 3), blocking_power_w=power)
+    one, four = gpipe(placement, 4), gpipe(with_gpus(placement, 4, 4, 4, 4), 4)
+    few, many = compute_frontier(one, profile, 30), compute_frontier(four, profile, 30)
+    for a, b in zip((*few.plans, few.all_maximum), (*many.plans, many.all_maximum), strict=True):
+        assert (a.clock_mhz, a.time_ms) == (b.clock_mhz, b.time_ms)
+        assert (4 * a.energy_mj, 4 * a.lower_bound_mj) == (b.energy_mj, b.lower_bound_mj)
+        later = a.time_ms * 1.3
+        assert 4 * few.energy_next_to(a, later) == many.energy_next_to(b, later)
+        assert few.saving(a, later) == many.saving(b, later)
+    names = list(BASELINES)
+    these, those = (compute_baselines(names, each, profile, unit_ms=20.0) for each in (one, four))
+    for name in names:
+        assert [p.clock_mhz for p in these[name]] == [p.clock_mhz for p in those[name]]
+        assert [4 * p.energy_mj for p in these[name]] == [p.energy_mj for p in those[name]]
+    deadline = few.all_maximum.time_ms * 1.1
+    first, second = (best_order([each], profile, deadline).best for each in (one, four))
+    assert 4 * first.lower_bound_mj == pytest.approx(second.lower_bound_mj)
+    assert 4 * first.energy_mj == pytest.approx(second.energy_mj)
+    signal, number = (Interval(60.0, 1.0), Interval(60.0, 3.0)), int(60e3 / few.shortest.time_ms)
+    cost = [least_cost_policy(each, Job(number, signal)).cost for each in (few, many)]
+    assert 4 * cost[0] == pytest.approx(cost[1])
+
+
+def test_a_cap_on_a_device_is_one_on_a_gpu_and_a_cap_on_the_job_counts_all() -> None:
+    placement = v_shape(4)
+    profile = noisy_profile(placement, 8, 3)
+    one, four = one_f_one_b(placement, 6), one_f_one_b(with_gpus(placement, 4, 4, 4, 4), 6)
+    few, many = compute_frontier(one, profile, 40), compute_frontier(four, profile, 40)
+    for cap, wider in (
+        (PowerCap(device_w=170.0), PowerCap(device_w=170.0)),
+        (PowerCap(job_w=600.0), PowerCap(job_w=2400.0)),
+    ):
+        a, b = capped_plan(one, profile, few, cap), capped_plan(four, profile, many, wider)
+        assert a.plan.time_ms == pytest.approx(b.plan.time_ms)
+        assert a.power_w == pytest.approx(b.power_w)
+        assert b.job_power_w == pytest.approx(4 * a.job_power_w)
+        assert a.least_ms == pytest.approx(b.least_ms)
+        assert a.plan.time_ms > few.shortest.time_ms * 1.01, "the cap binds"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
+    schedule, profile = data.draw(cases())
+    gpus_of, least_w = schedule.placement.gpus, profile.least_blocking_power_w
+    above = data.draw(st.sampled_from([0.5, 3.0, 9.0, 20.0]))
+    is_job = data.draw(st.booleans())
+    cap = PowerCap(job_w=(least_w + above) * sum(gpus_of)) if is_job else PowerCap(device_w=least_w + above)
+    try:
+        found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 6), cap)
+    except EnergyError as error:
+        assert "is kept by no plan that was found" in str(error)
+        assert profile.waits_by_clock and above < 11
+        return
+    clocks, length = found.plan.clock_mhz, found.plan.time_ms
+    start = starts(schedule, profile, clocks)
+    each = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
+    total = math.fsum(number * watts for number, watts in zip(gpus_of, each, strict=True))
+    assert found.power_w == pytest.approx(each, rel=1e-9, abs=1e-9)
+    assert found.job_power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
+    assert found.plan.energy_mj == pytest.approx(
+        accounted(schedule, profile, clocks, length)[1], rel=1e-9, abs=1e-9
+    )
+    assert (total <= cap.job_w * (1 + 1e-6)) if cap.job_w else max(each) <= (least_w + above) * (1 + 1e-6)
+    assert length >= found.least_ms * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("is_job", [True, False])
+def test_the_shortest_iteration_under_a_cap_against_every_choice(is_job: bool) -> None:
+    """No choice of clocks keeps the cap in less than the bound, and ours is not far from the best."""
+    placement = with_gpus(v_shape(2), 3, 1)
+    profile = replace(noisy_profile(placement, 2, 5), blocking_power_w=((600, 50.0), (1410, 110.0)))
+    schedule = one_f_one_b(placement, 2)
+    cap = PowerCap(job_w=170.0 * 4) if is_job else PowerCap(device_w=190.0)
+    found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 40), cap)
+    best = math.inf
+    for clocks in every_choice(schedule, profile):
+        start = starts(schedule, profile, clocks)
+        time = accounted(schedule, profile, clocks)[0]
+        for length in np.linspace(time, 2 * time, 200).tolist():
+            each = device_energy_mj(schedule, profile, clocks, start, length)
+            used = each[0] * 3 + each[1] if is_job else max(each)
+            if used <= (170.0 * 4 if is_job else 190.0) * length:
+                best = min(best, length)
+                break
+    assert found.least_ms * (1 - 1e-9) <= best
+    assert best * (1 - 0.01) <= found.plan.time_ms <= best * 1.05
+
+
+def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
+    """Clocks that repeat, few changes, orders, and what is written for Zeus."""
+    placement = with_gpus(v_shape(4), 1, 2, 3, 4)
+    profile = replace(noisy_profile(placement, 55, 2), blocking_power_w=CURVE)
+    schedule = one_f_one_b(placement, 12)
+    frontier = compute_frontier(schedule, profile, 20)
+    deadline = frontier.all_maximum.time_ms * 1.1
+    periodic = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(placement, n), 12), placement, 2)
+    repeated = periodic_plan(periodic, profile, 12, deadline)
+    unrolled = repeated.unrolled(12)
+    switched = switched_plan(schedule, profile, frontier, SwitchingLimits(200.0, 10.0), deadline)
+    chosen = best_order([schedule], profile, deadline)
+    for plan, latency in ((unrolled, 0.0), (switched.plan, 10.0), (chosen.plan, 0.0)):
+        for until in (0.0, deadline):
+            energy = accounted(schedule, profile, plan.clock_mhz, until, latency)[1]
+            assert frontier.energy_next_to(plan, until) == pytest.approx(energy)
+    assert chosen.best.energy_mj == pytest.approx(frontier.energy_next_to(chosen.plan, deadline))
+    assert chosen.best.lower_bound_mj <= chosen.best.energy_mj
+    bound_mj = Problem(schedule, profile).bound.at(deadline)
+    assert bound_mj * (1 - 1e-6) <= repeated.relaxed_mj <= frontier.energy_next_to(unrolled, deadline)
+    text, slowest = next(zeus_files(schedule, frontier))[1], frontier.plans[-1]
+    effective_mj = slowest.energy_mj - bottom_w(placement, profile) * slowest.time_ms
+    (total,) = re.findall(r"total cost: (\S+)", text)
+    assert float(total) == pytest.approx(effective_mj / 1e3)
+
+
+def test_switching_without_limits_begins_with_the_free_plan() -> None:
+    placement = v_shape(3)
+    profile = replace(noisy_profile(placement, 6, 4), blocking_power_w=CURVE)
+    schedule = one_f_one_b(placement, 5)
+    frontier = compute_frontier(schedule, profile, 30)
+    for deadline in (frontier.all_maximum.time_ms, 2 * frontier.plans[-1].time_ms):
+        found = switched_plan(schedule, profile, frontier, SwitchingLimits(), deadline)
+        assert found.plan.clock_mhz == frontier.at(deadline).clock_mhz
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_baselines_are_counted_alike(data: st.DataObject) -> None:
+    schedule, profile = data.draw(cases())
+    problem = Problem(schedule, profile)
+    found = compute_baselines(list(BASELINES), schedule, profile)
+    for plan in (plan for plans in found.values() for plan in plans):
+        time, energy = accounted(schedule, profile, plan.clock_mhz)
+        assert (plan.time_ms, plan.energy_mj) == (
+            pytest.approx(time),
+            pytest.approx(energy, rel=1e-9, abs=1e-9),
+        )
+        assert plan.energy_mj >= problem.bound.at(time) * (1 - 1e-7) - 1e-6
+    check(schedule, profile, perseus_frontier(schedule, profile, 1.0))
+
+
+def test_after_the_longest_plan_it_still_matters_how_long_the_wait_is() -> None:
+    """F at 200 MHz uses less than at 100 but waits at more: the longer the straggler, the better 100 is."""
+    placement = v_shape(1, 1, 1)
+    points = [(100, 3.0, 50.0), (200, 1.0, 38.0)]
+    profile = replace(profile_of(0.0, F0=points, B0=points), blocking_power_w=((100, 1.0), (200, 3.0)))
+    schedule = one_f_one_b(placement, 1)
+    frontier = compute_frontier(schedule, profile, 10, 6.0)
+    energies = [accounted(schedule, profile, clocks, 4.0)[1] for clocks in every_choice(schedule, profile)]
+    assert frontier.energy_next_to(frontier.at(4.0), 4.0) == pytest.approx(min(energies))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=12))
+def test_plans_that_are_best_until_some_deadline(plans: list[tuple[int, int, int]]) -> None:
+    """Against every plan at every deadline."""
+    time, energy, after = (np.array(column, dtype=np.float64) for column in zip(*plans, strict=True))
+    kept = undominated(time, energy, after)
+    these = time[kept], energy[kept], after[kept]
+    deadlines = np.arange(time.min(), 40.0, 0.5)
+    until = best_until(deadlines, *these)
+    later = best_after(float(time.max()), *these)
+    for deadline, i in zip(deadlines.tolist(), until.tolist(), strict=True):
+        least = min(e + w * (deadline - t) for t, e, w in plans if t <= deadline)
+        assert energy[kept[i]] + after[kept[i]] * (deadline - time[kept[i]]) == least
+        assert time[kept[i]] <= deadline
+        if deadline >= time.max():
+            assert min(energy[kept[j]] + after[kept[j]] * (deadline - time[kept[j]]) for j in later) == least
+    for a, b in itertools.permutations(kept.tolist(), 2):
+        is_beaten = time[a] <= time[b] and after[a] <= after[b]
+        assert not (is_beaten and energy[a] + after[a] * (time[b] - time[a]) <= energy[b])
+
+
+def test_a_curve_of_one_power_is_that_number() -> None:
+    placement = v_shape(3)
+    profile = noisy_profile(placement, 5, 1)
+    level = replace(profile, blocking_power_w=((700, 60.0), (1410, 60.0)))
+    assert level == profile
+    outside = replace(profile, blocking_power_w=((1, 10.0), (2, 60.0)))
+    assert not outside.waits_by_clock
+    schedule = one_f_one_b(placement, 3)
+    assert compute_frontier(schedule, outside, 9) == compute_frontier(schedule, profile, 9)
+    assert exact_plan(one_f_one_b(placement, 1), outside, 1e4) == exact_plan(
+        one_f_one_b(placement, 1), profile, 1e4
+    )
+
+
+def test_an_exact_plan_is_for_one_number() -> None:
+    schedule, profile = by_hand()
+    with pytest.raises(EnergyError, match="blocking_power_w: depends on the clock, an exact plan is for one"):
+        exact_plan(schedule, profile, 100.0)
+
+
+def test_exact_plans_count_gpus() -> None:
+    placement = with_gpus(v_shape(2), 5, 1)
+    profile, schedule = noisy_profile(placement, 3, 8), one_f_one_b(placement, 2)
+    deadline = compute_frontier(schedule, profile, 5).all_maximum.time_ms * 1.08
+    found = exact_plan(schedule, profile, deadline)
+    least_w = bottom_w(placement, profile)
+    best = min(
+        energy - least_w * time
+        for time, energy in (accounted(schedule, profile, c) for c in every_choice(schedule, profile))
+        if time <= deadline
+    )
+    assert found.plan.energy_mj - least_w * found.plan.time_ms == pytest.approx(best)
+
+
+@pytest.mark.parametrize("power", [60.0, CURVE])
+@pytest.mark.parametrize("number", [(), (1, 2, 3)])
+def test_file_form(
+    power: float | tuple[tuple[int, float], ...], number: tuple[int, ...], tmp_path: Path
+) -> None:
+    placement = with_gpus(x_shape(3), *number)
+    profile = replace(noisy_profile(placement, 4, 1), blocking_power_w=power)
+    frontier = compute_frontier(gpipe(placement, 3), profile, 12)
+    path = tmp_path / "frontier.json"
+    path.write_text(json.dumps(frontier.to_dict()), encoding="utf-8")
+    read = Frontier.from_json(path)
+    assert read.plans == frontier.plans
+    assert read.to_dict() == frontier.to_dict()
+    assert read.blocking_power_by_clock == (power if isinstance(power, tuple) else ())
+    assert read.num_gpus == (sum(number) or None)
+    for deadline in (frontier.shortest.time_ms, 3 * frontier.plans[-1].time_ms):
+        assert read.at(deadline) == frontier.at(deadline)
+        assert read.saving(read.at(deadline), deadline) == frontier.saving(frontier.at(deadline), deadline)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_gpus": 1.5}, "num_gpus: 1.5 is not a whole number"),
+        ({"blocking_power_by_clock": 3}, "blocking_power_by_clock: is not a mapping but int"),
+        ({"blocking_power_by_clock": {"x": 3.0}}, "blocking_power_by_clock: 'x' is not a clock"),
+        ({"blocking_power_by_clock": {"7": "y"}}, "blocking_power_by_clock.7: 'y' is not a number"),
+    ],
+)
+def test_wrong_files(change: dict[str, object], message: str) -> None:
+    schedule, profile = by_hand()
+    data = compute_frontier(schedule, profile, 3).to_dict() | change
+    with pytest.raises(EnergyError, match=message) as caught:
+        Frontier.from_dict(data)
+    assert "\n" not in str(caught.value)
