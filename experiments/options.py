@@ -55,6 +55,7 @@ class SearchOptions:
     polish_time_limit_s: float
     seed: int
     cache_dir: str | None
+    export: str | None
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from experiments.command import Interrupted
 from experiments.options import OptionError, Options
 from experiments.outcomes import OrderOutcome, SearchOutcome
 from experiments.progress import StepBar
-from experiments.search_task import describe
+from experiments.search_task import describe, save_schedule
 from experiments.steps import complete_profile
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate
 from schedsearch.energy.ordering import Chosen, Judged, best_order
-from schedsearch.files import write_json
 from schedsearch.proposals import (
     Proposal,
     keeps_memory,
@@ -25,7 +24,6 @@ from schedsearch.proposals import (
     schedules_of_equal_period,
 )
 from schedsearch.schedule import Schedule
-from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +101,7 @@ def choose_order(options: Options, found: SearchOutcome, directory: Path) -> Sea
     result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
     order = OrderOutcome(chosen, tuple(each.origin for each in proposed.proposals))
     found = replace(found, schedule=chosen.schedule, result=result, order=order)
-    write_json(directory / "schedule.json", schedule_to_dict(chosen.schedule, result))
+    save_schedule(options, chosen.schedule, result, directory)
     if chosen.best is not chosen.judged[0]:
         log.info("%s", describe(chosen.schedule, result))
     log.info("%s", describe_order(order))

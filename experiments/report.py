@@ -19,6 +19,7 @@ FILES = {
     "placement.yaml": "what runs where, with times and memory",
     "profile.csv": "what each block costs at each clock",
     "schedule.json": "the schedule, its repetend and what is proved of it",
+    "schedule.csv": "its order, as torch.distributed.pipelining loads it",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
     "frontier.csv": "its times, energies, bounds and savings",
@@ -30,6 +31,7 @@ FILES = {
     "policy.json": "which plan to run when, over the signal",
     "baselines.csv": "what EnvPipe and others need, with the same accounting",
     "scripts/device_0.py": "one PyTorch script per device",
+    "scripts/programs.json": "the same programs as text, to check without running them",
     "measurement.json": "times, losses, and the comparison with the unpipelined model",
 }
 """What a run leaves in its directory, beside the pictures and the report."""

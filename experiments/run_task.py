@@ -28,6 +28,7 @@ from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
 from runtime.models import ModelError, ModelOptions, Text, layers, suitable_model
 from runtime.program import lower
+from runtime.program_file import programs_to_dict
 from schedsearch.files import write_json
 from schedsearch.picture import picture
 
@@ -99,11 +100,14 @@ def generate_scripts(
 ) -> list[Path]:
     """Lower the schedule, prove the programs free of deadlock, and write one script per device.
 
+    Beside them the same programs are written as text, ``programs.json``.
+
     The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks.
     """
     schedule = found.schedule.per_micro_batch
     programs = check(lower(schedule))
     repetend = found.result.repetend if found.result else None
+    write_json(directory / "programs.json", programs_to_dict(programs))
     return generate(
         programs,
         {name: clocks for name, clocks in tuned.plan.clock_mhz.items() if name in schedule.placement.by_name},

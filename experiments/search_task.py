@@ -9,11 +9,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.command import Interrupted
-from experiments.options import Options, read_options
+from experiments.options import OptionError, Options, read_options
 from experiments.outcomes import SearchOutcome
 from experiments.steps import build_placement, find_schedule, memory_unit, read_profile
 from placements import Placement, Profile
 from placements.placement_file import placement_to_yaml
+from runtime.torch_csv import NoTorchFormError, stage_of, torch_order
 from schedsearch.files import write_json, write_text
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
@@ -38,19 +39,43 @@ def output_directory() -> Path:
 def search_and_save(
     options: Options, placement: Placement, profile: Profile | None, directory: Path
 ) -> SearchOutcome:
-    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``.
+    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``, and what is exported.
 
     Raises:
+        OptionError: The placement does not have the form to export.
         Interrupted: The search was interrupted from the keyboard; both files are written all the same.
     """
+    check_search_export(options, placement)
     schedule, result = find_schedule(options, placement)
     write_text(directory / "placement.yaml", placement_to_yaml(placement))
-    write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
+    save_schedule(options, schedule, result, directory)
     log.info("%s", describe(schedule, result))
     log.info("schedule in %s", directory / "schedule.json")
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
     return SearchOutcome(placement, profile, schedule, result, memory_unit(options))
+
+
+def check_search_export(options: Options, placement: Placement) -> None:
+    """Reject before the search a form that is not known, or that the placement does not have.
+
+    Raises:
+        OptionError: It is so.
+    """
+    if options.search.export not in (None, "torch"):
+        raise OptionError(f"search.export: {options.search.export!r} is not known; use torch or null")
+    if options.search.export == "torch":
+        try:
+            stage_of(placement)
+        except NoTorchFormError as error:
+            raise OptionError(f"search.export: {error}") from None
+
+
+def save_schedule(options: Options, schedule: Schedule, result: SearchResult | None, directory: Path) -> None:
+    """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
+    write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
+    if options.search.export == "torch":
+        write_text(directory / "schedule.csv", str(torch_order(schedule)))
 
 
 def describe(schedule: Schedule, result: SearchResult | None) -> str:

@@ -30,35 +30,47 @@ def grid(programs: Programs, positions: Sequence[Position], around: int = 3) -> 
     1 |          [0>F0#0] F1#0     ...
     (F1#0 runs F1 of micro-batch 0, F1#0>2 sends its tensor to device 2, 0>F0#0 receives from device 0)
     """
+    labels = [[_label(instruction) for instruction in program] for program in programs.instructions]
+    return f"{excerpt(labels, positions, around)}\n{_LEGEND}"
+
+
+def excerpt(rows: Sequence[Sequence[str]], positions: Sequence[Position], around: int = 3) -> str:
+    """Draw the positions' rows of a table, with the first positions below each other.
+
+    Args:
+        rows: The cells of each device, in order.
+        positions: What to put in brackets; at least one.
+        around: How many cells to show before and after each.
+
+    >>> print(excerpt([["0F0", "0F1", "0B0", "0B1"]], [(0, 0)], around=1))
+    0 | [0F0] 0F1   ...
+    """
     devices = sorted({device for device, _ in positions})
-    rows = {
-        device: _row(programs, device, {i for d, i in positions if d == device}, around) for device in devices
+    shown = {
+        device: _row(rows[device], {i for d, i in positions if d == device}, around) for device in devices
     }
-    lead = max(before for _, before in rows.values())
-    cells = {device: [""] * (lead - before) + row for device, (row, before) in rows.items()}
+    lead = max(before for _, before in shown.values())
+    cells = {device: [""] * (lead - before) + row for device, (row, before) in shown.items()}
     width = max(len(cell) for row in cells.values() for cell in row)
     pad = len(str(devices[-1]))
-    lines = [
+    return "\n".join(
         f"{device:>{pad}} | " + " ".join(cell.ljust(width) for cell in row).rstrip()
         for device, row in cells.items()
-    ]
-    return "\n".join([*lines, _LEGEND])
+    )
 
 
-def _row(programs: Programs, device: int, marked: set[int], around: int) -> tuple[list[str], int]:
+def _row(labels: Sequence[str], marked: set[int], around: int) -> tuple[list[str], int]:
     """Return a device's cells near the marked ones, and how many of them come before the first of these."""
-    program = programs.instructions[device]
     cells: list[str] = []
     before = 0
-    shown = [i for i in range(len(program)) if any(abs(i - mark) <= around for mark in marked)]
+    shown = [i for i in range(len(labels)) if any(abs(i - mark) <= around for mark in marked)]
     for previous, i in zip([-1, *shown], shown, strict=False):
         if i > previous + 1:
             cells.append("...")
         if i == min(marked):
             before = len(cells)
-        label = _label(program[i])
-        cells.append(f"[{label}]" if i in marked else label)
-    if not shown or shown[-1] < len(program) - 1:
+        cells.append(f"[{labels[i]}]" if i in marked else labels[i])
+    if not shown or shown[-1] < len(labels) - 1:
         cells.append("..." if shown else "[]")
     return cells, before
 

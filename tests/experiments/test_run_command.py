@@ -7,6 +7,8 @@ import pytest
 from commands import one_line_error
 
 from placements.placement_file import read_placement
+from runtime.check import check_file
+from runtime.program_file import read_programs, read_scripts
 from schedsearch.schedule_file import read_schedule
 
 FILES = ["placement.yaml", "schedule.json", "frontier.json", "plan.json", "measurement.json", "report.html"]
@@ -39,6 +41,8 @@ def check_run(out: Path, tensor_parallel: bool) -> None:
         assert not any(
             isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)) for node in ast.walk(iteration)
         )
+    assert "finish even if" in check_file(out / "scripts")
+    assert read_programs(out / "scripts/programs.json") == read_scripts(out / "scripts").programs
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(PICTURES)
     assert not re.search(r'(src|href)="https?:', page)

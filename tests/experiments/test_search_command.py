@@ -12,6 +12,8 @@ from commands import one_line_error
 
 from placements.placement_file import placement_to_dict, read_placement
 from placements.shapes import m_shape, x_shape
+from runtime.check import check_file
+from runtime.torch_csv import torch_order
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
 from schedsearch.validate import validate
 
@@ -68,6 +70,15 @@ def test_hand_made_schedules(schedule: str, memory: int, command, tmp_path: Path
     assert data["makespan"] == 4 * (8 + 3)
     done = command("search", *options, f"search.memory={memory - 1}")
     assert "does not fit (device 0 holds" in one_line_error(done)
+
+
+def test_torchs_form_beside_ours(command, tmp_path: Path) -> None:
+    options = ["placement=wave_shape", "placement.num_devices=2", "placement.split_backward=true"]
+    done = command("search", *options, "search.num_micro_batches=4", "search.export=torch")
+    assert done.returncode == 0, done.stderr
+    schedule = read_schedule(tmp_path / "out/schedule.json")
+    assert (tmp_path / "out/schedule.csv").read_text() == str(torch_order(schedule))
+    assert ": 2 ranks, 4 stages, 4 micro-batches, 16 messages" in check_file(tmp_path / "out/schedule.csv")
 
 
 def test_a_sweep(command, tmp_path: Path) -> None:
@@ -135,6 +146,11 @@ WRONG = [
     ),
     (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not a factor above 0"),
     (["search=foo"], "search: 'foo' is not a group of options"),
+    (["search.export=zeus"], "search.export: 'zeus' is not known; use torch or null"),
+    (
+        ["placement=m_shape", "search.export=torch"],
+        "search.export: m_shape has no form in torch, because E runs on several devices",
+    ),
 ]
 
 

@@ -1,0 +1,181 @@
+"""Programs in files: ``programs.json``, and the scripts of a folder read without running their model."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from placements import Placement, PlacementError
+from placements.placement_file import placement_from_dict, placement_to_dict
+from runtime.calls import Calls
+from runtime.program import Instruction, Programs, ProgramTextError, Receive, Run, Send, parse_instruction
+
+SCHEMA_VERSION = 1
+"""Version of the file form of programs."""
+
+
+class ProgramFileError(ValueError):
+    """A file or folder holds no programs; the message names it, the field and the remedy in one line."""
+
+
+def programs_to_dict(programs: Programs) -> dict[str, Any]:
+    """Return the file form as plain data: each device's program as lines of text."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "placement": placement_to_dict(programs.placement),
+        "num_micro_batches": programs.num_micro_batches,
+        "programs": [[str(instruction) for instruction in program] for program in programs.instructions],
+    }
+
+
+def read_programs(path: str | Path) -> Programs:
+    """Return the programs of a ``programs.json``; they need not be safe.
+
+    Raises:
+        ProgramFileError: The file cannot be read, lacks a field, or a line is no instruction.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProgramFileError(f"{path}: cannot be read ({error.strerror}); give a programs.json") from None
+    except (ValueError, RecursionError) as error:
+        raise ProgramFileError(f"{path}: is not JSON ({error}); give a programs.json") from None
+    try:
+        return _programs(data)
+    except KeyError as error:
+        raise ProgramFileError(f"{path}: lacks the field {error}; give a programs.json") from None
+    except (PlacementError, ProgramFileError) as error:
+        raise ProgramFileError(f"{path}: {error}") from None
+
+
+def _programs(data: Any) -> Programs:
+    if not isinstance(data, dict):
+        raise ProgramFileError("is not a mapping; give a programs.json")
+    if "programs" not in data and "blocks" in data:
+        raise ProgramFileError("is a schedule; check it with python -m experiments.check schedule=PATH")
+    if data["schema_version"] != SCHEMA_VERSION:
+        raise ProgramFileError(
+            f"schema_version: {data['schema_version']!r} is not known; write {SCHEMA_VERSION}"
+        )
+    placement = placement_from_dict(data["placement"])
+    rows = data["programs"]
+    if not isinstance(rows, list) or len(rows) != placement.num_devices:
+        raise ProgramFileError(
+            f"programs: is not a list with one program for each of {placement.name}'s "
+            f"{placement.num_devices} devices; give one"
+        )
+    instructions = tuple(_program(row, f"programs[{device}]") for device, row in enumerate(rows))
+    return Programs(placement, _number(data["num_micro_batches"], "num_micro_batches"), instructions)
+
+
+def _program(row: object, where: str) -> tuple[Instruction, ...]:
+    if not isinstance(row, list) or not all(isinstance(line, str) for line in row):
+        raise ProgramFileError(f"{where}: is not a list of lines; write such as ['run F0 #0']")
+    program = []
+    for i, line in enumerate(row):
+        try:
+            program.append(parse_instruction(line))
+        except ProgramTextError as error:
+            raise ProgramFileError(f"{where}[{i}]: {error}") from None
+    return tuple(program)
+
+
+def _number(value: object, where: str) -> int:
+    if type(value) is not int or value < 1:
+        raise ProgramFileError(f"{where}: {value!r} is not a whole number from 1 on; give one")
+    return value
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """The scripts of a folder, read.
+
+    Attributes:
+        programs: What they call; need not be safe.
+        channels: For each script, by device, the (source, target) pairs that it opens, in its order.
+    """
+
+    programs: Programs
+    channels: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass
+class _OrderedCalls(Calls):
+    """The calls of a script in the order of all of them."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+
+    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
+        super().run(block, micro_batch, clock_mhz)
+        self.instructions.append(Run(block, micro_batch))
+
+    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
+        super().send(producer, consumer, micro_batch, target=target)
+        self.instructions.append(Send(producer, consumer, micro_batch, target))
+
+    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+        super().receive(producer, consumer, micro_batch, source=source)
+        self.instructions.append(Receive(producer, consumer, micro_batch, source))
+
+
+def read_scripts(directory: str | Path) -> Scripts:
+    """Return what the scripts ``device_<d>.py`` of a folder call; they are executed, but their model is not.
+
+    Raises:
+        ProgramFileError: There is none, one is missing or fails, or they are of different placements.
+    """
+    directory = Path(directory)
+    found = {
+        int(match[1]): path
+        for path in directory.glob("device_*.py")
+        if (match := re.fullmatch(r"device_(0|[1-9][0-9]*)\.py", path.name))
+    }
+    if not found:
+        raise ProgramFileError(f"{directory}: has no device_0.py; give a folder of generated scripts")
+    read = {device: _read_script(path) for device, path in sorted(found.items())}
+    placement, number, _, _ = read[min(read)]
+    for device in range(placement.num_devices):
+        if device not in read:
+            raise ProgramFileError(
+                f"{directory}: has no device_{device}.py for the {placement.num_devices} devices of "
+                f"{placement.name}; generate the scripts again"
+            )
+        if read[device][:2] != (placement, number):
+            raise ProgramFileError(
+                f"{found[device]}: has another PLACEMENT or NUM_MICRO_BATCHES than device_0.py; "
+                "generate the scripts again"
+            )
+    if extra := sorted(read.keys() - range(placement.num_devices)):
+        raise ProgramFileError(
+            f"{found[extra[0]]}: {placement.name} has {placement.num_devices} devices only; delete the script"
+        )
+    calls = tuple(read[device][2] for device in sorted(read))
+    return Scripts(Programs(placement, number, calls), tuple(read[device][3] for device in sorted(read)))
+
+
+_Script = tuple[Placement, int, tuple[Instruction, ...], tuple[tuple[int, int], ...]]
+
+
+def _read_script(path: Path) -> _Script:
+    try:
+        script: Mapping[str, Any] = runpy.run_path(str(path), run_name="script")
+        calls = _OrderedCalls()
+        script["iteration"](calls)
+        placement = placement_from_dict(script["PLACEMENT"])
+        channels = tuple((int(source), int(target)) for source, target in script["CHANNELS"])
+        return (
+            placement,
+            _number(script["NUM_MICRO_BATCHES"], "NUM_MICRO_BATCHES"),
+            tuple(calls.instructions),
+            channels,
+        )
+    except KeyError as error:
+        raise ProgramFileError(f"{path}: has no {error.args[0]}; generate the scripts again") from None
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ProgramFileError(f"{path}: fails ({reason}); generate the scripts again") from None
