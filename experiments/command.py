@@ -47,7 +47,7 @@ def run_command(name: str) -> None:
 
 
 def _run_in_hydra(name: str) -> None:
-    if name == "run" and importlib.util.find_spec("torch") is None:
+    if name in ("run", "profile") and importlib.util.find_spec("torch") is None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
     import hydra
     from hydra.errors import HydraException

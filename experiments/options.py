@@ -70,6 +70,15 @@ class ProfileOptions:
 
 
 @dataclass(frozen=True)
+class ProfilingOptions:
+    """The `profiling` group, of `experiments.profile` alone; see `runtime.profiler.Sweep`."""
+
+    iterations: int
+    least_ms: float
+    rises: int
+
+
+@dataclass(frozen=True)
 class EnergyOptions:
     """The `energy` group; see `schedsearch.energy`."""
 
@@ -113,6 +122,7 @@ class RuntimeOptions:
     text: str | None
     iterations: int
     timeout_s: float
+    simulated_gpus: bool
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,7 @@ class Options:
         schedule: ``searched``, or a key of `schedsearch.baselines.HAND_MADE`.
         search: How to search.
         profile: What blocks cost.
+        profiling: How to measure it.
         energy: What the iteration may take.
         runtime: What to run.
     """
@@ -132,6 +143,7 @@ class Options:
     schedule: str
     search: SearchOptions
     profile: ProfileOptions
+    profiling: ProfilingOptions
     energy: EnergyOptions
     runtime: RuntimeOptions
 

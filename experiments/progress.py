@@ -52,6 +52,19 @@ class SearchBar(_Bar):
         self._show(f"{progress.phase} {best} (bound {progress.bound})", progress.queries, None)
 
 
+class IterationBar(_Bar):
+    """A bar that counts iterations, nobody knows of how many; called with a line about each."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "{desc}: {n_fmt} iterations, {elapsed}{postfix}")
+        self._done = 0
+
+    def __call__(self, line: str) -> None:
+        """Show one more."""
+        self._done += 1
+        self._show(line, self._done, None)
+
+
 class StepBar(_Bar):
     """A bar over a known number of steps; called with (what is done, how many are done, of how many)."""
 

@@ -32,6 +32,7 @@ FILES = {
     "baselines.csv": "what EnvPipe and others need, with the same accounting",
     "scripts/device_0.py": "one PyTorch script per device",
     "scripts/programs.json": "the same programs as text, to check without running them",
+    "simulated.json": "time and energy of the scripts on simulated GPUs",
     "measurement.json": "times, losses, and the comparison with the unpipelined model",
 }
 """What a run leaves in its directory, beside the pictures and the report."""

@@ -19,6 +19,7 @@ from experiments.progress import StepBar
 from experiments.realisable import check_realisable, check_realisable_on
 from experiments.report import save_report
 from experiments.search_task import output_directory, search_and_save
+from experiments.simulated_run import check_simulated_on, simulate_scripts
 from experiments.steps import build_placement, read_profile
 from placements import Placement
 from runtime.autodiff import pair_backward
@@ -48,10 +49,13 @@ def task(config: DictConfig) -> None:
     check_realisable_on(options, placement, profile)
     model = choose_model(options.runtime, placement, options.search.num_micro_batches)
     check_energy_on(options, placement)
+    check_simulated_on(options, placement)
     found = search_and_save(options, placement, profile, directory)
     found = choose_order(options, found, directory)
     tuned = frontier_and_save(options, found, directory)
     generate_scripts(found, tuned, model, directory / "scripts")
+    if options.runtime.simulated_gpus:
+        simulate_scripts(found, tuned, directory / "scripts", options.energy.switch_ms, directory)
     measurement = run_and_save(options.runtime, placement, directory)
     save_report(found, tuned, measurement, directory)
     made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
@@ -111,12 +115,17 @@ def generate_scripts(
     return generate(
         programs,
         {name: clocks for name, clocks in tuned.plan.clock_mhz.items() if name in schedule.placement.by_name},
-        {name: value for name, value in dataclasses.asdict(model).items() if value is not None},
+        model_as_data(model),
         directory,
         shift=repetend.micro_batches if repetend else 1,
         title=found.placement.name,
         picture=picture(found.schedule, max_columns=100),
     )
+
+
+def model_as_data(model: ModelOptions) -> dict[str, Any]:
+    """Return a model's options as scripts hold them."""
+    return {name: value for name, value in dataclasses.asdict(model).items() if value is not None}
 
 
 def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path) -> Measurement:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import math
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.command import Failed, Interrupted
 from experiments.options import GptPlacementOptions, OptionError, Options, did_you_mean, read_fields
@@ -27,6 +28,18 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)
 
+
+class _ProfileFiles(NamedTuple):
+    """What `experiments.profile` leaves in its output directory."""
+
+    csv: str = "profile.csv"
+    facts: str = "profile.json"
+    placement: str = "placement.yaml"
+
+
+PROFILE_FILES = _ProfileFiles()
+"""Names of the files of `experiments.profile`."""
+
 GPT_ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
 """The placements of a GPT by the name that the command line uses."""
 
@@ -39,14 +52,45 @@ def read_profile(options: Options) -> Profile | None:
         if not 0 < getattr(chosen, name) < math.inf:
             raise OptionError(f"profile.{name}: {getattr(chosen, name):g} is not a factor above 0; give one")
     power = _blocking_power(options)
-    if chosen.path is None:
+    path = None if chosen.path is None else _path(chosen.path, "profile.path")
+    if path is None and (measured := _measured(options)) is not None:
+        path = str(measured / PROFILE_FILES.csv)
+        power = _facts(measured)["blocking_power_w"] if power is None else power
+    if path is None:
         return None
     return Profile.from_csv(
-        _path(chosen.path, "profile.path"),
+        path,
         device=chosen.gpu,
         blocking_power_w=gpu.blocking_power_w if power is None else power,
         time_scale=chosen.time_scale,
         energy_scale=chosen.energy_scale,
+    )
+
+
+def _measured(options: Options) -> Path | None:
+    """Return the output directory of `experiments.profile` that the options name, if it has energies."""
+    directory = options.placement.get("path")
+    if not isinstance(directory, str) or not directory or not Path(directory).is_dir():
+        return None
+    return Path(directory) if _facts(Path(directory))["energy"] else None
+
+
+def _facts(directory: Path) -> dict[str, Any]:
+    """Return what `experiments.profile` says of its measurement.
+
+    Raises:
+        OptionError: The directory is not its output.
+    """
+    path = directory / PROFILE_FILES.facts
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        power = facts["blocking_power_w"]
+        if isinstance(facts["energy"], bool) and (power is None or math.isfinite(power)):
+            return {"energy": facts["energy"], "blocking_power_w": power}
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise OptionError(
+        f"placement.path: {directory} has no {path.name} of experiments.profile; give its output directory"
     )
 
 
@@ -196,7 +240,8 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     chosen = dict(options.placement)
     if "path" in chosen:
         _only(chosen, ["path"])
-        return read_placement(_path(chosen["path"], "placement.path"))
+        path = Path(_path(chosen["path"], "placement.path"))
+        return read_placement(path / PROFILE_FILES.placement if path.is_dir() else path)
     num_gpus = chosen.get("num_gpus")
     placement = _shape(chosen, profile) if "shape" in chosen else _gpt(chosen, _gpu(options))
     return replace(placement, num_gpus=read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placements.profile import OperatingPoint, Profile, ProfileError
 from placements.spec import Placement
@@ -48,6 +48,27 @@ class PowerModel:
 
 
 @dataclass(frozen=True)
+class ClockLatency:
+    """How long a change of clock takes, and how long a clock should last.
+
+    Attributes:
+        typical_ms: From the request until the clock is in force.
+        dwell_ms: Least time from one lowering of the clock to the next that is worth its wait.
+        source: Where the figures are from.
+        by_target_ms: For clocks in MHz that take another time than the typical one.
+    """
+
+    typical_ms: float
+    dwell_ms: float
+    source: str
+    by_target_ms: Mapping[int, float] = field(default_factory=dict)
+
+    def to_ms(self, clock_mhz: int) -> float:
+        """Return how long a change to a clock takes."""
+        return self.by_target_ms.get(clock_mhz, self.typical_ms)
+
+
+@dataclass(frozen=True)
 class Gpu:
     """A kind of GPU.
 
@@ -60,6 +81,7 @@ class Gpu:
         clocks_mhz: The clocks it can be set to, ascending.
         blocking_power_w: Power while it waits for a transfer (Perseus, Sec. 4.1).
         power: Time and power at a clock.
+        clock_latency: What a change of clock takes.
     """
 
     name: str
@@ -70,6 +92,7 @@ class Gpu:
     clocks_mhz: tuple[int, ...]
     blocking_power_w: float
     power: PowerModel
+    clock_latency: ClockLatency
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
@@ -129,6 +152,13 @@ def modelled_profile(
 _A100_POWER = PowerModel(1350, compute_share=0.912, static_w=222.5, dynamic_w=244.7, exponent=5.90)
 _A40_POWER = PowerModel(1500, compute_share=0.409, static_w=153.1, dynamic_w=142.8, exponent=3.24)
 
+# A change of clock takes "around 10 ms" on NVIDIA GPUs (Perseus, footnote 2; its GPUs are A100 and A40). It
+# is known to vary with the clock that is asked for; no figures by clock were at hand, so `by_target_ms` is
+# empty. That a clock should last twice the latency is assumed.
+_MEASURED_LATENCY = ClockLatency(10.0, 20.0, "Perseus, footnote 2: around 10 ms; dwell assumed")
+ASSUMED_LATENCY = ClockLatency(10.0, 20.0, "assumed, as of the A100")
+"""What a change of clock takes on a GPU that is not known."""
+
 # Blocking powers of A100 and A40: the same artifact.
 # Peaks, memories and bandwidths: the vendor's data sheets. The link of the A40 is PCIe 4.0 x16.
 A100_SXM_80GB = Gpu(
@@ -140,6 +170,7 @@ A100_SXM_80GB = Gpu(
     clocks_mhz=tuple(range(210, 1410 + 1, 15)),
     blocking_power_w=83.64,
     power=_A100_POWER,
+    clock_latency=_MEASURED_LATENCY,
 )
 A40 = Gpu(
     "NVIDIA A40",
@@ -150,6 +181,7 @@ A40 = Gpu(
     clocks_mhz=tuple(range(210, 1740 + 1, 15)),
     blocking_power_w=70.38,
     power=_A40_POWER,
+    clock_latency=_MEASURED_LATENCY,
 )
 
 
@@ -172,6 +204,7 @@ V100_SXM_32GB = Gpu(
     clocks_mhz=tuple(135 + 15 * i // 2 for i in range(187)),
     blocking_power_w=62.73,
     power=_scaled_power(300.0, 1530),
+    clock_latency=ASSUMED_LATENCY,
 )
 H100_SXM_80GB = Gpu(
     "NVIDIA H100-SXM5-80GB",
@@ -182,7 +215,20 @@ H100_SXM_80GB = Gpu(
     clocks_mhz=tuple(range(345, 1980 + 1, 15)),
     blocking_power_w=146.37,
     power=_scaled_power(700.0, 1980),
+    clock_latency=ASSUMED_LATENCY,
 )
 
 GPUS = {"a100": A100_SXM_80GB, "a40": A40, "v100": V100_SXM_32GB, "h100": H100_SXM_80GB}
 """The GPUs by the name that the command line uses."""
+
+
+def clock_latency_of(name: str) -> ClockLatency:
+    """Return what a change of clock takes on the GPU of a name, as its driver writes it.
+
+    >>> clock_latency_of("NVIDIA A100-SXM4-80GB").source
+    'Perseus, footnote 2: around 10 ms; dwell assumed'
+    >>> clock_latency_of("another").source
+    'assumed, as of the A100'
+    """
+    known = {gpu.name: gpu.clock_latency for gpu in GPUS.values()}
+    return known.get(name, ASSUMED_LATENCY)

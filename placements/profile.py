@@ -199,16 +199,40 @@ class Profile:
         Raises:
             ProfileError: The file cannot be written.
         """
-        path = Path(path)
-        rows = [
-            (block, point.clock_mhz, repr(point.time_ms / 1e3), repr(point.energy_mj / 1e3))
-            for block, points in self.points.items()
-            for point in points
-        ]
-        try:
-            _write_rows(path, [BLOCK_COLUMNS, *rows])
-        except OSError as error:
-            raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
+        write_profile_rows(
+            Path(path),
+            [
+                (block, point.clock_mhz, point.time_ms, point.energy_mj)
+                for block, points in self.points.items()
+                for point in points
+            ],
+        )
+
+
+def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, float | None]]) -> None:
+    """Write a profile of which not all was measured, all of it or nothing.
+
+    Args:
+        path: The CSV file.
+        rows: Block, clock in MHz, time in milliseconds, energy in millijoules; None leaves the cell empty,
+            which `Profile.from_csv` rejects.
+
+    Raises:
+        ProfileError: The file cannot be written.
+    """
+    lines = [
+        (
+            block,
+            "" if clock_mhz is None else clock_mhz,
+            repr(time_ms / 1e3),
+            "" if energy_mj is None else repr(energy_mj / 1e3),
+        )
+        for block, clock_mhz, time_ms, energy_mj in rows
+    ]
+    try:
+        _write_rows(path, [BLOCK_COLUMNS, *lines])
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
 
 BLOCK_COLUMNS = ("block", "frequency", "time", "energy")

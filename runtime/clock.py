@@ -6,22 +6,26 @@ exception, and when the script is killed. Only if the controller itself is kille
 locked; then run ``python -m runtime.clock reset``.
 
 Locking a clock needs root or CAP_SYS_ADMIN. The module does not know which clocks a GPU supports; the
-driver takes the nearest. It is the only one that imports pynvml (the package nvidia-ml-py).
+driver takes the nearest. Of the three backends `NvmlClock` and `RecordingClock` are here; the third is
+`runtime.simulated.SimulatedGpu`.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import select
 import signal
 import struct
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
+
+from runtime.nvml import NvmlError, NvmlGpu, num_gpus
 
 _CLOCK = struct.Struct("<I")
 """A request on the pipe: MHz."""
@@ -83,12 +87,13 @@ class NvmlClock:
 
     Args:
         gpu: NVML's index or UUID of the GPU.
+        dwell_ms: Least time between a change and a lowering after it; see `Follower`.
 
     Raises:
         ClockError: There is no driver, no such GPU, or no right to lock its clock.
     """
 
-    def __init__(self, gpu: str) -> None:
+    def __init__(self, gpu: str, dwell_ms: float = 0.0) -> None:
         """Start the controller and wait until it says that it can lock clocks."""
         self.requests: list[int] = []
         self.description = f"clocks of GPU {gpu} are locked through NVML; if one stays locked, run: {REPAIR}"
@@ -96,7 +101,7 @@ class NvmlClock:
         root = str(Path(__file__).resolve().parents[1])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         self._controller = subprocess.Popen(
-            [sys.executable, "-m", "runtime.clock", "control", gpu],
+            [sys.executable, "-m", "runtime.clock", "control", gpu, str(dwell_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -148,78 +153,108 @@ class NvmlClock:
         )
 
 
-def open_clock(gpu: str | None) -> Clock:
+def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> Clock:
     """Return a clock that locks the GPU's where there is a GPU and the right to, else one that records.
 
     Args:
         gpu: NVML's index or UUID, or None if the script runs on the CPU.
+        dwell_ms: See `Follower`.
     """
     if gpu is None:
         return RecordingClock("the script runs on the CPU")
     try:
-        return NvmlClock(gpu)
+        return NvmlClock(gpu, dwell_ms)
     except ClockError as error:
         return RecordingClock(str(error))
 
 
-def control(gpu: str) -> None:
-    """Set the clocks that arrive on standard input until it ends, then unlock the GPU.
+@dataclass
+class Follower:
+    """Decides when which of the clocks asked for is set: the latest one, never one twice in a row.
 
-    Of several waiting requests only the latest counts; the clock that is set already is not set again.
+    A lowering waits until the clock before has lasted for the dwell, for it would pay less than the change
+    costs. A raise never waits, because that would make the iteration longer.
+
+    Attributes:
+        dwell_s: Least time between a change and a lowering after it.
+        current_mhz: What was set last, or None.
+        since_s: When.
+        wanted_mhz: What was asked for last, or None.
     """
+
+    dwell_s: float = 0.0
+    current_mhz: int | None = None
+    since_s: float = 0.0
+    wanted_mhz: int | None = None
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Return how long the wanted clock has to wait still; None if there is nothing to set."""
+        if self.wanted_mhz is None or self.wanted_mhz == self.current_mhz:
+            return None
+        if self.current_mhz is None or self.wanted_mhz > self.current_mhz:
+            return 0.0
+        return max(self.since_s + self.dwell_s - now_s, 0.0)
+
+    def has_set(self, clock_mhz: int, now_s: float) -> None:
+        """Take note of a change."""
+        self.current_mhz, self.since_s = clock_mhz, now_s
+
+
+def control(gpu: str, dwell_ms: float = 0.0) -> None:
+    """Set the clocks that arrive on standard input until it ends, then unlock the GPU; see `Follower`."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit)
     try:
-        nvml = _nvml()
-        handle = _handle(nvml, gpu)
+        device = NvmlGpu(gpu)
         # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.
-        nvml.nvmlDeviceResetGpuLockedClocks(handle)
-    except ClockError as error:
+        device.unlock()
+    except NvmlError as error:
         _say(str(error))
-        return
-    except nvml.NVMLError as error:
-        _say(_in_words(nvml, error, gpu))
         return
     _say(READY)
     try:
-        _follow_requests(nvml, handle)
-    except nvml.NVMLError as error:
-        sys.stderr.write(_in_words(nvml, error, gpu) + "\n")
+        _follow_requests(device, Follower(dwell_ms / 1000))
+    except NvmlError as error:
+        sys.stderr.write(f"{error}\n")
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         try:
-            nvml.nvmlDeviceResetGpuLockedClocks(handle)
-        except nvml.NVMLError as error:
-            sys.stderr.write(_in_words(nvml, error, gpu) + f"; run: {REPAIR}\n")
+            device.unlock()
+        except NvmlError as error:
+            sys.stderr.write(f"{error}; run: {REPAIR}\n")
 
 
 def reset_all() -> list[str]:
-    """Unlock the clocks of all GPUs and return a line for each."""
-    nvml = _nvml()
+    """Unlock the clocks of all GPUs and return a line for each.
+
+    Raises:
+        NvmlError: There is no driver, or no right to.
+    """
     lines = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            nvml.nvmlDeviceResetGpuLockedClocks(nvml.nvmlDeviceGetHandleByIndex(index))
-        except nvml.NVMLError as error:
-            raise ClockError(_in_words(nvml, error, str(index))) from None
+    for index in range(num_gpus()):
+        NvmlGpu(str(index)).unlock()
         lines.append(f"GPU {index}: clocks are unlocked")
     return lines
 
 
-def _follow_requests(nvml: Any, handle: Any) -> None:
-    current = None
+def _follow_requests(device: NvmlGpu, follower: Follower) -> None:
     unread = b""
-    while data := os.read(0, 1 << 16):
-        unread += data
-        whole = len(unread) // _CLOCK.size * _CLOCK.size
-        if not whole:
+    while True:
+        wait_s = follower.wait_s(time.monotonic())
+        if wait_s == 0.0 and follower.wanted_mhz is not None:
+            device.lock(follower.wanted_mhz)
+            follower.has_set(follower.wanted_mhz, time.monotonic())
             continue
-        (wanted,) = _CLOCK.unpack_from(unread, whole - _CLOCK.size)
-        unread = unread[whole:]
-        if wanted != current:
-            nvml.nvmlDeviceSetGpuLockedClocks(handle, wanted, wanted)
-            current = wanted
+        if not select.select([0], [], [], wait_s)[0]:
+            continue
+        data = os.read(0, 1 << 16)
+        if not data:
+            return
+        unread += data
+        if whole := len(unread) // _CLOCK.size * _CLOCK.size:
+            (follower.wanted_mhz,) = _CLOCK.unpack_from(unread, whole - _CLOCK.size)
+            unread = unread[whole:]
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
@@ -231,31 +266,6 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _nvml() -> Any:
-    """Return NVML, initialized."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        raise ClockError("the package nvidia-ml-py is not installed; run: pip install nvidia-ml-py") from None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        raise ClockError(f"NVML does not start ({error}); is the NVIDIA driver installed?") from None
-    return nvml
-
-
-def _handle(nvml: Any, gpu: str) -> Any:
-    if gpu.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(gpu))
-    return nvml.nvmlDeviceGetHandleByUUID(gpu if gpu.startswith("GPU-") else f"GPU-{gpu}")
-
-
-def _in_words(nvml: Any, error: Exception, gpu: str) -> str:
-    if getattr(error, "value", None) == nvml.NVML_ERROR_NO_PERMISSION:
-        return f"no right to lock the clock of GPU {gpu}; run as root or with CAP_SYS_ADMIN"
-    return f"NVML refuses to control the clock of GPU {gpu} ({error})"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line: ``reset``, or the controller that `NvmlClock` starts."""
     parser = argparse.ArgumentParser(
@@ -263,16 +273,16 @@ def main(arguments: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("reset", help="give the clocks of all GPUs back to the driver")
-    commands.add_parser("control", help="used by scripts: set the clocks that arrive on a pipe").add_argument(
-        "gpu"
-    )
+    controller = commands.add_parser("control", help="used by scripts: set the clocks that arrive on a pipe")
+    controller.add_argument("gpu")
+    controller.add_argument("dwell_ms", type=float, nargs="?", default=0.0)
     parsed = parser.parse_args(arguments)
     if parsed.command == "control":
-        control(parsed.gpu)
+        control(parsed.gpu, parsed.dwell_ms)
         return 0
     try:
         _say("\n".join(reset_all()))
-    except ClockError as error:
+    except NvmlError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

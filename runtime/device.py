@@ -23,12 +23,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placements import Placement
+from placements.hardware import clock_latency_of
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.calls import Calls, ScriptError, Transfer
 from runtime.channels import Channel, Channels, connect, torch_device
 from runtime.clock import Clock, RecordingClock, open_clock
 from runtime.models import Blocks, Model, ModelOptions, ParameterShard
 from runtime.models.blocks import warm_up
+from runtime.profiler import Profiler
+from runtime.profiling import DeviceProfiler, gpu_uuid
 from runtime.results import (
     Position,
     Progress,
@@ -37,6 +40,7 @@ from runtime.results import (
     write_tensors,
 )
 from runtime.run_options import RunOptions
+from runtime.stream_clock import StreamClock
 
 
 class TransferError(RuntimeError):
@@ -86,6 +90,7 @@ class Device:
         calls: The script's calls, for counting.
         position: Is told where the device stands.
         blocking: Wait at every transfer for its end; only good for testing that a program is safe even so.
+        profiler: Measures every block, if there is one.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class Device:
         position: Position,
         *,
         blocking: bool = False,
+        profiler: Profiler | None = None,
     ) -> None:
         """Begin with nothing computed and nothing on its way."""
         self.order: list[tuple[str, int]] = []
@@ -108,18 +114,22 @@ class Device:
         self._calls = calls
         self._position = position
         self._blocking = blocking
+        self._profiler = profiler
         self._torch_device = torch_device()
         self._received: dict[Transfer, tuple[Tensor, dist.Work, int]] = {}
         self._sent: list[tuple[Transfer, int, Tensor, dist.Work]] = []
         self._made: dict[Transfer, Tensor] = {}
         self._uses_left: Counter[Transfer] = Counter()
-        self._clock_mhz: int | None = None
         self._iteration = 0
         self._num_calls = 0
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
         self._blocks.begin(iteration)
+        if isinstance(self._clock, StreamClock):
+            self._clock.begin_iteration()
+        if self._profiler is not None:
+            self._profiler.begin_iteration()
         self._iteration = iteration
         self._num_calls = 0
         self.order = []
@@ -166,7 +176,13 @@ class Device:
         ]
         if clock_mhz is not None:
             self._request(clock_mhz)
+        if self._profiler is not None:
+            self._profiler.begin(block)
         made = self._blocks.run(block, micro_batch, arrived)
+        if self._profiler is not None:
+            self._profiler.end(block)
+        if clock_mhz is not None and isinstance(self._clock, StreamClock):
+            self._clock.after(_event())
         self.order.append((block, micro_batch))
         for consumer, tensor in made.items():
             transfer = Transfer(block, consumer, micro_batch)
@@ -206,6 +222,8 @@ class Device:
         self._sent = []
         if self._torch_device.type == "cuda":
             torch.cuda.synchronize()
+        if self._profiler is not None:
+            self._profiler.end_iteration()
         left = [str(transfer) for transfer in (*self._received, *self._made)]
         if left:
             raise ScriptError(f"device {self._index}: nobody took {', '.join(left[:4])}")
@@ -259,12 +277,18 @@ class Device:
         return self._channels.links[channel]
 
     def _request(self, clock_mhz: int) -> None:
-        """Ask for a clock once the blocks before have ended on the GPU, which runs behind the script."""
-        if clock_mhz != self._clock_mhz and self._torch_device.type == "cuda":
-            # Only the compute stream: a device-wide wait would wait for receives that are not due yet.
-            torch.cuda.current_stream().synchronize()
-        self._clock.set(clock_mhz)
-        self._clock_mhz = clock_mhz
+        """Ask for a clock from here on, where a GPU's compute stream stands, not where the script does."""
+        if isinstance(self._clock, StreamClock):
+            self._clock.before(_event())
+        else:
+            self._clock.set(clock_mhz)
+
+
+def _event() -> torch.cuda.Event:
+    """Record an event on the compute stream."""
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
 
 
 def main(
@@ -353,19 +377,33 @@ def _clock(calls: Calls) -> Clock:
     if not calls.asks_for_clocks:
         return RecordingClock("the script asks for none")
     here = torch_device()
-    return open_clock(str(torch.cuda.get_device_properties(here).uuid) if here.type == "cuda" else None)
+    if here.type != "cuda":
+        return open_clock(None)
+    latency = clock_latency_of(torch.cuda.get_device_name(here))
+    clock = open_clock(gpu_uuid(here), latency.dwell_ms)
+    stream = StreamClock(clock, calls.runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)
+    stream.start(lambda: torch.cuda.set_device(here))  # a new thread would look at the first GPU
+    return stream
 
 
 def _train(script: Script, options: RunOptions, channels: Channels, clock: Clock, position: Position) -> None:
     """Run all iterations, and leave behind what they gave."""
     model = Model(script.model, script.placement, channels.shards, torch_device())
     blocks = Blocks(script.placement, model, script.num_micro_batches)
+    profiler = _profiler(script, options, channels)
     device = Device(
-        options.device, blocks, channels, clock, script.calls, position, blocking=options.blocking
+        options.device,
+        blocks,
+        channels,
+        clock,
+        script.calls,
+        position,
+        blocking=options.blocking,
+        profiler=profiler.profiler if profiler else None,
     )
     warm_up(torch_device())
     if options.device == 0:
-        _report(clock.description)
+        _report(profiler.description if profiler else clock.description)
     times_ms: list[float] = []
     losses: list[list[tuple[str, int, float]]] = []
     for index in range(options.iterations):
@@ -374,11 +412,22 @@ def _train(script: Script, options: RunOptions, channels: Channels, clock: Clock
         _keep(options, f"gradients_{index}", model.gradients())
         model.step()
         _share_progress(index, times_ms[-1], losses[-1], script, options, channels.control)
+        if profiler is not None and profiler.all_done():
+            break
     _keep(options, "parameters", model.parameters)
     if options.results:
-        measured = {"time_ms": times_ms, "losses": losses, "order": device.order}
+        measured: dict[str, Any] = {"time_ms": times_ms, "losses": losses, "order": device.order}
+        if profiler is not None:
+            measured["profile"] = profiler.result(channels, options.device).to_plain()
+            profiler.close()
         write_summary(options.results, options.device, _facts(script, options, clock) | measured)
     position.move("done")
+
+
+def _profiler(script: Script, options: RunOptions, channels: Channels) -> DeviceProfiler | None:
+    if options.sweep is None:
+        return None
+    return DeviceProfiler(options.sweep, torch_device(), script.placement, channels.control)
 
 
 def _facts(script: Script, options: RunOptions, clock: Clock) -> dict[str, Any]:

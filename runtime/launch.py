@@ -23,6 +23,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +35,7 @@ from runtime.calls import ScriptError
 from runtime.measure import Measurement
 from runtime.models import ModelError, ModelOptions
 from runtime.models.blocks import warm_up
+from runtime.profiler import DeviceProfile, Sweep
 from runtime.reference import Case, compare, losses_of_run
 from runtime.results import (
     read_failures,
@@ -69,6 +71,7 @@ def launch(
     compares: bool = True,
     blocking: bool = False,
     progress: Callable[[str], None] | None = None,
+    sweep: Sweep | None = None,
 ) -> Measurement:
     """Run the scripts of a folder, one process for each device, and compare with the reference.
 
@@ -82,6 +85,7 @@ def launch(
         compares: Whether to compare with the reference; it trains the model twice in this process.
         blocking: Whether every transfer waits for its other end, to test that the order alone is safe.
         progress: Called with a line for each iteration as it ends.
+        sweep: Profile the blocks, and end with that; nothing is compared then, and at most `iterations` run.
 
     Raises:
         ScriptError: A script is missing, or an argument is out of its range.
@@ -95,9 +99,10 @@ def launch(
         options = RunOptions(
             0, num_devices, iterations, backend, timeout_s + _EXTRA_TIMEOUT_S, results, compares, blocking
         )
+        options = replace(options, sweep=sweep, keeps_tensors=compares and sweep is None)
         start = _Torchrun if launcher == "torchrun" else _Forked
         _follow(start(directory, options), options, timeout_s, progress)
-        return _measurement(options, compares)
+        return _measurement(options, options.keeps_tensors)
 
 
 def run_script(directory: str | Path) -> None:
@@ -345,7 +350,7 @@ def _measurement(options: RunOptions, compares: bool) -> Measurement:
         ModelOptions(**first["model"]),
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
-        options.iterations,
+        len(first["time_ms"]),
         "cuda" if options.backend == "nccl" else "cpu",
     )
     comparison = compare(options.results, case) if compares else None
@@ -359,6 +364,9 @@ def _measurement(options: RunOptions, compares: bool) -> Measurement:
         clock_requests={device: tuple(summary["clock_requests"]) for device, summary in enumerate(summaries)},
         clock_backend=first["clock_backend"],
         device_names=tuple(summary["device_name"] for summary in summaries),
+        profiles=tuple(
+            DeviceProfile.from_plain(summary["profile"]) for summary in summaries if "profile" in summary
+        ),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from runtime.profiler import DeviceProfile
+
 SCHEMA_VERSION = 1
 """Version of the plain-data form."""
 
@@ -52,6 +54,7 @@ class Measurement:
         clock_requests: For each device the clocks asked for in one run of all iterations, in order; MHz.
         clock_backend: One line: what became of the requests, and why.
         device_names: What each device is.
+        profiles: What each device measured of its blocks, if the run profiled them.
     """
 
     backend: str
@@ -61,6 +64,7 @@ class Measurement:
     clock_requests: Mapping[int, tuple[int, ...]]
     clock_backend: str
     device_names: tuple[str, ...]
+    profiles: tuple[DeviceProfile, ...] = ()
 
     @property
     def iterations(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from runtime.calls import ScriptError
+from runtime.profiler import Sweep
 
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
 """How scripts are started by hand."""
@@ -28,6 +30,7 @@ class RunOptions:
         keeps_tensors: Whether gradients and parameters are written too, for comparison.
         blocking: See `Device`.
         meeting: URL where the processes find each other.
+        sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
     """
 
     device: int
@@ -39,6 +42,7 @@ class RunOptions:
     keeps_tensors: bool = True
     blocking: bool = False
     meeting: str = "env://"
+    sweep: Sweep | None = None
 
     @classmethod
     def from_environment(cls) -> RunOptions:
@@ -51,7 +55,7 @@ class RunOptions:
         if "RANK" not in environment:
             raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
         num_local = int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
-        results = environment.get("SCHEDSEARCH_RESULTS")
+        results, sweep = environment.get("SCHEDSEARCH_RESULTS"), environment.get("SCHEDSEARCH_SWEEP")
         return cls(
             device=int(environment["RANK"]),
             num_devices=int(environment["WORLD_SIZE"]),
@@ -62,6 +66,7 @@ class RunOptions:
             keeps_tensors=environment.get("SCHEDSEARCH_KEEPS_TENSORS", "1") == "1",
             blocking=environment.get("SCHEDSEARCH_BLOCKING", "0") == "1",
             meeting=environment.get("SCHEDSEARCH_MEETING", "env://"),
+            sweep=Sweep(**json.loads(sweep)) if sweep else None,
         )
 
     def to_environment(self) -> dict[str, str]:
@@ -73,6 +78,8 @@ class RunOptions:
             "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
             "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
         }
+        if self.sweep:
+            found["SCHEDSEARCH_SWEEP"] = json.dumps(asdict(self.sweep))
         return found | ({"SCHEDSEARCH_RESULTS": str(self.results)} if self.results else {})
 
 

@@ -18,7 +18,7 @@ OWNERS = {
     "ortools": ["schedsearch/cpsat.py", "schedsearch/finite_model.py"],
     "joblib": ["schedsearch/cache.py", "experiments/pool.py"],
     "matplotlib": ["schedsearch/plot.py", "schedsearch/plot_curves.py"],
-    "pynvml": ["runtime/clock.py"],
+    "pynvml": ["runtime/nvml.py"],
     "torch": ["runtime/"],
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],

@@ -128,9 +128,14 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     """Fractions of ticks, static and transient memory, and optimizer blocks, from the file to the run."""
     (tmp_path / "real.yaml").write_text(REAL)
     options = ["placement=file", f"placement.path={tmp_path / 'real.yaml'}", "search.num_micro_batches=5"]
-    done = command("run", *options, "runtime.hidden_size=16", "runtime.iterations=2")
+    more = ["runtime.hidden_size=16", "runtime.iterations=2", "runtime.simulated_gpus=true"]
+    done = command("run", *options, *more)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", tensor_parallel=False)
+    simulated = json.loads((tmp_path / "out/simulated.json").read_text())
+    assert simulated["time_ms"] == pytest.approx(simulated["planned_time_ms"], rel=1e-9)
+    assert simulated["energy_mj"] == pytest.approx(simulated["planned_energy_mj"], rel=1e-9)
+    assert "simulated" in simulated["clock_backend"]
     schedule = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (schedule["period"], schedule["status"], schedule["peak_memory"][0]) == (3820, "OPTIMAL", 9)
     assert [name for name, _, _ in schedule["blocks"][-3:]] == ["R", "O0", "O1"]

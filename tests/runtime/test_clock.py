@@ -1,7 +1,6 @@
-"""Clock control against a fake driver: a small libnvidia-ml.so.1 that writes every call into a file."""
+"""Clock control through the real pynvml, against the simulated driver."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,51 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_driver import FakeDriver
 
 from runtime import clock as clock_module
-from runtime.clock import ClockError, NvmlClock, RecordingClock, main, open_clock
+from runtime.clock import ClockError, Follower, NvmlClock, RecordingClock, open_clock
 
 ROOT = Path(__file__).resolve().parents[2]
-
-FAKE_DRIVER = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-typedef void *device_t;
-static int note(const char *text) {
-    FILE *file = fopen(getenv("FAKE_NVML_LOG"), "a");
-    if (file) { fprintf(file, "%s\n", text); fclose(file); }
-    return 0;
-}
-static int denied(void) { return getenv("FAKE_NVML_DENY") != NULL; }
-int nvmlInitWithFlags(unsigned flags) { return 0; }
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
-const char *nvmlErrorString(int code) { return code == 4 ? "Insufficient Permissions" : "Not Found"; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device) {
-    if (index > 1) return 6;
-    *device = (device_t)(size_t)(index + 1);
-    return 0;
-}
-int nvmlDeviceGetHandleByUUID(const char *uuid, device_t *device) {
-    if (strcmp(uuid, "GPU-abc")) return 6;
-    *device = (device_t)(size_t)1;
-    return 0;
-}
-int nvmlDeviceSetGpuLockedClocks(device_t device, unsigned low, unsigned high) {
-    char text[64];
-    if (denied()) return 4;
-    snprintf(text, sizeof text, "%zu lock %u %u", (size_t)device - 1, low, high);
-    return note(text);
-}
-int nvmlDeviceResetGpuLockedClocks(device_t device) {
-    char text[64];
-    if (denied()) return 4;
-    snprintf(text, sizeof text, "%zu reset", (size_t)device - 1);
-    return note(text);
-}
-"""
 
 SCRIPT = """
 import sys, time
@@ -65,39 +25,6 @@ print(clock.controller_pid, flush=True)
 """
 
 
-@pytest.fixture(scope="module")
-def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    pytest.importorskip("pynvml")
-    folder = tmp_path_factory.mktemp("driver")
-    (folder / "fake.c").write_text(FAKE_DRIVER)
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(folder / "fake.c")], check=True)
-    return folder
-
-
-@pytest.fixture
-def log(driver_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "log"
-    monkeypatch.setenv("FAKE_NVML_LOG", str(path))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_folder))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return path
-
-
-def lines(log: Path) -> list[str]:
-    return log.read_text().splitlines() if log.exists() else []
-
-
-def wait_for(log: Path, line: str, count: int = 1) -> None:
-    deadline = time.monotonic() + 20
-    while lines(log).count(line) < count:
-        assert time.monotonic() < deadline, f"{line!r} never came: {lines(log)}"
-        time.sleep(0.01)
-
-
 def test_recording_clock_keeps_every_request() -> None:
     clock = RecordingClock("there is no GPU")
     for clock_mhz in (1410, 1410, 900):
@@ -107,41 +34,43 @@ def test_recording_clock_keeps_every_request() -> None:
     assert clock.description == "clocks are recorded only: there is no GPU"
 
 
-def test_controller_locks_skips_repeats_and_unlocks(log: Path) -> None:
-    clock = NvmlClock("abc")
+def test_controller_locks_skips_repeats_and_unlocks(driver: FakeDriver) -> None:
+    clock = NvmlClock("fake-0")
     for clock_mhz in (1410, 1410, 900):
         clock.set(clock_mhz)
-        wait_for(log, f"0 lock {clock_mhz} {clock_mhz}")
+        driver.wait_for(f"0 lock {clock_mhz} {clock_mhz}")
     clock.reset()
-    assert lines(log) == ["0 reset", "0 lock 1410 1410", "0 lock 900 900", "0 reset"]
+    assert driver.lines() == ["0 reset", "0 lock 1410 1410", "0 lock 900 900", "0 reset"]
     assert clock.requests == [1410, 1410, 900]
 
 
-def test_latest_of_many_requests_wins(log: Path) -> None:
+def test_latest_of_many_requests_wins(driver: FakeDriver) -> None:
     clock = NvmlClock("1")
     os.kill(clock.controller_pid, signal.SIGSTOP)
     for clock_mhz in range(600, 1200):
         clock.set(clock_mhz)
     os.kill(clock.controller_pid, signal.SIGCONT)
     clock.reset()
-    assert lines(log)[-2:] == ["1 lock 1199 1199", "1 reset"]
-    assert len(lines(log)) < 20
+    assert driver.lines()[-2:] == ["1 lock 1199 1199", "1 reset"]
+    assert len(driver.lines()) < 20
 
 
 @pytest.mark.parametrize("end", ["clock.reset()", "1 / 0", "pass", "time.sleep(60)"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_gpu_is_unlocked_however_the_script_ends(log: Path, end: str, number: signal.Signals) -> None:
+def test_gpu_is_unlocked_however_the_script_ends(
+    driver: FakeDriver, end: str, number: signal.Signals
+) -> None:
     script = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(end=end)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert script.stdout is not None
     controller = int(script.stdout.readline())
-    wait_for(log, "0 lock 1335 1335")
+    driver.wait_for("0 lock 1335 1335")
     if "sleep" in end:
         script.send_signal(number)
     script.wait()
-    wait_for(log, "0 reset", 2)
-    assert lines(log)[-1] == "0 reset"
+    driver.wait_for("0 reset", 2)
+    assert driver.lines()[-1] == "0 reset"
     deadline = time.monotonic() + 10
     while Path(f"/proc/{controller}/cmdline").exists() and Path(f"/proc/{controller}/cmdline").read_bytes():
         assert time.monotonic() < deadline, "the controller outlives its script"
@@ -149,12 +78,12 @@ def test_gpu_is_unlocked_however_the_script_ends(log: Path, end: str, number: si
     script.stdout.close()
 
 
-def test_terminated_controller_unlocks_and_the_script_learns_of_it(log: Path) -> None:
+def test_terminated_controller_unlocks_and_the_script_learns_of_it(driver: FakeDriver) -> None:
     clock = NvmlClock("0")
     clock.set(1335)
-    wait_for(log, "0 lock 1335 1335")
+    driver.wait_for("0 lock 1335 1335")
     os.kill(clock.controller_pid, signal.SIGTERM)
-    wait_for(log, "0 reset", 2)
+    driver.wait_for("0 reset", 2)
     with pytest.raises(ClockError, match="controller has ended before"):
         for _ in range(200):
             clock.set(900)
@@ -162,17 +91,18 @@ def test_terminated_controller_unlocks_and_the_script_learns_of_it(log: Path) ->
     clock.reset()
 
 
-def test_without_the_right_clocks_are_recorded(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_NVML_DENY", "1")
+def test_without_the_right_clocks_are_recorded(driver: FakeDriver) -> None:
+    driver.deny()
     clock = open_clock("0")
     clock.set(1410)
     assert clock.requests == [1410]
     assert clock.description == (
-        "clocks are recorded only: no right to lock the clock of GPU 0; run as root or with CAP_SYS_ADMIN"
+        "clocks are recorded only: no right to lock the clock of GPU 0; run as root, or grant CAP_SYS_ADMIN "
+        "(docker: --cap-add=SYS_ADMIN; systemd: AmbientCapabilities=CAP_SYS_ADMIN)"
     )
 
 
-def test_unknown_gpu_is_recorded(log: Path) -> None:
+def test_unknown_gpu_is_recorded(driver: FakeDriver) -> None:
     assert "GPU 7" in open_clock("7").description
 
 
@@ -264,14 +194,43 @@ def test_script_on_the_cpu_records() -> None:
     assert open_clock(None).description == "clocks are recorded only: the script runs on the CPU"
 
 
-def test_reset_command_unlocks_all_gpus(log: Path) -> None:
+def test_reset_command_unlocks_all_gpus(driver: FakeDriver) -> None:
     done = subprocess.run([sys.executable, "-m", "runtime.clock", "reset"], capture_output=True, text=True)
     assert done.stdout == "GPU 0: clocks are unlocked\nGPU 1: clocks are unlocked\n"
-    assert lines(log) == ["0 reset", "1 reset"]
+    assert driver.lines() == ["0 reset", "1 reset"]
 
 
-def test_reset_command_says_why_it_cannot(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reset_command_says_why_it_cannot() -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a GPU, whose clocks are not a test's business")
-    assert main(["reset"]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
+    done = subprocess.run([sys.executable, "-m", "runtime.clock", "reset"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "NVML does not start" in done.stderr or "nvidia-ml-py is not installed" in done.stderr
+
+
+def test_a_lowering_waits_for_the_dwell_and_a_raise_does_not() -> None:
+    follower = Follower(dwell_s=0.02)
+    assert follower.wait_s(5.0) is None, "nothing was asked for"
+    follower.wanted_mhz = 1410
+    assert follower.wait_s(5.0) == 0
+    follower.has_set(1410, 5.0)
+    assert follower.wait_s(5.0) is None, "it is set already"
+    follower.wanted_mhz = 900
+    assert follower.wait_s(5.005) == pytest.approx(0.015)
+    assert follower.wait_s(5.5) == 0
+    follower.wanted_mhz = 1500
+    assert follower.wait_s(5.001) == 0
+    follower.wanted_mhz = 1410
+    assert follower.wait_s(5.001) is None, "the latest request is for the clock that is set"
+
+
+def test_controller_keeps_the_dwell(driver: FakeDriver) -> None:
+    """A lowering within it comes to nothing if a raise follows; one hour stands for all time."""
+    clock = NvmlClock("0", dwell_ms=3_600_000)
+    for clock_mhz in (1200, 900, 1410):
+        clock.set(clock_mhz)
+        if clock_mhz != 900:
+            driver.wait_for(f"0 lock {clock_mhz} {clock_mhz}")
+    clock.reset()
+    assert driver.lines() == ["0 reset", "0 lock 1200 1200", "0 lock 1410 1410", "0 reset"]

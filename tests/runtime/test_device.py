@@ -22,6 +22,7 @@ from runtime.measure import Comparison, Measurement
 from runtime.models import Text, Tokens, suitable_model
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
 from runtime.results import Position
+from runtime.stream_clock import StreamClock
 from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.schedule import Schedule
 
@@ -142,6 +143,38 @@ def test_clocks_are_requested_in_order_and_change_nothing(tmp_path: Path) -> Non
     assert with_clocks.clock_requests[0] == (1000, 1001, 1030, 1031) * 2
     assert without.clock_requests[0] == ()
     assert with_clocks.losses == without.losses
+
+
+def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, whose events come from CUDA; these are reached at once."""
+
+    class Reached:
+        def query(self) -> bool:
+            return True
+
+        def elapsed_time(self, end: object) -> float:
+            return 0.0
+
+    class Watched(StreamClock):
+        def reset(self) -> None:
+            self.step()
+            passed = self._clock.requests
+            super().reset()
+            assert passed[-1] == self.requests[-1], "the last clock was never passed on"
+            assert set(passed) <= set(self.requests)
+
+    def clock(calls: Calls) -> Watched:
+        watched = Watched(RecordingClock("watched"), calls.runs)
+        watched.start()
+        return watched
+
+    monkeypatch.setattr(device_module, "_clock", clock)
+    monkeypatch.setattr(device_module, "_event", Reached)
+    placement = v_shape(2)
+    clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
+    measurement = run(lower(gpipe(placement, 2)), tmp_path, clocks)
+    assert measurement.clock_requests[0] == (1000, 1001, 1030, 1031) * 2
+    assert measurement.clock_backend == "clocks are recorded only: watched"
 
 
 def test_swapped_receives_are_noticed(tmp_path: Path) -> None:
@@ -283,22 +316,42 @@ def test_a_tensor_that_was_computed_in_vain_is_named(
 CLOCKS = [1410, 1410, None, 900]
 
 
-@pytest.mark.parametrize(
-    ("backend", "waited"), [("nccl", ["wait for the stream"]), ("gloo", [])], ids=["gpu", "cpu"]
-)
-def test_a_new_clock_waits_for_the_blocks_before_and_for_nothing_else(
-    backend: str, waited: list[str], events: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_new_clock_is_asked_for_at_once_on_the_cpu(
+    events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dist, "get_backend", lambda: backend)
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
     made = one_device(events, Calls())
     for n, clock_mhz in enumerate(CLOCKS):
         made.run("F0", n, clock_mhz)
-    assert events == [
-        *(*waited, "clock 1410", "run F0"),
-        *("clock 1410", "run F0"),
-        "run F0",
-        *(*waited, "clock 900", "run F0"),
-    ]
+    assert events == ["clock 1410", "run F0", "clock 1410", "run F0", "run F0", "clock 900", "run F0"]
+
+
+def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events are recorded on the compute stream; the script runs on, and the stream clock does the rest."""
+
+    class Recorded:
+        def __init__(self) -> None:
+            events.append("event")
+
+        def query(self) -> bool:
+            return False
+
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    monkeypatch.setattr(device_module, "_event", Recorded)
+    calls = Calls()
+    for n, clock_mhz in enumerate(CLOCKS):
+        calls.run("F0", n, clock_mhz)
+    clock = StreamClock(EventClock(events), calls.runs)  # type: ignore[arg-type]
+    groups = Channels("all", {}, {})  # type: ignore[arg-type]
+    made = Device(0, OneBlock(events), groups, clock, Calls(), Position(None, 0))  # type: ignore[arg-type]
+    for _ in range(2):
+        made.begin(0)
+        for n, clock_mhz in enumerate(CLOCKS):
+            made.run("F0", n, clock_mhz)
+        clock.step()
+    framed = ["event", "run F0", "event"]
+    assert events == [*framed, *framed, "run F0", *framed] * 2
+    assert clock.requests == [1410, 1410, 900] * 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""The task of `experiments.profile`: the blocks of a placement run on this machine, and what they cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.command import Failed
+from experiments.options import OptionError, Options, read_options
+from experiments.progress import IterationBar
+from experiments.run_task import check_runtime_options, choose_model, model_as_data
+from experiments.search_task import output_directory
+from experiments.steps import PROFILE_FILES, build_placement, read_profile
+from placements import OperatingPoint, Placement, Profile
+from placements.placement_file import placement_to_yaml
+from placements.profile import write_profile_rows
+from runtime.codegen import generate
+from runtime.deadlock import check
+from runtime.launch import LaunchError, launch
+from runtime.measure import Measurement
+from runtime.models import ModelOptions
+from runtime.profiler import Cost, Sweep, merged
+from runtime.profiling import MOST_ITERATIONS
+from runtime.program import lower
+from schedsearch.baselines import gpipe
+from schedsearch.files import write_json, write_text
+from schedsearch.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+PROFILE_SCHEMA_VERSION = 1
+"""Version of the form of ``profile.json``."""
+
+
+def task(config: DictConfig) -> None:
+    """Run the blocks, and write what they cost and the placement with its times."""
+    options = read_options(config)
+    check_runtime_options(options.runtime)
+    _check_profiling_options(options)
+    directory = output_directory()
+    placement = build_placement(options, read_profile(options))
+    model = choose_model(options.runtime, placement, options.search.num_micro_batches)
+    measurement = _run(options, placement, model, directory / "scripts")
+    save_profile(placement, measurement, directory)
+
+
+def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return the schedule in which each micro-batch ends before the next one begins.
+
+    Perseus measures in the midst of training (Sec. 5); here nothing else runs beside a block, so that its
+    time is its own also where devices share a processor, and least memory is needed.
+    """
+    one = gpipe(placement, 1)
+    blocks = (
+        block._replace(micro_batch=n, start=block.start + n * one.makespan)
+        for n in range(num_micro_batches)
+        for block in one.blocks
+    )
+    return replace(one, num_micro_batches=num_micro_batches, blocks=tuple(blocks))
+
+
+def _run(options: Options, placement: Placement, model: ModelOptions, scripts: Path) -> Measurement:
+    """Generate the scripts and profile them."""
+    programs = check(lower(one_after_another(placement.per_micro_batch, options.search.num_micro_batches)))
+    # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
+    generate(programs, {}, model_as_data(replace(model, learning_rate=0.0)), scripts)
+    sweep = Sweep(**dataclasses.asdict(options.profiling))
+    log.info("profile: starting %d processes with torchrun", placement.num_devices)
+    bar = IterationBar("profile")
+    with bar:
+        try:
+            return launch(
+                scripts,
+                placement.num_devices,
+                MOST_ITERATIONS,
+                options.runtime.timeout_s,
+                compares=False,
+                progress=bar,
+                sweep=sweep,
+            )
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}") from None
+
+
+def save_profile(placement: Placement, measurement: Measurement, directory: Path) -> None:
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml``, and say what was measured.
+
+    Blocks that did not run (optimizer blocks) keep their times; beside them energies are not used, since a
+    frontier needs those of all blocks.
+    """
+    costs = merged(measurement.profiles)
+    rows = [
+        (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
+    ]
+    write_profile_rows(directory / PROFILE_FILES.csv, rows)
+    powers = [
+        profile.blocking_power_w for profile in measurement.profiles if profile.blocking_power_w is not None
+    ]
+    not_run = [block.name for block in placement.blocks if block.name not in costs]
+    has_energy = all(cost.energy_mj is not None for found in costs.values() for cost in found)
+    facts = {
+        "schema_version": PROFILE_SCHEMA_VERSION,
+        "device": measurement.device_names[0],
+        "measured": measurement.profiles[0].description,
+        "energy": has_energy and not not_run,
+        "blocking_power_w": sum(powers) / len(powers) if powers else None,
+        "iterations": measurement.iterations,
+    }
+    write_json(directory / PROFILE_FILES.facts, facts)
+    write_text(directory / PROFILE_FILES.placement, placement_to_yaml(with_measured_times(placement, costs)))
+    log.info("%s", facts["measured"])
+    log.info("%s", "\n".join(f"  {name}: {_in_words(found)}" for name, found in costs.items()))
+    if not_run:
+        log.info(
+            "not run: %s; they keep their times%s",
+            ", ".join(not_run),
+            ", and placement=profiled takes no energies" if has_energy else "",
+        )
+    log.info("profile in %s; search with: placement=profiled placement.path=%s", directory, directory)
+
+
+def with_measured_times(placement: Placement, costs: Mapping[str, tuple[Cost, ...]]) -> Placement:
+    """Return the placement with every block's time at its highest clock; blocks without costs keep theirs."""
+    points = {}
+    for block in placement.blocks:
+        time_ms = costs[block.name][-1].time_ms if block.name in costs else block.time * placement.tick_ms
+        points[block.name] = (OperatingPoint(1, time_ms, 0.0),)
+    return Profile("measured", points, 0.0).times_for(placement)
+
+
+def _in_words(costs: tuple[Cost, ...]) -> str:
+    highest = costs[-1]
+    clock = "" if highest.clock_mhz is None else f" at {highest.clock_mhz} MHz"
+    energy = "" if highest.energy_mj is None else f", {highest.energy_mj:.6g} mJ"
+    more = f"; {len(costs)} clocks down to {costs[0].clock_mhz} MHz" if len(costs) > 1 else ""
+    return f"{highest.time_ms:.4g} ms{energy}{clock}{more}"
+
+
+def _check_profiling_options(options: Options) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        OptionError: One is out of its range.
+    """
+    chosen = options.profiling
+    for name in ("iterations", "rises"):
+        if getattr(chosen, name) < 1:
+            raise OptionError(f"profiling.{name}: {getattr(chosen, name)} is not at least 1")
+    if not 0 <= chosen.least_ms < math.inf:
+        raise OptionError(f"profiling.least_ms: {chosen.least_ms:g} is not a time; give 0 ms or more")
+    if options.search.num_micro_batches < 1:
+        raise OptionError(f"search.num_micro_batches: {options.search.num_micro_batches} is not at least 1")

@@ -1,0 +1,80 @@
+"""The generated scripts on simulated GPUs, on request: what the plan gives in virtual time."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from experiments.options import OptionError, Options
+from experiments.outcomes import EnergyOutcome, SearchOutcome
+from placements import Placement
+from runtime.simulated import SimulatedGpu, VirtualScripts, run_virtually
+from schedsearch.energy import simulate
+from schedsearch.files import write_json
+
+log = logging.getLogger(__name__)
+
+SIMULATED_SCHEMA_VERSION = 1
+"""Version of the form of ``simulated.json``."""
+
+
+def check_simulated_on(options: Options, placement: Placement) -> None:
+    """Reject before the search what simulated GPUs do not know.
+
+    Raises:
+        OptionError: A device stands for several GPUs, or the blocking power depends on the clock.
+    """
+    if not options.runtime.simulated_gpus:
+        return
+    if placement.num_gpus:
+        raise OptionError(
+            "runtime.simulated_gpus: is for one GPU a device, but placement.num_gpus is not 1; use 1 or false"
+        )
+    if isinstance(options.profile.blocking_power_w, dict):
+        raise OptionError(
+            "runtime.simulated_gpus: is for one blocking power, but profile.blocking_power_w depends on the "
+            "clock; give one number or use false"
+        )
+
+
+def simulate_scripts(
+    found: SearchOutcome, tuned: EnergyOutcome, scripts: Path, latency_ms: float, directory: Path
+) -> None:
+    """Run the scripts in virtual time; write ``simulated.json``, and a line beside what was planned.
+
+    Optimizer blocks are in neither, for the scripts have none.
+
+    Args:
+        found: The schedule.
+        tuned: The plan in the scripts.
+        scripts: Their folder.
+        latency_ms: What each change of clock takes; the plan reckons without.
+        directory: Of the output.
+    """
+    schedule, profile = found.schedule.per_micro_batch, tuned.profile
+    clocks = {block.name: tuned.plan.clock_mhz[block.name] for block in schedule.placement.blocks}
+    planned = simulate(schedule, profile, clocks)
+    highest = max(points[-1].clock_mhz for points in profile.points.values())
+    gpus = [
+        SimulatedGpu(highest, profile.least_blocking_power_w, latency_ms)
+        for _ in range(schedule.placement.num_devices)
+    ]
+    run = run_virtually(VirtualScripts.read(scripts), profile, gpus)
+    facts = {
+        "schema_version": SIMULATED_SCHEMA_VERSION,
+        "clock_backend": gpus[0].description,
+        "switch_ms": latency_ms,
+        "time_ms": run.time_ms,
+        "energy_mj": run.energy_mj,
+        "planned_time_ms": planned.time_ms,
+        "planned_energy_mj": planned.energy_mj,
+    }
+    write_json(directory / "simulated.json", facts)
+    log.info(
+        "on simulated GPUs, with %g ms per change of clock: %.6g ms, %.6g J; planned: %.6g ms, %.6g J",
+        latency_ms,
+        run.time_ms,
+        run.energy_mj / 1000,
+        planned.time_ms,
+        planned.energy_mj / 1000,
+    )

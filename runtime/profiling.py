@@ -1,0 +1,174 @@
+"""The profiler of a process: the meter and the clock of its device, and its power while it waits."""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from placements import Placement
+from placements.hardware import clock_latency_of
+from runtime.channels import Channel, Channels
+from runtime.clock import ClockError, NvmlClock
+from runtime.nvml import NvmlError, NvmlGpu
+from runtime.profiler import DeviceProfile, Profiler, Sweep
+
+WAIT_S = 1.0
+"""How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""
+
+MOST_ITERATIONS = 1_000_000
+"""Of a run that profiles; it ends when the sweep does."""
+
+
+class WallMeter:
+    """Measures time only."""
+
+    def now_ms(self) -> float:
+        """Return the time."""
+        return time.perf_counter() * 1000
+
+    def energy_mj(self) -> None:
+        """Return nothing."""
+
+
+class NvmlMeter(WallMeter):
+    """Measures the energy of a GPU too."""
+
+    def __init__(self, gpu: NvmlGpu) -> None:
+        """Measure this GPU."""
+        self._gpu = gpu
+
+    def energy_mj(self) -> float:  # type: ignore[override]
+        """Return the energy that the GPU has used."""
+        return self._gpu.energy_mj()
+
+    def align(self) -> None:
+        """Wait until the counter has just moved, or not at all for so long that it will not."""
+        before_mj, give_up_ms = self.energy_mj(), self.now_ms() + 1000
+        while self.energy_mj() == before_mj and self.now_ms() < give_up_ms:
+            time.sleep(0.0002)
+
+
+class DeviceProfiler:
+    """Profiles the device of this process.
+
+    Attributes:
+        profiler: Measures.
+        description: One line: at which clocks, and whether energy is measured.
+
+    Args:
+        sweep: How much to measure.
+        device: Where the blocks run.
+        placement: Whose blocks.
+        control: All processes.
+    """
+
+    def __init__(
+        self, sweep: Sweep, device: torch.device, placement: Placement, control: dist.ProcessGroup
+    ) -> None:
+        """Open what there is: a meter, and a clock where there is the right to one."""
+        self._is_cuda = device.type == "cuda"
+        self.profiler, self.description = _of_gpu(sweep, device) if self._is_cuda else _of_cpu(sweep)
+        self.profiler.meet = self._meet
+        self._placement, self._control = placement, control
+
+    def all_done(self) -> bool:
+        """Return whether the sweeps of all devices have ended; all ask together."""
+        done: list[bool] = [False] * self._placement.num_devices
+        dist.all_gather_object(done, self.profiler.is_done, group=self._control)
+        return all(done)
+
+    def _meet(self, kind: str) -> None:
+        """Wait for the other devices of a block."""
+        me, token = dist.get_rank(), torch.zeros(1)
+        others = [other for other in self._placement.by_name[kind].devices if other != me]
+        sent = [dist.isend(token, other, group=self._control) for other in others]
+        for other in others:
+            dist.recv(torch.empty_like(token), other, group=self._control)
+        for work in sent:
+            assert work is not None
+            work.wait()
+
+    def result(self, channels: Channels, device: int) -> DeviceProfile:
+        """Return what was measured, the blocking power too where energy is; all ask together."""
+        power_w = self._blocking_power_w(channels, device) if self._is_cuda else None
+        return DeviceProfile(tuple(self.profiler.costs), power_w, self.description)
+
+    def close(self) -> None:
+        """Give the clock back."""
+        if self.profiler.clock is not None:
+            self.profiler.clock.reset()
+
+    def _blocking_power_w(self, channels: Channels, device: int) -> float | None:
+        """Let each device wait, at its highest clock, for a message that its source sends late."""
+        found = None
+        if self.profiler.clock is not None:
+            self.profiler.clock.set(max(self.profiler.clocks_mhz))
+            self.profiler.settle()
+        into: dict[int, Channel] = {channel[1]: channel for channel in channels.links}
+        for source, target in into.values():
+            group, token = channels.links[source, target], torch.zeros(1, device="cuda")
+            dist.barrier(group=channels.control)
+            if device == source:
+                time.sleep(WAIT_S)
+                dist.send(token, target, group=group)
+            elif device == target:
+                found = self.profiler.power_w(partial(dist.recv, token, source, group=group))
+        return found
+
+
+def _of_cpu(sweep: Sweep) -> tuple[Profiler, str]:
+    profiler = Profiler(WallMeter(), sweep, current_mhz=cpu_mhz)
+    return profiler, "no GPU: times at the current clock of the processor, no energy"
+
+
+def _of_gpu(sweep: Sweep, device: torch.device) -> tuple[Profiler, str]:
+    uuid = gpu_uuid(device)
+    try:
+        gpu = NvmlGpu(uuid)
+    except NvmlError as error:
+        profiler = Profiler(WallMeter(), sweep, synchronize=_synchronize)
+        return profiler, f"times at the current clock, no energy: {error}"
+    meter = NvmlMeter(gpu)
+    try:
+        clock = NvmlClock(uuid)
+    except ClockError as error:
+        profiler = Profiler(
+            meter, sweep, current_mhz=gpu.clock_mhz, synchronize=_synchronize, align=meter.align
+        )
+        return profiler, f"times and energies at the current clock only: {error}"
+    latency_s = clock_latency_of(gpu.name).typical_ms / 1000
+    profiler = Profiler(
+        meter,
+        sweep,
+        clock,
+        gpu.clocks_mhz(),
+        settle=lambda: time.sleep(5 * latency_s),
+        synchronize=_synchronize,
+        align=meter.align,
+    )
+    return profiler, f"times and energies from the highest clock down; {clock.description}"
+
+
+def _synchronize() -> None:
+    """Wait for the compute stream only: the others may hold receives that are not due yet."""
+    torch.cuda.current_stream().synchronize()
+
+
+def gpu_uuid(device: torch.device) -> str:
+    """Return the name by which NVML knows torch's GPU."""
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def cpu_mhz() -> int | None:
+    """Return the mean clock of the processors now; None if the system does not tell."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    clocks = [float(value) for value in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", text, re.MULTILINE)]
+    return round(sum(clocks) / len(clocks)) if clocks else None

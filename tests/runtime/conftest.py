@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from fake_driver import FakeDriver
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulated driver, compiled under the name by which pynvml looks for the real one."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    pytest.importorskip("pynvml")
+    library = tmp_path_factory.mktemp("driver") / "libnvidia-ml.so.1"
+    options = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}"]
+    subprocess.run([compiler, *options, "-o", str(library), str(HERE / "fake_nvml.c"), "-lm"], check=True)
+    return library
+
+
+@pytest.fixture
+def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """Simulated GPUs, which pynvml finds in this process and in those that it starts."""
+    import pynvml
+
+    state = tmp_path / "gpus"
+    monkeypatch.setenv("FAKE_NVML_FILE", str(state))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_library.parent))
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
+    fake = FakeDriver(driver_library, state)
+    monkeypatch.setattr(pynvml, "nvmlLib", fake.library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    return fake
