@@ -7,6 +7,7 @@ and joules on one GPU. Inside the program times are milliseconds and energies mi
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 import re
@@ -188,9 +189,24 @@ class Profile:
             if not 0 < scale < math.inf:
                 raise ProfileError(f"{name}: {scale} is not a factor above 0")
         try:
-            points = _read_points(_read_rows(Path(path)), 1e3 * time_scale, 1e3 * energy_scale)
+            points = _read_points(_rows_of_file(Path(path)), 1e3 * time_scale, 1e3 * energy_scale)
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}") from None
+        return cls(device, points, blocking_power_w)
+
+    @classmethod
+    def from_csv_text(cls, text: str, *, device: str = "unknown", blocking_power_w: float) -> Profile:
+        """Build a profile from what a CSV file holds; see `from_csv`.
+
+        Args:
+            text: The columns and the rows; clocks in MHz, times in seconds, energies in joules on one device.
+            device: Name of the GPU.
+            blocking_power_w: Power of a device that waits for a transfer.
+
+        Raises:
+            ProfileError: The text is wrong.
+        """
+        points = _read_points(_rows(io.StringIO(text.removeprefix("\ufeff"), newline="")), 1e3, 1e3)
         return cls(device, points, blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:
@@ -328,14 +344,20 @@ Row = tuple[int, Mapping[str, str]]
 """Line number and cells of a row."""
 
 
-def _read_rows(path: Path) -> list[Row]:
-    """Return the rows of a CSV file whose header is one of the three forms."""
+def _rows_of_file(path: Path) -> list[Row]:
+    """Return the rows of a CSV file."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+            return _rows(file)
     except OSError as error:
         raise ProfileError(f"cannot be read ({error.strerror}); give the path of a CSV file") from None
+
+
+def _rows(file: Iterable[str]) -> list[Row]:
+    """Return the rows of CSV text whose header is one of the three forms."""
+    try:
+        reader = csv.reader(file, strict=True)
+        lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
     except (UnicodeDecodeError, csv.Error):
         raise ProfileError("is not CSV text; save it as comma-separated UTF-8") from None
     if not lines:

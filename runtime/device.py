@@ -27,9 +27,11 @@ from placements.hardware import clock_latency_of
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.calls import Calls, ScriptError, Transfer
 from runtime.channels import Channel, Channels, connect, torch_device
+from runtime.client import PlanSource, plans_from_environment
 from runtime.clock import Clock, RecordingClock, open_clock
 from runtime.models import Blocks, Model, ModelOptions, ParameterShard
 from runtime.models.blocks import warm_up
+from runtime.plans import SharedPlans, shared_plans
 from runtime.profiler import Profiler
 from runtime.profiling import DeviceProfiler, gpu_uuid
 from runtime.results import (
@@ -120,6 +122,7 @@ class Device:
         self._sent: list[tuple[Transfer, int, Tensor, dist.Work]] = []
         self._made: dict[Transfer, Tensor] = {}
         self._uses_left: Counter[Transfer] = Counter()
+        self._plan: Mapping[str, Sequence[int]] | None = None
         self._iteration = 0
         self._num_calls = 0
 
@@ -140,6 +143,15 @@ class Device:
                 Transfer(producer, run.block, run.micro_batch) for producer in self._blocks.inputs[run.block]
             )
             self._uses_left.update(transfer for transfer in taken if transfer not in arriving)
+
+    def follow(self, clock_mhz: Mapping[str, Sequence[int]]) -> None:
+        """Take these clocks from now on, one for each block and micro-batch, and no longer the script's."""
+        self._plan = clock_mhz
+        if isinstance(self._clock, StreamClock):
+            runs = self._calls.runs
+            self._clock.follow(
+                [run._replace(clock_mhz=clock_mhz[run.block][run.micro_batch]) for run in runs]
+            )
 
     def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
         """Post the receive of what a block hands to a block of this device.
@@ -165,7 +177,7 @@ class Device:
         Args:
             block: Any block of this device.
             micro_batch: Which micro-batch.
-            clock_mhz: Ask for this clock first, or None to leave it.
+            clock_mhz: Ask for this clock first, or None to leave it; see also `follow`.
 
         Raises:
             TransferError: A tensor did not arrive.
@@ -174,6 +186,8 @@ class Device:
         arrived = [
             self._take(Transfer(producer, block, micro_batch)) for producer in self._blocks.inputs[block]
         ]
+        if self._plan is not None:
+            clock_mhz = self._plan[block][micro_batch]
         if clock_mhz is not None:
             self._request(clock_mhz)
         if self._profiler is not None:
@@ -299,6 +313,7 @@ def main(
     num_micro_batches: int,
     channels: Sequence[Channel],
     options: RunOptions | None = None,
+    plans: PlanSource | None = None,
 ) -> None:
     """Run a script's iteration, as one process of a run.
 
@@ -309,6 +324,8 @@ def main(
         num_micro_batches: Of one iteration.
         channels: All (source, target) pairs that messages take, the same in every script.
         options: How to take part; by default from the environment.
+        plans: Where device 0 looks for newer clocks than the script's between iterations; by default the
+            server and job of the environment, if it names them.
 
     Raises:
         ScriptError: The script was started in the wrong way, or does not run each of its blocks once.
@@ -326,10 +343,15 @@ def main(
     _check(script, options)
     position = Position(options.results, options.device)
     position.move("connecting")
-    with _connected(script, options) as groups:
-        clock = _clock(script.calls)
+    with (
+        _connected(script, options) as groups,
+        shared_plans(
+            lambda: plans or plans_from_environment(), script.placement, num_micro_batches, groups.control
+        ) as shared,
+    ):
+        clock = _clock(script.calls, shared)
         try:
-            _train(script, options, groups, clock, position)
+            _train(script, options, groups, clock, shared, position)
         finally:
             clock.reset()
     position.close()
@@ -373,8 +395,8 @@ def _connected(script: Script, options: RunOptions) -> Iterator[Channels]:
     dist.destroy_process_group()
 
 
-def _clock(calls: Calls) -> Clock:
-    if not calls.asks_for_clocks:
+def _clock(calls: Calls, plans: SharedPlans) -> Clock:
+    if not calls.asks_for_clocks and not plans.is_used:
         return RecordingClock("the script asks for none")
     here = torch_device()
     if here.type != "cuda":
@@ -386,7 +408,14 @@ def _clock(calls: Calls) -> Clock:
     return stream
 
 
-def _train(script: Script, options: RunOptions, channels: Channels, clock: Clock, position: Position) -> None:
+def _train(
+    script: Script,
+    options: RunOptions,
+    channels: Channels,
+    clock: Clock,
+    plans: SharedPlans,
+    position: Position,
+) -> None:
     """Run all iterations, and leave behind what they gave."""
     model = Model(script.model, script.placement, channels.shards, torch_device())
     blocks = Blocks(script.placement, model, script.num_micro_batches)
@@ -407,6 +436,11 @@ def _train(script: Script, options: RunOptions, channels: Channels, clock: Clock
     times_ms: list[float] = []
     losses: list[list[tuple[str, int, float]]] = []
     for index in range(options.iterations):
+        plan = plans.at_iteration_boundary()
+        if plan is not None:
+            device.follow(plan.clock_mhz)
+            if options.device == 0:
+                _report(f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms")
         times_ms.append(_timed_iteration(script.iteration, device, index, channels.control))
         losses.append([(*instance, float(loss)) for instance, loss in blocks.losses.items()])
         _keep(options, f"gradients_{index}", model.gradients())

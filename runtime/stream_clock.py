@@ -76,7 +76,7 @@ class StreamClock:
         self.description = clock.description
         self.requests: list[int] = []
         self._clock = clock
-        self._runs = [run for run in runs if run.clock_mhz is not None]
+        self._runs: list[Run] = []
         self._lead_s = lead_s
         self._now_s = now_s
         self._position = 0
@@ -87,6 +87,7 @@ class StreamClock:
         self._ends = threading.Event()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
+        self.follow(runs)
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock at once."""
@@ -99,6 +100,15 @@ class StreamClock:
         if self._thread is not None:
             self._thread.join()
         self._clock.reset()
+
+    def follow(self, runs: Sequence[Run]) -> None:
+        """Expect these blocks with these clocks from the next iteration on.
+
+        Args:
+            runs: The blocks of an iteration in their order; those without a clock are left alone.
+        """
+        self._runs = [run for run in runs if run.clock_mhz is not None]
+        self._position = 0
 
     def begin_iteration(self) -> None:
         """Expect the first block again."""

@@ -114,6 +114,15 @@ def read_claims(path: str | Path) -> Claims:
     return _read_file(path, _read_claims)
 
 
+def schedule_from_dict(data: object) -> Schedule:
+    """Build the schedule of a ``schedule.json`` from its plain data, and validate it.
+
+    Raises:
+        ScheduleFileError: A field is missing, or the schedule breaks a rule.
+    """
+    return _in_words(data, _read)
+
+
 Read = TypeVar("Read")
 
 
@@ -126,11 +135,19 @@ def _read_file(path: str | Path, read: Callable[[Any], Read]) -> Read:
     except (ValueError, RecursionError) as error:
         raise ScheduleFileError(f"{path}: is not JSON ({error}); give a schedule.json") from None
     try:
+        return _in_words(data, read)
+    except ScheduleFileError as error:
+        raise ScheduleFileError(f"{path}: {error}") from None
+
+
+def _in_words(data: Any, read: Callable[[Any], Read]) -> Read:
+    """Return what a reader makes of data; errors are one line."""
+    try:
         return read(data)
     except KeyError as error:
-        raise ScheduleFileError(f"{path}: lacks the field {error}; add it") from None
+        raise ScheduleFileError(f"lacks the field {error}; add it") from None
     except (PlacementError, InvalidScheduleError, CertificateError, ScheduleFileError) as error:
-        raise ScheduleFileError(f"{path}: {str(error).splitlines()[0]}") from None
+        raise ScheduleFileError(str(error).splitlines()[0]) from None
 
 
 def _read(data: object) -> Schedule:

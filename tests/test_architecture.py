@@ -30,6 +30,9 @@ OWNERS = {
         "schedsearch/residence.py",
         "experiments/benchmarks/lowtime_plans.py",
     ],
+    "fastapi": ["runtime/server/"],
+    "uvicorn": ["runtime/server/"],
+    "sqlalchemy": ["runtime/server/"],
     "lowtime": ["experiments/benchmarks/lowtime_plans.py"],
 }
 
@@ -74,8 +77,15 @@ def test_every_outside_library_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["experiments.search_task", "experiments.frontier_task", "schedsearch.energy"]
+    "module",
+    [
+        "experiments.search_task",
+        "experiments.frontier_task",
+        "schedsearch.energy",
+        "runtime.server.app",
+        "runtime.client",
+    ],
 )
-def test_search_and_frontier_need_no_torch(module: str) -> None:
+def test_only_the_runtime_needs_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit(bool({{'torch', 'pynvml'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

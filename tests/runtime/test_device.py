@@ -20,6 +20,7 @@ from runtime.device import Device
 from runtime.launch import LaunchError, launch
 from runtime.measure import Comparison, Measurement
 from runtime.models import Text, Tokens, suitable_model
+from runtime.plans import SharedPlans
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
 from runtime.results import Position
 from runtime.stream_clock import StreamClock
@@ -163,7 +164,8 @@ def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: py
             assert passed[-1] == self.requests[-1], "the last clock was never passed on"
             assert set(passed) <= set(self.requests)
 
-    def clock(calls: Calls) -> Watched:
+    def clock(calls: Calls, plans: SharedPlans) -> Watched:
+        assert not plans.is_used
         watched = Watched(RecordingClock("watched"), calls.runs)
         watched.start()
         return watched

@@ -104,6 +104,17 @@ def test_the_next_clock_is_asked_for_ahead_once_the_length_is_known() -> None:
     assert stream.reach(stream.begins[3], 1.2) == [1410, 900, 1410, 900], "and not once more"
 
 
+def test_a_new_plan_is_followed_from_its_first_block_on() -> None:
+    """Also by a script that asked for no clocks; the clock after a block is that of the new plan."""
+    for clocks in ((1410, 900), ()):
+        stream = Stream(*clocks)
+        stream.follower.follow([Run("F0", 0, 800), Run("F1", 0, 700), Run("F2", 0, None)])
+        stream.hand_over(2)
+        assert stream.reach(stream.begins[0], 1.0) == [800]
+        assert stream.reach(stream.ends[0], 2.0) == [800, 700]
+        assert stream.follower.requests == [800, 700]
+
+
 def test_a_thread_looks_at_the_events() -> None:
     stream = Stream(1410, 900)
     arrived = threading.Event()

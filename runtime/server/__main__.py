@@ -1,0 +1,69 @@
+"""The command line: ``python -m runtime.server --port 8080 --database jobs.db``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serve until Ctrl-C or SIGTERM; one line and exit code 2 if the arguments cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime.server",
+        description="Keep the frontiers of jobs, and deploy the plan for the worst straggler.",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default %(default)s)")
+    parser.add_argument("--port", type=int, default=8080, help="0 for any free one (default %(default)s)")
+    parser.add_argument("--database", type=Path, required=True, help="SQLite file; made if it is not there")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=max((os.cpu_count() or 1) - 1, 1),
+        help="frontiers computed at once (default: one less than there are processors, here %(default)s)",
+    )
+    parsed = parser.parse_args(arguments)
+    if parsed.workers < 1:
+        _exit(f"workers: {parsed.workers} is not at least 1", 2)
+    if not 0 <= parsed.port < 1 << 16:
+        _exit(f"port: {parsed.port} is not a port; give 1 to 65535, or 0 for any free one", 2)
+    try:
+        import uvicorn
+
+        from runtime.server.app import create_app
+        from runtime.server.service import Service
+        from runtime.server.storage import StorageError
+    except ImportError as error:
+        _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)
+    listener = _listen(parsed.host, parsed.port)
+    try:
+        service = Service(parsed.database, parsed.workers)
+    except StorageError as error:
+        _exit(str(error), 2)
+    port = listener.getsockname()[1]
+    sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.database}\n")
+    sys.stdout.flush()
+    config = uvicorn.Config(create_app(service), log_level="warning", access_log=False)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that takes connections, which wait until there is a server for them."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]  # Python adds the address, which is named already
+        _exit(f"port: {host}:{port} cannot be used ({reason}); choose another", 2)
+
+
+def _exit(line: str, code: int) -> NoReturn:
+    sys.stderr.write(f"runtime.server: error: {line}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

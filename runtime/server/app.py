@@ -1,0 +1,125 @@
+"""The service over HTTP: one route for each request, JSON both ways, errors in one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from runtime.server.errors import RequestError
+from runtime.server.requests import read_json, read_message, read_profile, read_registration
+from runtime.server.service import Service
+
+
+async def _body(request: Request) -> Any:
+    """Return the data of a request, whatever it says its type is: curl sends JSON as a form."""
+    return read_json(await request.body())
+
+
+Body = Annotated[Any, Depends(_body)]
+
+
+def create_app(service: Service) -> FastAPI:
+    """Return the application; the service is closed when it shuts down."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(title="schedsearch", description="Frontiers and deployed plans.", lifespan=lifespan)
+    _add_job_routes(app, service)
+    _add_plan_routes(app, service)
+    _add_error_handlers(app)
+    return app
+
+
+def _add_job_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/jobs", status_code=201)
+    def register(body: Body) -> JSONResponse:
+        """Register a job: `{"schedule": <schedule.json>, "num_plans": 200}`."""
+        return JSONResponse(service.register(read_registration(body)), 201)
+
+    @app.get("/jobs")
+    def jobs(after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> JSONResponse:
+        """List jobs in the order of registration; `next`, if not null, is the next page's `after`."""
+        return JSONResponse(service.jobs(after, limit))
+
+    @app.get("/jobs/{job}")
+    def status(job: str) -> JSONResponse:
+        """Return a job's state, its missing blocks or its progress, and why it failed."""
+        return JSONResponse(service.status(job))
+
+    @app.post("/jobs/{job}/profile")
+    def upload(job: str, body: Body) -> JSONResponse:
+        r"""Upload the profile of some or all blocks; the frontier is computed once all are there.
+
+        `{"blocking_power_w": 60, "csv": "block,frequency,time,energy\n..."}` (MHz, s, J), or
+        `"blocks": {"F0": [{"clock_mhz": 1410, "time_ms": 10.5, "energy_mj": 2500}]}` instead of `csv`.
+        """
+        return JSONResponse(service.upload(job, read_profile(body)))
+
+    @app.delete("/jobs/{job}", status_code=204)
+    def delete(job: str) -> Response:
+        """Forget a job."""
+        service.delete(job)
+        return Response(status_code=204)
+
+
+def _add_plan_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/jobs/{job}/frontier")
+    def frontier(job: str) -> JSONResponse:
+        """Return the content of a `frontier.json`."""
+        return JSONResponse(service.frontier(job))
+
+    @app.get("/jobs/{job}/plan")
+    def plan(job: str, deadline_ms: float | None = None) -> JSONResponse:
+        """Return the best plan for a deadline, by default the deployed one."""
+        if deadline_ms is None:
+            return JSONResponse(service.deployed(job))
+        if not math.isfinite(deadline_ms):
+            raise RequestError("deadline_ms: is not a number; give a finite one")
+        return JSONResponse(service.plan(job, deadline_ms))
+
+    @app.post("/jobs/{job}/straggler")
+    def straggler(job: str, body: Body) -> JSONResponse:
+        """Tell of a straggler: `{"id": 3, "delay_s": 0, "degree": 1.2}`; degree 1 is back to normal."""
+        return JSONResponse(service.set_straggler(job, read_message(body)))
+
+    @app.get("/jobs/{job}/deployed")
+    def deployed(
+        job: str, device: int | None = None, newer_than: Annotated[int, Query(ge=0)] = 0
+    ) -> Response:
+        """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version."""
+        found = service.deployed(job, device, newer_than)
+        return Response(status_code=204) if found is None else JSONResponse(found)
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(RequestError)
+    async def refused(request: Request, error: RequestError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, error.status)
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong_parameter(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        line = f"{first['loc'][-1]}: {first['msg']}; see /docs"
+        return JSONResponse({"detail": line}, 422)
+
+    @app.exception_handler(UnicodeEncodeError)
+    async def half_a_character(request: Request, error: UnicodeEncodeError) -> JSONResponse:
+        return JSONResponse({"detail": "body: has half a character; send text that is UTF-8"}, 422)
+
+    @app.exception_handler(404)
+    async def no_such_path(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"detail": f"path: {request.url.path[:60]} is not known; see /docs"}, 404)
+
+    @app.exception_handler(405)
+    async def no_such_method(request: Request, error: Exception) -> JSONResponse:
+        line = f"method: {request.method} is not for {request.url.path[:60]}; see /docs"
+        return JSONResponse({"detail": line}, 405)

@@ -1,0 +1,311 @@
+"""What the server can do, without HTTP: each method is one request, and one transaction."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, undefer
+
+from placements import OperatingPoint, Profile
+from runtime.server import deployments
+from runtime.server.errors import RequestError
+from runtime.server.requests import Message, Registration
+from runtime.server.storage import BlockRow, Database, JobRow, PlanRow, State
+from runtime.server.workers import Failure, Task, Workers
+from schedsearch.energy.frontier import FrequencyPlan, Frontier
+
+
+class Service:
+    """The jobs of one database.
+
+    Args:
+        database: Its file.
+        num_workers: Frontiers computed at once; at least 1.
+        now_s: The clock that delays are counted on; it must go on across restarts.
+
+    Raises:
+        StorageError: The database cannot be used.
+    """
+
+    def __init__(self, database: Path, num_workers: int = 1, now_s: Callable[[], float] = time.time) -> None:
+        """Take up what an earlier server left: jobs that were being computed are computed again."""
+        self._now_s = now_s
+        self._database = Database(database)
+        self._workers = Workers(num_workers, self._task, self._keep)
+        with self._database.reading() as session:
+            unfinished = select(JobRow.id).where(JobRow.state == State.COMPUTING).order_by(JobRow.number)
+            for job in session.scalars(unfinished):
+                self._workers.submit(job)
+
+    def close(self) -> None:
+        """End the workers and let go of the database."""
+        self._workers.close()
+        self._database.close()
+
+    def register(self, registration: Registration) -> dict[str, Any]:
+        """Make a job and return its status."""
+        placement = registration.schedule.placement
+        with self._database.writing() as session:
+            job = JobRow(
+                id=secrets.token_hex(6),
+                name=placement.name,
+                schedule=registration.text,
+                num_plans=registration.num_plans,
+                num_devices=placement.num_devices,
+                num_gpus=sum(placement.gpus) if placement.num_gpus else None,
+                state=State.WAITING,
+            )
+            session.add(job)
+            session.flush()
+            session.add_all(
+                BlockRow(job=job.number, name=block.name, position=i, devices=json.dumps(block.devices))
+                for i, block in enumerate(placement.blocks)
+            )
+            session.flush()
+            return self._status(session, job)
+
+    def upload(self, job_id: str, profile: Profile) -> dict[str, Any]:
+        """Keep the profile of some blocks, compute the frontier once all are there, and return the status.
+
+        Raises:
+            RequestError: There is no such job or block, or the frontier is already computed from others.
+        """
+        power = profile.blocking_power_w
+        if isinstance(power, tuple):
+            raise RequestError("blocking_power_w: is one for each clock; give one number in W")
+        with self._database.writing() as session:
+            job = _job(session, job_id)
+            if job.state not in (State.WAITING, State.FAILED):
+                raise RequestError(f"profile: job {job_id} is {job.state} with one; register a new job", 409)
+            blocks = {row.name: row for row in session.scalars(_blocks(job))}
+            for name, points in profile.points.items():
+                if name not in blocks:
+                    raise RequestError(
+                        f"profile: {job.name} has no block {name!r}; use those of its placement"
+                    )
+                blocks[name].points = json.dumps([(p.clock_mhz, p.time_ms, p.energy_mj) for p in points])
+            job.blocking_power_w = power
+            is_complete = all(row.points is not None for row in blocks.values())
+            if is_complete:
+                job.state, job.error = State.COMPUTING, None
+            status = self._status(session, job)
+        if is_complete:
+            self._workers.submit(job_id)
+        return status
+
+    def status(self, job_id: str) -> dict[str, Any]:
+        """Return what becomes of a job.
+
+        Raises:
+            RequestError: There is no such job.
+        """
+        with self._database.reading() as session:
+            return self._status(session, _job(session, job_id))
+
+    def jobs(self, after: str | None, limit: int) -> dict[str, Any]:
+        """Return the status of the jobs that were registered after another one, and where to go on.
+
+        Raises:
+            RequestError: There is no such other job.
+        """
+        with self._database.reading() as session:
+            first = _job(session, after).number if after is not None else 0
+            rows = session.scalars(
+                select(JobRow).where(JobRow.number > first).order_by(JobRow.number).limit(limit + 1)
+            ).all()
+            more = rows[limit - 1].id if len(rows) > limit else None
+            return {"jobs": [self._status(session, job) for job in rows[:limit]], "next": more}
+
+    def frontier(self, job_id: str) -> dict[str, Any]:
+        """Return the frontier in its file form; see `Frontier.to_dict`.
+
+        Raises:
+            RequestError: There is no such job, or it is not ready.
+        """
+        with self._database.reading() as session:
+            job = _ready(session, job_id)
+            every = select(PlanRow).where(PlanRow.job == job.number).order_by(PlanRow.position)
+            rows = session.scalars(every.options(undefer(PlanRow.clock_mhz))).all()
+            plans = tuple(
+                FrequencyPlan(json.loads(row.clock_mhz), row.time_ms, row.energy_mj, row.lower_bound_mj)
+                for row in rows
+            )
+            assert job.maximum_time_ms is not None and job.maximum_energy_mj is not None
+            maximum = FrequencyPlan({}, job.maximum_time_ms, job.maximum_energy_mj, 0.0)
+            power = job.blocking_power_w or 0.0
+            return Frontier(plans, maximum, power, job.num_devices, job.num_gpus).to_dict()
+
+    def plan(self, job_id: str, deadline_ms: float) -> dict[str, Any]:
+        """Return the best plan for a deadline, which deploys nothing.
+
+        Raises:
+            RequestError: There is no such job, it is not ready, or no plan is as short.
+        """
+        with self._database.reading() as session:
+            return _plan_to_dict(deployments.plan_at(session, _ready(session, job_id), deadline_ms))
+
+    def deployed(self, job_id: str, device: int | None = None, newer_than: int = 0) -> dict[str, Any] | None:
+        """Return what is deployed now: the plan, whole or a device's part, and its version.
+
+        Args:
+            job_id: Which job.
+            device: Whose blocks, or None for all.
+            newer_than: A version; None is returned unless there is a newer one.
+
+        Raises:
+            RequestError: There is no such job or device, or the job is not ready.
+        """
+        with self._database.reading() as session:
+            job = _ready(session, job_id)
+            if not deployments.is_due(session, job, self._now_s()):
+                return _deployed_to_dict(session, job, device, newer_than)
+        with self._database.writing() as session:
+            job = _ready(session, job_id)
+            deployments.settle(session, job, self._now_s())
+            return _deployed_to_dict(session, job, device, newer_than)
+
+    def set_straggler(self, job_id: str, message: Message) -> dict[str, Any]:
+        """Note what is said about an accelerator, and deploy what follows from it (Perseus, Table 2).
+
+        Returns:
+            The deployed ``version``, its ``time_ms`` and the ``deadline_ms`` it is for; before the job is
+            ready 0, None and None: the message counts once it is.
+
+        Raises:
+            RequestError: There is no such job.
+        """
+        with self._database.writing() as session:
+            job = _job(session, job_id)
+            deployments.tell(session, job, message, self._now_s())
+            if job.plan is None:
+                return {"version": 0, "time_ms": None, "deadline_ms": None}
+            return {
+                "version": job.version,
+                "time_ms": deployments.plan_of(session, job, job.plan).time_ms,
+                "deadline_ms": deployments.deadline_ms(session, job),
+            }
+
+    def delete(self, job_id: str) -> None:
+        """Forget a job, and end the process that computes its frontier.
+
+        Raises:
+            RequestError: There is no such job.
+        """
+        with self._database.writing() as session:
+            session.delete(_job(session, job_id))
+        self._workers.cancel(job_id)
+
+    def _status(self, session: Session, job: JobRow) -> dict[str, Any]:
+        progress = self._workers.progress(job.id) if job.state == State.COMPUTING else None
+        return {
+            "id": job.id,
+            "name": job.name,
+            "state": job.state,
+            "num_plans": job.num_plans,
+            "missing": _missing(session, job) if job.state == State.WAITING else [],
+            "progress": progress and {"what": progress.what, "done": progress.done, "total": progress.total},
+            "error": job.error,
+            "version": job.version,
+        }
+
+    def _task(self, job_id: str) -> Task | None:
+        """Return what to compute for a job; None if it was deleted."""
+        with self._database.reading() as session:
+            job = session.scalars(
+                select(JobRow).where(JobRow.id == job_id).options(undefer(JobRow.schedule))
+            ).one_or_none()
+            if job is None or job.state != State.COMPUTING or job.blocking_power_w is None:
+                return None
+            points: Mapping[str, tuple[OperatingPoint, ...]] = {
+                row.name: tuple(OperatingPoint(*point) for point in json.loads(row.points or "[]"))
+                for row in session.scalars(_blocks(job))
+            }
+            return Task(job.schedule, Profile("uploaded", points, job.blocking_power_w), job.num_plans)
+
+    def _keep(self, job_id: str, outcome: Frontier | Failure) -> None:
+        """Keep what a worker found, and deploy the first plan."""
+        with self._database.writing() as session:
+            job = session.scalars(select(JobRow).where(JobRow.id == job_id)).one_or_none()
+            if job is None or job.state != State.COMPUTING:
+                return
+            if isinstance(outcome, Failure):
+                job.state, job.error = State.FAILED, outcome.line
+                return
+            session.add_all(_plan_row(job.number, i, plan) for i, plan in enumerate(outcome.plans))
+            job.state = State.READY
+            job.maximum_time_ms = outcome.all_maximum.time_ms
+            job.maximum_energy_mj = outcome.all_maximum.energy_mj
+            deployments.settle(session, job, self._now_s())
+            deployments.deploy(session, job)
+
+
+def _job(session: Session, job_id: str) -> JobRow:
+    job = session.scalars(select(JobRow).where(JobRow.id == job_id)).one_or_none()
+    if job is None:
+        raise RequestError(f"job: {job_id[:60]!r} is not known; GET /jobs lists all", 404)
+    return job
+
+
+def _ready(session: Session, job_id: str) -> JobRow:
+    job = _job(session, job_id)
+    if job.state == State.FAILED:
+        raise RequestError(f"frontier: job {job_id} failed ({job.error}); upload another profile", 409)
+    if job.state != State.READY:
+        raise RequestError(
+            f"frontier: job {job_id} is {job.state}; GET /jobs/{job_id} until it is ready", 409
+        )
+    return job
+
+
+def _blocks(job: JobRow) -> Any:
+    return select(BlockRow).where(BlockRow.job == job.number).order_by(BlockRow.position)
+
+
+def _missing(session: Session, job: JobRow) -> list[str]:
+    """Return the blocks without a profile."""
+    missing = select(BlockRow.name).where(BlockRow.job == job.number, BlockRow.points.is_(None))
+    return list(session.scalars(missing.order_by(BlockRow.position)))
+
+
+def _plan_row(job: int, position: int, plan: FrequencyPlan) -> PlanRow:
+    return PlanRow(
+        job=job,
+        position=position,
+        time_ms=plan.time_ms,
+        energy_mj=plan.energy_mj,
+        lower_bound_mj=plan.lower_bound_mj,
+        clock_mhz=json.dumps(
+            {name: [int(clock) for clock in clocks] for name, clocks in plan.clock_mhz.items()}
+        ),
+    )
+
+
+def _plan_to_dict(row: PlanRow) -> dict[str, Any]:
+    return {
+        "time_ms": row.time_ms,
+        "energy_mj": row.energy_mj,
+        "lower_bound_mj": row.lower_bound_mj,
+        "clock_mhz": json.loads(row.clock_mhz),
+    }
+
+
+def _deployed_to_dict(
+    session: Session, job: JobRow, device: int | None, newer_than: int
+) -> dict[str, Any] | None:
+    """Return what is deployed; see `Service.deployed`."""
+    if device is not None and not 0 <= device < job.num_devices:
+        raise RequestError(f"device: {device} is none of {job.name}; use 0 to {job.num_devices - 1}")
+    if job.version <= newer_than:
+        return None
+    assert job.plan is not None
+    plan = _plan_to_dict(deployments.plan_of(session, job, job.plan))
+    if device is not None:
+        own = [row.name for row in session.scalars(_blocks(job)) if device in json.loads(row.devices)]
+        plan["clock_mhz"] = {name: plan["clock_mhz"][name] for name in own}
+    return {"version": job.version} | plan

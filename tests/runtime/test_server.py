@@ -1,0 +1,308 @@
+"""What the server answers, request by request, on a clock that the tests move."""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from served import ask, in_thread, profile_of, registration, small_schedule, upload_of
+
+from placements import Profile
+from placements.shapes import v_shape
+from runtime.server.service import Service
+from schedsearch.baselines import one_f_one_b
+from schedsearch.energy import Frontier, compute_frontier
+
+PROFILE = profile_of(v_shape(2))
+FRONTIER = compute_frontier(small_schedule(), PROFILE, num_plans=20)
+SHORTEST_MS = FRONTIER.shortest.time_ms
+LONG = one_f_one_b(v_shape(4), 48)
+CSV = "block,frequency,time,energy\nF0,1410,0.018,3.3\nF0,900,0.03,2\n"
+
+
+@dataclass
+class Server:
+    url: str
+    now_s: float = 0.0
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        return ask(self.url + path, method, body)
+
+    def register(self, **changes: object) -> str:
+        status, answer = self.ask("POST", "/jobs", registration() | changes)
+        assert status == 201, answer
+        return str(answer["id"])
+
+    def ready(self) -> str:
+        """Return a job with its frontier."""
+        job = self.register()
+        status, answer = self.ask("POST", f"/jobs/{job}/profile", upload_of(PROFILE))
+        assert (status, answer["state"]) == (200, "computing"), answer
+        assert self.wait(job)["state"] == "ready"
+        return job
+
+    def long_job(self) -> str:
+        """Return a job whose frontier takes its time."""
+        job = self.register(**registration(LONG, 2000))
+        self.ask("POST", f"/jobs/{job}/profile", upload_of(profile_of(LONG.placement)))
+        return job
+
+    def progress(self, job: str) -> dict[str, Any]:
+        """Wait until a job is being computed, and return how far it is."""
+        while (status := self.ask("GET", f"/jobs/{job}")[1])["progress"] is None:
+            assert status["state"] == "computing"
+            time.sleep(0.01)
+        return dict(status["progress"])
+
+    def wait(self, job: str) -> dict[str, Any]:
+        while (status := self.ask("GET", f"/jobs/{job}")[1])["state"] == "computing":
+            time.sleep(0.01)
+        return dict(status)
+
+    def tell(self, job: str, id: object, degree: float, delay_s: float = 0.0) -> dict[str, Any]:
+        body = {"id": id, "degree": degree, "delay_s": delay_s}
+        status, answer = self.ask("POST", f"/jobs/{job}/straggler", body)
+        assert status == 200, answer
+        return dict(answer)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests here; each makes jobs of its own."""
+    found = Server("")
+    service = Service(tmp_path_factory.mktemp("server") / "jobs.db", now_s=lambda: found.now_s)
+    with in_thread(service) as found.url:
+        yield found
+
+
+def test_a_job_waits_for_all_blocks_and_then_has_the_frontier(server: Server) -> None:
+    job = server.register()
+    first = server.ask("POST", f"/jobs/{job}/profile", upload_of(PROFILE, "F0", "B0"))[1]
+    assert (first["state"], first["missing"]) == ("waiting", ["F1", "B1"])
+    assert server.ask("GET", f"/jobs/{job}/frontier")[0] == 409
+    second = server.ask("POST", f"/jobs/{job}/profile", upload_of(PROFILE, "F1", "B1"))[1]
+    assert (second["state"], second["missing"]) == ("computing", [])
+    assert server.wait(job) == second | {"state": "ready", "progress": None, "version": 1}
+    assert server.ask("GET", f"/jobs/{job}/frontier") == (200, FRONTIER.to_dict())
+
+
+def test_csv_and_points_are_the_same_profile(server: Server, tmp_path: Any) -> None:
+    PROFILE.to_csv(tmp_path / "profile.csv")
+    job = server.register()
+    text = (tmp_path / "profile.csv").read_text()
+    server.ask("POST", f"/jobs/{job}/profile", {"blocking_power_w": 60, "csv": text})
+    assert server.wait(job)["state"] == "ready"
+    plans = Frontier.from_dict(server.ask("GET", f"/jobs/{job}/frontier")[1]).plans
+    assert [plan.clock_mhz for plan in plans] == [plan.clock_mhz for plan in FRONTIER.plans]
+
+
+def test_the_shortest_plan_is_deployed_first(server: Server) -> None:
+    job = server.ready()
+    answer = server.ask("GET", f"/jobs/{job}/plan")[1]
+    assert (answer["version"], answer["time_ms"]) == (1, SHORTEST_MS)
+    assert answer["clock_mhz"] == {name: list(each) for name, each in FRONTIER.shortest.clock_mhz.items()}
+
+
+def test_plans_for_deadlines_are_those_of_the_frontier(server: Server) -> None:
+    job = server.ready()
+    for plan in FRONTIER.plans:
+        for deadline_ms in (plan.time_ms, plan.time_ms + 0.5):
+            answer = server.ask("GET", f"/jobs/{job}/plan?deadline_ms={deadline_ms!r}")[1]
+            assert answer["time_ms"] == FRONTIER.at(deadline_ms).time_ms
+    status, answer = server.ask("GET", f"/jobs/{job}/plan?deadline_ms=1")
+    assert status == 422
+    assert answer["detail"].startswith("deadline_ms: 1 is below the shortest iteration of ")
+
+
+def test_a_straggler_is_heeded_when_it_is_due_and_forgotten_at_degree_1(server: Server) -> None:
+    job = server.ready()
+    assert server.tell(job, 3, 1.2, delay_s=10)["version"] == 1
+    assert server.ask("GET", f"/jobs/{job}/deployed?newer_than=1") == (204, None)
+    server.now_s += 9.9
+    assert server.ask("GET", f"/jobs/{job}/deployed?newer_than=1") == (204, None)
+    server.now_s += 0.1
+    status, answer = server.ask("GET", f"/jobs/{job}/deployed?newer_than=1")
+    assert (status, answer["version"]) == (200, 2)
+    assert answer["time_ms"] == FRONTIER.at(1.2 * SHORTEST_MS).time_ms > SHORTEST_MS
+    worse = server.tell(job, "rack 4", 1e6)
+    assert (worse["version"], worse["time_ms"]) == (3, FRONTIER.plans[-1].time_ms)
+    assert server.tell(job, 3, 1)["version"] == 3, "the worst one is still there"
+    assert server.tell(job, "rack 4", 1) == {
+        "version": 4,
+        "time_ms": SHORTEST_MS,
+        "deadline_ms": SHORTEST_MS,
+    }
+
+
+def test_a_device_gets_the_clocks_of_its_blocks(server: Server) -> None:
+    job = server.ready()
+    assert set(server.ask("GET", f"/jobs/{job}/deployed")[1]["clock_mhz"]) == {"F0", "F1", "B0", "B1"}
+    assert set(server.ask("GET", f"/jobs/{job}/deployed?device=1")[1]["clock_mhz"]) == {"F1", "B1"}
+
+
+def test_a_message_before_the_frontier_is_there_counts_once_it_is(server: Server) -> None:
+    job = server.register()
+    assert server.tell(job, 0, 1.3) == {"version": 0, "time_ms": None, "deadline_ms": None}
+    server.ask("POST", f"/jobs/{job}/profile", upload_of(PROFILE))
+    server.wait(job)
+    answer = server.ask("GET", f"/jobs/{job}/deployed")[1]
+    assert (answer["version"], answer["time_ms"]) == (1, FRONTIER.at(1.3 * SHORTEST_MS).time_ms)
+
+
+def kill_worker() -> None:
+    """Kill the process that computes frontiers, as the kernel does where memory runs out."""
+    (worker,) = multiprocessing.active_children()
+    worker.kill()
+
+
+def test_a_job_whose_worker_dies_says_so_and_takes_another_profile(server: Server) -> None:
+    job = server.long_job()
+    server.progress(job)
+    kill_worker()
+    status = server.wait(job)
+    assert status["state"] == "failed"
+    assert status["error"] == "frontier: the process that computed it ended with -9; upload the profile again"
+    assert server.ask("GET", f"/jobs/{job}/plan")[0] == 409
+    fixed = {name: points[-1:] for name, points in profile_of(LONG.placement).points.items()}
+    server.ask("POST", f"/jobs/{job}/profile", upload_of(Profile("one clock", fixed, 60.0)))
+    assert server.wait(job) == status | {"state": "ready", "error": None, "version": 1}
+
+
+def test_a_job_can_be_deleted_while_it_is_computed(server: Server) -> None:
+    job = server.long_job()
+    assert set(server.progress(job)) == {"what", "done", "total"}
+    assert server.ask("DELETE", f"/jobs/{job}") == (204, None)
+    assert server.ask("GET", f"/jobs/{job}")[0] == 404
+    server.ready()
+
+
+def test_jobs_are_listed_in_pages_and_deleted(server: Server) -> None:
+    made = [server.register() for _ in range(5)]
+    after, seen = "", []
+    while after is not None:
+        page = server.ask("GET", f"/jobs?limit=2{after and f'&after={after}'}")[1]
+        assert len(page["jobs"]) <= 2
+        seen += [job["id"] for job in page["jobs"]]
+        after = page["next"]
+    assert seen[-5:] == made
+    assert len(set(seen)) == len(seen)
+    assert server.ask("DELETE", f"/jobs/{made[2]}") == (204, None)
+    assert server.ask("GET", f"/jobs/{made[2]}")[0] == 404
+    assert server.ask("DELETE", f"/jobs/{made[2]}")[0] == 404
+
+
+def without(field: str) -> dict[str, Any]:
+    schedule = registration()["schedule"]
+    return {"schedule": {key: value for key, value in schedule.items() if key != field}}
+
+
+POINT = {"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/jobs", "{", 400, "body: is not JSON"),
+        ("/jobs", "[" * 100_000, 400, "body: is not JSON"),
+        ("/jobs", [], 422, "body: is not an object; give one with schedule, num_plans"),
+        ("/jobs", {}, 422, "body: lacks the field 'schedule'; add it"),
+        ("/jobs", {"schedule": 3}, 422, "schedule: is not a mapping; give a schedule.json"),
+        ("/jobs", without("blocks"), 422, "schedule: lacks the field 'blocks'; add it"),
+        ("/jobs", registration() | {"num_plans": 0}, 422, "num_plans: 0 is not a whole number of 1 to 2000"),
+        (
+            "/jobs",
+            {"schedule": registration()["schedule"] | {"num_micro_batches": 10**12}},
+            422,
+            "schedule: num_micro_batches: is more than the 12 blocks; each micro-batch has at least one",
+        ),
+        ("/jobs", registration() | {"plans": 3}, 422, 'body: has an unknown field "plans"; the fields are'),
+        ("JOB/profile", {"csv": CSV}, 422, "body: lacks the field 'blocking_power_w'; add it"),
+        ("JOB/profile", {"blocking_power_w": 60}, 422, "body: give either 'csv'"),
+        ("JOB/profile", {"blocking_power_w": -1, "csv": CSV}, 422, "blocking_power_w: -1.0 is not a power"),
+        (
+            "JOB/profile",
+            {"blocking_power_w": 60, "csv": CSV + "F1,x,1,1\n"},
+            422,
+            "csv: line 4, column frequency: 'x' is not a number",
+        ),
+        (
+            "JOB/profile",
+            {"blocking_power_w": 60, "csv": CSV.replace("F0", "F9")},
+            422,
+            "profile: v_shape has no block 'F9'; use those of its placement",
+        ),
+        ("JOB/profile", {"blocking_power_w": 60, "blocks": {"F0": []}}, 422, "blocks.F0: has no clocks"),
+        (
+            "JOB/profile",
+            {"blocking_power_w": 60, "blocks": {"F0": [POINT, POINT]}},
+            422,
+            "blocks.F0: has 1410 MHz twice; keep one of them",
+        ),
+        (
+            "JOB/profile",
+            {"blocking_power_w": 60, "blocks": {"F0": [POINT | {"time_ms": 0}]}},
+            422,
+            "points.F0: 1410 MHz, 0.0 ms, 1.0 mJ is no operating point",
+        ),
+        (
+            "JOB/profile",
+            {"blocking_power_w": 60, "blocks": {"F0": [POINT | {"time_ms": 10**400}]}},
+            422,
+            "blocks.F0[0].time_ms: 1000",
+        ),
+        ("JOB/straggler", {"id": 1}, 422, "body: lacks the field 'degree'; add it"),
+        ("JOB/straggler", {"id": 1, "degree": 0.9}, 422, "degree: 0.9 is below 1"),
+        ("JOB/straggler", '{"id": 1, "degree": NaN}', 422, "degree: NaN is not a number"),
+        ("JOB/straggler", {"id": 1, "degree": 2, "delay_s": -3}, 422, "delay_s: -3 is not a time to come"),
+        ("JOB/straggler", {"id": [], "degree": 2}, 422, "id: [] is not the id of an accelerator"),
+        ("JOB/straggler", {"id": "", "degree": 2}, 422, "id: has 0 characters"),
+        ("JOB/straggler", '{"id": "\\ud800", "degree": 2}', 422, "body: has half a character"),
+        ("/jobs/nobody/straggler", {"id": 1, "degree": 2}, 404, "job: 'nobody' is not known; GET /jobs"),
+        ("/jobs/nobody/profile", upload_of(PROFILE), 404, "job: 'nobody' is not known; GET /jobs"),
+        ("/nowhere", {}, 404, "path: /nowhere is not known"),
+        ("JOB", {}, 405, "method: POST is not for /jobs/"),
+    ],
+)
+def test_bad_requests_get_one_line(
+    server: Server, path: str, body: object, status: int, message: str
+) -> None:
+    job = server.register()
+    answer = server.ask("POST", path.replace("JOB", f"/jobs/{job}"), body)
+    assert answer[0] == status, answer
+    assert set(answer[1]) == {"detail"}
+    assert answer[1]["detail"].startswith(message)
+    assert len(answer[1]["detail"].splitlines()) == 1
+    state = server.ask("GET", f"/jobs/{job}")[1]
+    assert (state["state"], len(state["missing"])) == ("waiting", 4), "nothing of it is kept"
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        ("plan?deadline_ms=x", 422, "deadline_ms: "),
+        ("plan?deadline_ms=nan", 422, "deadline_ms: is not a number"),
+        ("deployed?device=2", 422, "device: 2 is none of v_shape; use 0 to 1"),
+        ("deployed?newer_than=-1", 422, "newer_than: "),
+    ],
+)
+def test_bad_queries_get_one_line(server: Server, query: str, status: int, message: str) -> None:
+    answer = server.ask("GET", f"/jobs/{server.ready()}/{query}")
+    assert answer[0] == status
+    assert answer[1]["detail"].startswith(message)
+
+
+@pytest.mark.parametrize("path", ["frontier", "plan", "plan?deadline_ms=1000", "deployed"])
+def test_what_is_not_ready_conflicts(server: Server, path: str) -> None:
+    job = server.register()
+    status, answer = server.ask("GET", f"/jobs/{job}/{path}")
+    assert status == 409
+    assert answer["detail"] == f"frontier: job {job} is waiting; GET /jobs/{job} until it is ready"
+
+
+def test_a_profile_is_not_replaced_under_a_frontier(server: Server) -> None:
+    job = server.ready()
+    status, answer = server.ask("POST", f"/jobs/{job}/profile", upload_of(PROFILE))
+    assert status == 409
+    assert answer["detail"] == f"profile: job {job} is ready with one; register a new job"

@@ -1,0 +1,122 @@
+"""Random sequences of messages and waits against all that was ever said, gone through anew each time."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import profile_of, registration, small_schedule
+
+from placements.shapes import v_shape
+from runtime.server.requests import Message, read_registration
+from runtime.server.service import Service
+from runtime.server.stragglers import Straggler
+from schedsearch.energy import compute_frontier
+
+FRONTIER = compute_frontier(small_schedule(), profile_of(v_shape(2)), num_plans=20)
+NAMES = ("a", "b", "c")
+
+
+@dataclass
+class Now:
+    s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Said:
+    sent_s: float
+    due_s: float
+    degree: float
+
+
+@dataclass
+class SlowModel:
+    """Keep every message; the latest word on an accelerator withdraws what was not due when it came."""
+
+    said: dict[str, list[Said]] = field(default_factory=lambda: {name: [] for name in NAMES})
+
+    def degree(self, now_s: float) -> float:
+        degrees = [1.0]
+        for messages in self.said.values():
+            heeded = [
+                message.degree
+                for i, message in enumerate(messages)
+                if message.due_s <= now_s
+                and all(later.sent_s >= message.due_s for later in messages[i + 1 :])
+            ]
+            degrees += heeded[-1:]
+        return max(degrees)
+
+    def time_ms(self, now_s: float) -> float:
+        """The slowest plan that does not end after the straggler."""
+        deadline_ms = self.degree(now_s) * FRONTIER.plans[0].time_ms * (1 + 1e-9)
+        return max(plan.time_ms for plan in FRONTIER.plans if plan.time_ms <= deadline_ms)
+
+
+@pytest.fixture(scope="module")
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, now: Now) -> Iterator[Service]:
+    service = Service(tmp_path_factory.mktemp("server") / "jobs.db", now_s=lambda: now.s)
+    yield service
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def job(service: Service) -> str:
+    job = str(service.register(read_registration(registration()))["id"])
+    service.upload(job, profile_of(v_shape(2)))
+    while service.status(job)["state"] != "ready":
+        time.sleep(0.005)
+    return job
+
+
+messages = st.builds(
+    Message,
+    st.sampled_from(NAMES),
+    st.sampled_from([0, 0, 1, 2]),
+    st.sampled_from([1, 1, 1.1, 1.3, 1.5, 9]),
+)
+steps = st.lists(st.one_of(messages, st.sampled_from([0.5, 1, 1])), max_size=12)
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None)
+def test_the_worst_straggler_in_force_decides(
+    service: Service, job: str, now: Now, sequence: list[object]
+) -> None:
+    for name in NAMES:
+        service.set_straggler(job, Message(name, 0, 1))
+    before = service.deployed(job)
+    assert before is not None
+    model, version, running_ms = SlowModel(), before["version"], before["time_ms"]
+    assert running_ms == FRONTIER.plans[0].time_ms
+    for step in sequence:
+        if isinstance(step, Message):
+            model.said[step.name].append(Said(now.s, now.s + step.delay_s, step.degree))
+            answer = service.set_straggler(job, step)
+        else:
+            assert isinstance(step, (int, float))
+            now.s += step
+            answer = service.deployed(job) or {}
+        if model.time_ms(now.s) != running_ms:
+            version, running_ms = version + 1, model.time_ms(now.s)
+        assert (answer["version"], answer["time_ms"]) == (version, running_ms)
+        assert service.deployed(job, newer_than=version) is None
+
+
+def test_the_latest_word_withdraws_what_was_announced() -> None:
+    known = Straggler().told(1.5, due_s=10, now_s=0).told(1.0, due_s=5, now_s=1)
+    assert known.settled(20).degree == 1.0
+    assert known.settled(20).is_normal
+
+
+def test_what_is_in_force_stays_until_the_next_is_due() -> None:
+    known = Straggler().told(1.5, due_s=0, now_s=0).told(1.0, due_s=5, now_s=1)
+    assert known.settled(4.9).degree == 1.5
+    assert known.settled(5).degree == 1.0
