@@ -120,6 +120,7 @@ class RuntimeOptions:
     learning_rate: float
     seed: int
     text: str | None
+    path: str | None
     iterations: int
     timeout_s: float
     simulated_gpus: bool

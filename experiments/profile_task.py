@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from experiments.command import Failed
 from experiments.options import OptionError, Options, read_options
 from experiments.progress import IterationBar
-from experiments.run_task import check_runtime_options, choose_model, model_as_data
+from experiments.run_task import check_runtime_options, choose_model
 from experiments.search_task import output_directory
 from experiments.steps import PROFILE_FILES, build_placement, read_profile
 from placements import OperatingPoint, Placement, Profile
@@ -69,7 +69,7 @@ def _run(options: Options, placement: Placement, model: ModelOptions, scripts: P
     """Generate the scripts and profile them."""
     programs = check(lower(one_after_another(placement.per_micro_batch, options.search.num_micro_batches)))
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
-    generate(programs, {}, model_as_data(replace(model, learning_rate=0.0)), scripts)
+    generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
     sweep = Sweep(**dataclasses.asdict(options.profiling))
     log.info("profile: starting %d processes with torchrun", placement.num_devices)
     bar = IterationBar("profile")

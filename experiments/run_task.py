@@ -27,7 +27,7 @@ from runtime.codegen import generate
 from runtime.deadlock import check
 from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
-from runtime.models import ModelError, ModelOptions, Text, layers, suitable_model
+from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
 from runtime.program import lower
 from runtime.program_file import programs_to_dict
 from schedsearch.files import write_json
@@ -68,10 +68,10 @@ def check_runtime_options(options: RuntimeOptions) -> None:
     Raises:
         ValueError: One is out of its range.
     """
-    if options.model not in ("auto", "gpt", "synthetic"):
+    names = ["auto", *MODEL_NAMES]
+    if options.model not in names:
         raise OptionError(
-            f"runtime.model: {options.model!r} is not known; "
-            f"{did_you_mean(options.model, ['auto', 'gpt', 'synthetic'])}"
+            f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
         )
     if options.iterations < 1:
         raise OptionError(f"runtime.iterations: {options.iterations} is not at least 1")
@@ -84,16 +84,17 @@ def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batche
     """Return the model to run on the placement, optimizer blocks aside.
 
     Raises:
-        OptionError: It does not fit the placement, or its text cannot be read.
+        OptionError: It does not fit the placement, or its text or Python file cannot be read.
         UnrunnablePlacementError: Gradients have no way through the placement.
     """
     placement = placement.per_micro_batch
     pair_backward(placement)
-    name = suitable_model(placement) if options.model == "auto" else options.model
+    name = options.model
+    if name == "auto":
+        name = suitable_model(placement, options.num_heads)
     model = _model_options(options, name)
     try:
-        layers(placement, model)
-        Text(model, num_micro_batches)
+        body_of(model, placement).data(num_micro_batches, "cpu")
     except ModelError as error:
         raise _in_options(error) from None
     return model
@@ -115,17 +116,12 @@ def generate_scripts(
     return generate(
         programs,
         {name: clocks for name, clocks in tuned.plan.clock_mhz.items() if name in schedule.placement.by_name},
-        model_as_data(model),
+        model.to_dict(),
         directory,
         shift=repetend.micro_batches if repetend else 1,
         title=found.placement.name,
         picture=picture(found.schedule, max_columns=100),
     )
-
-
-def model_as_data(model: ModelOptions) -> dict[str, Any]:
-    """Return a model's options as scripts hold them."""
-    return {name: value for name, value in dataclasses.asdict(model).items() if value is not None}
 
 
 def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path) -> Measurement:
@@ -170,6 +166,8 @@ def _in_options(error: ModelError) -> OptionError:
 def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     given["name"] = name
+    if options.path is not None:
+        given["path"] = str(Path(options.path).resolve())
     try:
         return ModelOptions.from_dict(
             {field.name: given[field.name] for field in dataclasses.fields(ModelOptions)}

@@ -63,6 +63,28 @@ def computes_loss(placement: Placement, block: str) -> bool:
     return placement.by_name[block].kind is Kind.F and not forward_consumers(placement, block)
 
 
+def forward_graphs(placement: Placement) -> tuple[tuple[str, ...], ...]:
+    """Return the forward blocks that are connected with each other, graph by graph.
+
+    Returns:
+        The names of each graph in topological order; the graphs in the order of their first blocks.
+
+    >>> from placements.shapes import x_shape
+    >>> forward_graphs(x_shape(2))
+    (('F0', 'F1'), ('G1', 'G0'))
+    """
+    graph_of: dict[str, int] = {}
+    for i, block in enumerate(placement.topological_order):
+        if block.kind is Kind.F:
+            joined = {graph_of[name] for name in forward_inputs(placement, block.name)} | {i}
+            graph_of[block.name] = min(joined)
+            graph_of = {name: min(joined) if graph in joined else graph for name, graph in graph_of.items()}
+    return tuple(
+        tuple(name for name, other in graph_of.items() if other == graph)
+        for graph in sorted(set(graph_of.values()))
+    )
+
+
 def gradient_inputs(placement: Placement, pairs: Mapping[str, str], block: str) -> tuple[str, ...]:
     """Return the backward blocks whose gradients a B or I block sums up.
 

@@ -59,6 +59,29 @@ def connect(placement: Placement, channels: Sequence[Channel], device: int, time
     return Channels(control, links, shards)
 
 
+def connect_copies(
+    copies: Iterable[tuple[int, ...]], device: int, timeout_s: float
+) -> dict[tuple[int, ...], Shards]:
+    """Create and warm up a group for each set of devices that hold copies of parameters.
+
+    Args:
+        copies: The sets of devices, ascending, in the same order in every process.
+        device: The caller.
+        timeout_s: How long one exchange may wait.
+
+    Returns:
+        For each set with the caller which copy is its own.
+    """
+    timeout = timedelta(seconds=timeout_s)
+    teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in copies}
+    _warm_up({}, teams, device)
+    return {
+        devices: ProcessShards(group, devices.index(device), len(devices))
+        for devices, group in teams.items()
+        if device in devices
+    }
+
+
 def _teams(placement: Placement) -> Iterable[tuple[int, ...]]:
     return sorted({block.devices for block in placement.blocks if len(block.devices) > 1})
 

@@ -26,7 +26,7 @@ from placements import Placement
 from placements.hardware import clock_latency_of
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.calls import Calls, ScriptError, Transfer
-from runtime.channels import Channel, Channels, connect, torch_device
+from runtime.channels import Channel, Channels, connect, connect_copies, torch_device
 from runtime.client import PlanSource, plans_from_environment
 from runtime.clock import Clock, RecordingClock, open_clock
 from runtime.models import Blocks, Model, ModelOptions, ParameterShard
@@ -418,6 +418,7 @@ def _train(
 ) -> None:
     """Run all iterations, and leave behind what they gave."""
     model = Model(script.model, script.placement, channels.shards, torch_device())
+    copies = connect_copies(model.copies, options.device, options.timeout_s)
     blocks = Blocks(script.placement, model, script.num_micro_batches)
     profiler = _profiler(script, options, channels)
     device = Device(
@@ -443,6 +444,7 @@ def _train(
                 _report(f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms")
         times_ms.append(_timed_iteration(script.iteration, device, index, channels.control))
         losses.append([(*instance, float(loss)) for instance, loss in blocks.losses.items()])
+        model.sum_copies(copies.__getitem__)
         _keep(options, f"gradients_{index}", model.gradients())
         model.step()
         _share_progress(index, times_ms[-1], losses[-1], script, options, channels.control)

@@ -19,7 +19,7 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.autodiff import computes_loss, forward_inputs, pair_backward
 from runtime.measure import Comparison
-from runtime.models import WHOLE, Blocks, EmulatedShards, Model, ModelOptions, ParameterShard, Text
+from runtime.models import WHOLE, Blocks, EmulatedShards, Model, ModelOptions, ParameterShard
 from runtime.models.blocks import Instance
 from runtime.results import read_summary, read_tensors
 
@@ -72,18 +72,19 @@ def plain(case: Case) -> Iterator[Step]:
     Yields:
         Each iteration in turn, valid until the next is asked for.
     """
-    model = Model(case.options, case.placement, dict.fromkeys(case.forward_blocks, WHOLE), case.torch_device)
-    text = Text(case.options, case.num_micro_batches, case.torch_device)
+    whole = dict.fromkeys(case.forward_blocks, WHOLE)
+    model = Model(case.options, case.placement, whole, case.torch_device, one_copy=True)
+    data = model.data(case.num_micro_batches)
     trains = bool(pair_backward(case.placement))
     for iteration in range(case.iterations):
         losses: dict[Instance, float] = {}
         for micro_batch in range(case.num_micro_batches):
-            tokens = text.micro_batch(iteration, micro_batch)
             outputs: dict[str, Tensor] = {}
             with torch.set_grad_enabled(trains):
                 for block in case.forward_blocks:
                     inputs = [outputs[name] for name in forward_inputs(case.placement, block)]
-                    outputs[block] = model.forward(block, inputs, tokens)
+                    sample = data.read(block, iteration, micro_batch)
+                    outputs[block] = model.forward(block, inputs, sample)
             sinks = [block for block in case.forward_blocks if computes_loss(case.placement, block)]
             if trains:
                 total = torch.stack([outputs[block] for block in sinks]).sum()
@@ -120,6 +121,7 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
             arrived = [made.pop((producer, block, micro_batch)) for producer in blocks.inputs[block]]
             for consumer, tensor in blocks.run(block, micro_batch, arrived).items():
                 made[block, consumer, micro_batch] = tensor
+        model.sum_copies(lambda devices: EmulatedShards(len(devices)))
         yield from _step(case, model, {instance: float(loss) for instance, loss in blocks.losses.items()})
 
 

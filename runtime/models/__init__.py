@@ -1,12 +1,16 @@
-"""The torch modules behind the blocks: a transformer for chains, and a synthetic model for any graph."""
+"""The torch modules behind the blocks: transformers for Tessel's shapes, a synthetic model, and one's own."""
 
 from runtime.models.blocks import Blocks
-from runtime.models.model import Model, ParameterShard, fits, layers, suitable_model
-from runtime.models.options import ModelError, ModelOptions
+from runtime.models.body import MODEL_NAMES, body_of, layers
+from runtime.models.cut import cut
+from runtime.models.model import Model, ParameterShard, fits, suitable_model
+from runtime.models.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.shards import WHOLE, EmulatedShards, ProcessShards, Shards
 from runtime.models.tokens import Text, Tokens
 
 __all__ = [
+    "MODEL_NAMES",
+    "USER_MODEL",
     "WHOLE",
     "Blocks",
     "EmulatedShards",
@@ -18,6 +22,8 @@ __all__ = [
     "Shards",
     "Text",
     "Tokens",
+    "body_of",
+    "cut",
     "fits",
     "layers",
     "suitable_model",

@@ -15,7 +15,6 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.autodiff import computes_loss, forward_inputs, pair_backward, tensor_inputs
 from runtime.models.model import Model
-from runtime.models.tokens import Text
 
 Instance = tuple[str, int]
 """A block of one micro-batch: (block name, micro-batch)."""
@@ -49,7 +48,7 @@ class Blocks:
         self._pairs = pair_backward(placement)
         self._model = model
         self._num_micro_batches = num_micro_batches
-        self._text = Text(model.options, num_micro_batches, model.device)
+        self._data = model.data(num_micro_batches)
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
         self._halfway: dict[Instance, tuple[Tensor, Tensor]] = {}
@@ -95,10 +94,10 @@ class Blocks:
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         trains = bool(self._pairs)
-        tokens = self._text.micro_batch(self._iteration, micro_batch)
+        sample = self._data.read(block, self._iteration, micro_batch)
         inputs = [value.detach().requires_grad_(trains) for value in arrived]
         with torch.set_grad_enabled(trains):
-            output = self._model.forward(block, inputs, tokens)
+            output = self._model.forward(block, inputs, sample)
         if trains:
             self._saved[block, micro_batch] = inputs, output
         if computes_loss(self._placement, block):
@@ -117,7 +116,10 @@ class Blocks:
     def _weight_half(self, forward: str, micro_batch: int) -> None:
         output, gradient = self._halfway.pop((forward, micro_batch))
         weights = self._model.parameters_of(forward)
-        for weight, addend in zip(weights, torch.autograd.grad(output, weights, gradient), strict=True):
+        addends = torch.autograd.grad(output, weights, gradient, allow_unused=True) if weights else ()
+        for weight, addend in zip(weights, addends, strict=True):
+            if addend is None:
+                continue
             weight.grad = addend.clone() if weight.grad is None else weight.grad.add_(addend)
 
     def _to_consumers(

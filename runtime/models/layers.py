@@ -6,7 +6,6 @@ neither the placement nor the schedule.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,6 +34,7 @@ class Parameter:
         split: The dimension cut into shards, or None if every shard has the full tensor.
         mean: Of the initial values.
         spread: Standard deviation of the initial values.
+        trains: Whether it has a gradient; every parameter but those that a user froze.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Parameter:
     split: int | None = None
     mean: float = 0.0
     spread: float = INITIAL_SPREAD
+    trains: bool = True
 
 
 class Layer(Protocol):
@@ -55,13 +56,13 @@ class Layer(Protocol):
 
         Args:
             hidden: What the block has computed so far, replicated over the shards; shape
-                ``(micro_batch_size, sequence_length, hidden_size)``; None at a block without inputs.
+                ``(micro_batch_size, any, hidden_size)``; None at a block without inputs.
             tokens: The micro-batch.
             weights: The layer's parameters.
             shards: Of the block.
 
         Returns:
-            The same shape, or the scalar loss; replicated over the shards.
+            The hidden values after the layer, or the scalar loss; replicated over the shards.
         """
 
 
@@ -75,6 +76,7 @@ class Embedding:
         vocab_size: Rows of the table of the vocabulary.
         sequence_length: Rows of the table of the positions.
         hidden_size: Columns of both.
+        reads: Which bytes of a micro-batch: the name of a part of `Tokens`.
     """
 
     tokens: str
@@ -82,6 +84,7 @@ class Embedding:
     vocab_size: int
     sequence_length: int
     hidden_size: int
+    reads: str = "inputs"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return both tables."""
@@ -94,49 +97,57 @@ class Embedding:
         """Return the sum of both look-ups; a shard contributes zeros for the bytes of the others."""
         assert hidden is None, "only a block without inputs embeds"
         (positions,) = weights[self.positions]
+        values: Tensor = getattr(tokens, self.reads)
         if shards.count == 1:
-            return functional.embedding(tokens.inputs, weights[self.tokens][0]) + positions
+            return functional.embedding(values, weights[self.tokens][0]) + positions
         first_rows = _first_rows(self.vocab_size, shards)
         parts = []
         for table, first in zip(weights[self.tokens], first_rows, strict=True):
-            rows, mine = _local_rows(tokens.inputs, first, len(table))
+            rows, mine = _local_rows(values, first, len(table))
             parts.append(functional.embedding(rows, table) * mine.unsqueeze(-1).to(table.dtype))
         return sum_over_shards(parts, shards) + positions
 
 
 @dataclass(frozen=True)
 class Output:
-    """Normalize, score every byte of the vocabulary, and return the mean cross entropy of the next bytes.
+    """Normalize, score every byte of the vocabulary, and return the mean cross entropy of the true bytes.
 
     Attributes:
         name: Prefix of the normalization's parameters.
         tokens: Name of the table of the vocabulary, the embedding's where they are tied.
         vocab_size: Rows of the table.
         hidden_size: Columns of the table.
+        truth: Which bytes of a micro-batch are true: the name of a part of `Tokens`.
+        replicas: Of the model, each with micro-batches of its own; the loss is divided by so many, so that
+            the sum over the replicas is their mean.
     """
 
     name: str
     tokens: str
     vocab_size: int
     hidden_size: int
+    truth: str = "targets"
+    replicas: int = 1
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the normalization's parameters and the table."""
         return (
-            *_norm_parameters(f"{self.name}.norm", self.hidden_size),
+            *norm_parameters(f"{self.name}.norm", self.hidden_size),
             Parameter(self.tokens, (self.vocab_size, self.hidden_size), split=0),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the loss: a scalar."""
         assert hidden is not None, "an output layer has an input"
-        normal = _norm(hidden, f"{self.name}.norm", weights)
+        normal = norm(hidden, f"{self.name}.norm", weights)
+        truth: Tensor = getattr(tokens, self.truth)
         if shards.count == 1:
             logits = normal @ weights[self.tokens][0].T
-            return functional.cross_entropy(logits.flatten(0, 1), tokens.targets.flatten())
+            return functional.cross_entropy(logits.flatten(0, 1), truth.flatten()) / self.replicas
         copies = copy_to_shards(normal, shards)
         parts = [copy @ table.T for copy, table in zip(copies, weights[self.tokens], strict=True)]
-        return _sharded_cross_entropy(parts, tokens.targets, _first_rows(self.vocab_size, shards), shards)
+        first_rows = _first_rows(self.vocab_size, shards)
+        return _sharded_cross_entropy(parts, truth, first_rows, shards) / self.replicas
 
 
 @dataclass(frozen=True)
@@ -155,7 +166,7 @@ class FeedForward:
         """Return the parameters of the normalization and of both layers; weights are (in, out)."""
         hidden, middle = self.hidden_size, 4 * self.hidden_size
         return (
-            *_norm_parameters(f"{self.name}.norm", hidden),
+            *norm_parameters(f"{self.name}.norm", hidden),
             Parameter(f"{self.name}.up.weight", (hidden, middle), split=1),
             Parameter(f"{self.name}.up.bias", (middle,), split=0),
             Parameter(f"{self.name}.down.weight", (middle, hidden), split=0),
@@ -165,7 +176,7 @@ class FeedForward:
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the input plus the perceptron's output."""
         assert hidden is not None, "a feed-forward layer has an input"
-        normal = _norm(hidden, f"{self.name}.norm", weights)
+        normal = norm(hidden, f"{self.name}.norm", weights)
         copies = [normal] if shards.count == 1 else copy_to_shards(normal, shards)
         parts = [
             functional.gelu(copy @ up + bias) @ down
@@ -182,51 +193,35 @@ class FeedForward:
 
 
 @dataclass(frozen=True)
-class Attention:
-    """Add causal self-attention to its input; never cut.
+class Normalization:
+    """Normalize every position; never cut.
 
     Attributes:
         name: Prefix of the parameters.
         hidden_size: Width of input and output.
-        num_heads: Divides `hidden_size`.
     """
 
     name: str
     hidden_size: int
-    num_heads: int
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters of the normalization, of the three inputs together, and of the output."""
-        hidden = self.hidden_size
-        return (
-            *_norm_parameters(f"{self.name}.norm", hidden),
-            Parameter(f"{self.name}.in.weight", (hidden, 3 * hidden)),
-            Parameter(f"{self.name}.in.bias", (3 * hidden,)),
-            Parameter(f"{self.name}.out.weight", (hidden, hidden)),
-            Parameter(f"{self.name}.out.bias", (hidden,)),
-        )
+        """Return both parameters."""
+        return norm_parameters(self.name, self.hidden_size)
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
-        """Return the input plus the attention's output."""
-        assert hidden is not None and shards.count == 1, "attention has an input and is not cut"
-        rows, length, width = hidden.shape
-        normal = _norm(hidden, f"{self.name}.norm", weights)
-        joint = normal @ weights[f"{self.name}.in.weight"][0] + weights[f"{self.name}.in.bias"][0]
-        heads = joint.view(rows, length, 3, self.num_heads, width // self.num_heads).permute(2, 0, 3, 1, 4)
-        query, key, value = heads.unbind(0)
-        scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.num_heads)
-        future = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)
-        mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ value
-        joined = mixed.transpose(1, 2).reshape(rows, length, width)
-        return hidden + (joined @ weights[f"{self.name}.out.weight"][0] + weights[f"{self.name}.out.bias"][0])
+        """Return the normalized input."""
+        assert hidden is not None, "a normalization has an input"
+        return norm(hidden, self.name, weights)
 
 
-def _norm_parameters(name: str, hidden_size: int) -> tuple[Parameter, Parameter]:
+def norm_parameters(name: str, hidden_size: int) -> tuple[Parameter, Parameter]:
+    """Return the two parameters of a layer normalization; never cut."""
     weight = Parameter(f"{name}.weight", (hidden_size,), mean=1.0)
     return weight, Parameter(f"{name}.bias", (hidden_size,))
 
 
-def _norm(hidden: Tensor, name: str, weights: Weights) -> Tensor:
+def norm(hidden: Tensor, name: str, weights: Weights) -> Tensor:
+    """Return the layer normalization of the last dimension."""
     (weight,), (bias,) = weights[f"{name}.weight"], weights[f"{name}.bias"]
     return functional.layer_norm(hidden, (hidden.shape[-1],), weight, bias)
 

@@ -2,58 +2,53 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.autodiff import computes_loss
-from runtime.models import gpt, synthetic
-from runtime.models.layers import Layer, Parameter
+from runtime.models import flava, gpt, mt5
+from runtime.models.body import ARCHITECTURES, Body, Data, body_of
+from runtime.models.layers import Parameter
 from runtime.models.options import ModelError, ModelOptions
-from runtime.models.shards import Shards, split
-from runtime.models.tokens import Tokens
+from runtime.models.shards import Shards, split, sum_in_order
 
-_LAYERS = {"gpt": gpt.layers, "synthetic": synthetic.layers}
-
-
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
-    """Return the layers of each forward block.
-
-    Raises:
-        ModelError: There is no such model, or it does not fit the placement or its own options.
-    """
-    if options.name not in _LAYERS:
-        raise ModelError(f"model.name: {options.name!r} is not a model; use {' or '.join(_LAYERS)}")
-    for block in placement.blocks:
-        if block.kind is Kind.F and len(block.devices) > options.vocab_size:
-            raise ModelError(
-                f"model.vocab_size: {options.vocab_size} rows cannot be cut over {len(block.devices)} devices"
-            )
-    return _LAYERS[options.name](placement, options)
+Devices = tuple[int, ...]
+"""Devices of one block, or of the copies of one parameter; ascending."""
 
 
 def fits(placement: Placement, name: str) -> bool:
-    """Tell whether a model can run a placement, given enough layers."""
-    if name == "gpt":
-        try:
-            gpt.forward_chain(placement)
-        except ModelError:
-            return False
-    return name in _LAYERS
+    """Tell whether a model can run a placement, given enough layers and heads."""
+    check: Mapping[str, Callable[[Placement], object]] = {
+        "gpt": gpt.chains_of_stages,
+        "mt5": mt5.encoder_and_decoder,
+        "flava": flava.parts,
+    }
+    try:
+        check.get(name, str)(placement)
+    except ModelError:
+        return False
+    return name in ARCHITECTURES
 
 
-def suitable_model(placement: Placement) -> str:
-    """Return ``gpt`` for the chains that it can be cut into, else ``synthetic``.
+def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
+    """Return the first model that fits: of ``gpt``, ``mt5``, ``flava`` and, for any graph, ``synthetic``.
 
-    >>> from placements.shapes import k_shape, m_shape
-    >>> suitable_model(m_shape()), suitable_model(k_shape())
-    ('gpt', 'synthetic')
+    Args:
+        placement: What is to run.
+        num_heads: Attention heads there are, or None for enough; ``flava`` cuts them over the join's devices.
+
+    >>> from placements.shapes import k_shape, m_shape, nn_shape
+    >>> suitable_model(m_shape()), suitable_model(nn_shape()), suitable_model(k_shape())
+    ('gpt', 'mt5', 'flava')
     """
-    return "gpt" if fits(placement, "gpt") else "synthetic"
+    found = next(name for name in ARCHITECTURES if fits(placement, name))
+    if found == "flava" and num_heads is not None:
+        most = max(len(block.devices) for block in flava.parts(placement).cross)
+        return found if num_heads >= most else "synthetic"
+    return found
 
 
 class ParameterShard(NamedTuple):
@@ -76,17 +71,50 @@ class ParameterShard(NamedTuple):
         return torch.tensor_split(full, self.num_shards, self.dim)[self.shard]
 
 
+def copied_parameters(body: Body, placement: Placement) -> dict[Devices, list[str]]:
+    """Return the parameters that blocks on different devices share, by the devices that hold a copy.
+
+    Returns:
+        Devices of the copies, ascending -> names in the order of the blocks; the same in every process.
+
+    Raises:
+        ModelError: A block on several devices shares a parameter with one on other devices.
+    """
+    homes: dict[str, set[Devices]] = {}
+    for block in placement.topological_order:
+        for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
+            homes.setdefault(parameter.name, set()).add(block.devices)
+    found: dict[Devices, list[str]] = {}
+    for name, where in homes.items():
+        if len(where) > 1:
+            if any(len(devices) > 1 for devices in where):
+                raise ModelError(
+                    f"model: blocks on devices {' and on '.join(map(str, sorted(where)))} share {name}; only "
+                    "single-device blocks, or blocks on the same devices, can share a parameter"
+                )
+            found.setdefault(tuple(sorted(device for (device,) in where)), []).append(name)
+    return dict(sorted(found.items()))
+
+
 class Model:
     """The parameters that a process holds, and what its blocks compute forward.
 
-    A parameter's initial values depend on its name and the seed alone, and are drawn for the full tensor
-    before it is cut, so every set of devices builds the same weights.
+    Every set of devices builds the same full tensors before it cuts them. A parameter that blocks on
+    different devices name has a copy on each of these devices; `sum_copies` keeps the copies equal.
+
+    Attributes:
+        options: What was asked for.
+        dtype: Of parameters, outputs and gradients.
+        device: Where they are.
+        parameters: The local parameters; of several local copies the first.
+        copies: For the devices of each set of copies the names of the parameters; of all processes.
 
     Args:
         options: Shape and seed.
         placement: What runs where.
         shards: The forward blocks that this process computes, and which of their shards.
         device: Where the parameters are put.
+        one_copy: Whether blocks on different devices share tensors here: what a model in one piece does.
 
     Raises:
         ModelError: The model does not fit the placement.
@@ -98,59 +126,87 @@ class Model:
         placement: Placement,
         shards: Mapping[str, Shards],
         device: torch.device | str = "cpu",
+        *,
+        one_copy: bool = False,
     ) -> None:
         """Build the parameters of the blocks."""
         self.options = options
         self.dtype: torch.dtype = getattr(torch, options.dtype)
         self.device = torch.device(device)
         self.parameters: dict[ParameterShard, Tensor] = {}
-        self._placement = placement
-        self._layers = layers(placement, options)
+        self._body = body_of(options, placement)
+        self.copies = {} if one_copy else copied_parameters(self._body, placement)
         self._shards = shards
-        self._weights: dict[str, list[Tensor]] = {}
+        self._homes = {block: () if one_copy else placement.by_name[block].devices for block in shards}
+        self._weights: dict[Devices, dict[str, list[Tensor]]] = {home: {} for home in self._homes.values()}
         for block, block_shards in shards.items():
-            for layer in self._layers[block]:
-                for parameter in layer.parameters():
-                    self._add(parameter, block_shards)
+            for parameter in self._body.parameters(block):
+                self._add(parameter, self._homes[block], block_shards)
 
-    def forward(self, block: str, inputs: Sequence[Tensor], tokens: Tokens) -> Tensor:
+    def data(self, num_micro_batches: int) -> Data:
+        """Return what the blocks read.
+
+        Raises:
+            ModelError: It cannot be read.
+        """
+        return self._body.data(num_micro_batches, self.device)
+
+    def forward(self, block: str, inputs: Sequence[Tensor], sample: Any) -> Tensor:
         """Return a forward block's output, or its loss if no other block reads its output.
 
         Args:
             block: One of the blocks that this process computes.
-            inputs: The outputs of the blocks that it is after, in that order. They are added up, the second
-                halved, the third divided by three: a plain sum would not notice messages mixed up.
-            tokens: The micro-batch.
+            inputs: The outputs of the blocks that it is after, in that order.
+            sample: What `data` gives the block to read.
         """
-        hidden = inputs[0] if inputs else None
-        for position, other in enumerate(inputs[1:], start=2):
-            assert hidden is not None
-            hidden = hidden + other / position
-        for layer in self._layers[block]:
-            hidden = layer.forward(hidden, tokens, self._weights, self._shards[block])
-        assert hidden is not None and hidden.shape == self.output_shape(block), (
-            f"{block} returned a wrong shape"
-        )
-        return hidden
+        weights = self._weights[self._homes[block]]
+        output = self._body.forward(block, inputs, sample, weights, self._shards[block])
+        assert output.shape == self.output_shape(block), f"{block} returned a wrong shape"
+        return output
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a forward block's output, of which its input gradients have the same."""
-        if computes_loss(self._placement, block):
-            return ()
-        return (self.options.micro_batch_size, self.options.sequence_length, self.options.hidden_size)
+        return self._body.output_shape(block)
 
     def parameters_of(self, block: str) -> list[Tensor]:
-        """Return the local parameters of a block, each once."""
-        names = {parameter.name: None for layer in self._layers[block] for parameter in layer.parameters()}
-        return [weight for name in names for weight in self._weights[name]]
+        """Return the local parameters of a block that are trained, each once."""
+        weights = self._weights[self._homes[block]]
+        return [
+            weight
+            for parameter in self._body.parameters(block)
+            for weight in weights[parameter.name]
+            if weight.requires_grad
+        ]
+
+    def sum_copies(self, shards_of: Callable[[Devices], Shards]) -> None:
+        """Give every copy of a parameter the sum of all copies' gradients, in the order of the devices.
+
+        Every process must call it at the same place, after its last backward block and before `step`.
+
+        Args:
+            shards_of: Returns for the devices of a set of copies who holds which: one copy is one shard.
+        """
+        for devices, names in self.copies.items():
+            local = [(device,) for device in devices if (device,) in self._weights]
+            if not local:
+                continue
+            flat = [torch.cat([self._gradient(home, name).flatten() for name in names]) for home in local]
+            total = sum_in_order(shards_of(devices).gather(flat))
+            for home in local:
+                weights = [self._weights[home][name][0] for name in names]
+                pieces = torch.split(total, [weight.numel() for weight in weights])
+                for weight, piece in zip(weights, pieces, strict=True):
+                    if weight.requires_grad:
+                        weight.grad = piece.view_as(weight).clone()
 
     def step(self) -> None:
         """Move every parameter against its gradient, and forget the gradients."""
         with torch.no_grad():
-            for weight in self.parameters.values():
-                if weight.grad is not None:
-                    weight.sub_(weight.grad, alpha=self.options.learning_rate)
-                    weight.grad = None
+            for weights in self._weights.values():
+                for weight in (weight for pieces in weights.values() for weight in pieces):
+                    if weight.grad is not None:
+                        weight.sub_(weight.grad, alpha=self.options.learning_rate)
+                        weight.grad = None
 
     def gradients(self) -> dict[ParameterShard, Tensor]:
         """Return the accumulated gradient of every parameter, zeros where there is none."""
@@ -159,10 +215,14 @@ class Model:
             for shard, weight in self.parameters.items()
         }
 
-    def _add(self, parameter: Parameter, shards: Shards) -> None:
-        if parameter.name in self._weights:
+    def _gradient(self, home: Devices, name: str) -> Tensor:
+        (weight,) = self._weights[home][name]
+        return torch.zeros_like(weight) if weight.grad is None else weight.grad
+
+    def _add(self, parameter: Parameter, home: Devices, shards: Shards) -> None:
+        if parameter.name in self._weights[home]:
             return
-        full = initial_values(parameter, self.options.seed).to(self.dtype)
+        full = self._body.initial(parameter).to(self.dtype)
         if parameter.split is None:
             named = [(ParameterShard(parameter.name, 0, 1, 0), full)]
         else:
@@ -170,14 +230,10 @@ class Model:
                 (ParameterShard(parameter.name, index, shards.count, parameter.split), piece)
                 for index, piece in zip(shards.local, split(full, parameter.split, shards), strict=True)
             ]
-        leaves = {shard: piece.clone().to(self.device).requires_grad_() for shard, piece in named}
-        self._weights[parameter.name] = list(leaves.values())
-        self.parameters.update(leaves)
-
-
-def initial_values(parameter: Parameter, seed: int) -> Tensor:
-    """Return normally distributed values for a parameter, in float64 so that all types round the same."""
-    digest = hashlib.sha256(f"{seed}:{parameter.name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return parameter.mean + parameter.spread * values
+        leaves = {
+            shard: piece.detach().clone().to(self.device).requires_grad_(parameter.trains)
+            for shard, piece in named
+        }
+        self._weights[home][parameter.name] = list(leaves.values())
+        for shard, leaf in leaves.items():
+            self.parameters.setdefault(shard, leaf)

@@ -13,6 +13,19 @@ DTYPES = ("float64", "float32", "bfloat16")
 NUM_BYTES = 256
 """Values of a byte: the smallest vocabulary of a byte-level model."""
 
+USER_MODEL = "module"
+"""The name of a model that a Python file of the user's makes."""
+
+_OF_LAYERS = (
+    "hidden_size",
+    "sequence_length",
+    "micro_batch_size",
+    "num_layers",
+    "num_heads",
+    "vocab_size",
+    "text",
+)
+
 
 class ModelError(ValueError):
     """A model is wrong, or does not fit its placement; the message names the field and the remedy."""
@@ -23,26 +36,28 @@ class ModelOptions:
     """The shape, data and training of a model.
 
     Attributes:
-        name: ``gpt`` (a transformer cut into the stages of a chain) or ``synthetic`` (any graph of blocks).
-        hidden_size: Width of the residual stream.
+        name: ``gpt``, ``mt5``, ``flava``, ``synthetic`` (any graph of blocks) or ``module`` (the user's own).
+        hidden_size: Width of the residual stream. This and all other sizes are without effect on ``module``.
         sequence_length: Tokens of one sample.
         micro_batch_size: Samples of one micro-batch.
-        num_layers: Transformer layers over all stages; ``gpt`` only.
-        num_heads: Attention heads, a divisor of `hidden_size`; ``gpt`` only.
+        num_layers: Transformer layers: of ``gpt`` over all stages, of ``mt5`` in the encoder and as many in
+            the decoder, of ``flava`` in each of the two encoders; without effect on ``synthetic``.
+        num_heads: Attention heads, a divisor of `hidden_size`; without effect on ``synthetic``.
         vocab_size: Rows of the embedding; at least 256, the values of a byte.
         dtype: Of parameters, activations and gradients; one of `DTYPES`.
-        seed: Of the initial parameters.
+        seed: Of the initial parameters, and of dropout in a ``module``.
         learning_rate: Of plain stochastic gradient descent.
         text: Path of the file trained on, read as bytes; None for the text of the package.
+        path: Python file of the user's own model, see `runtime.models.user`; ``module`` only.
 
     Raises:
         ModelError: A field is out of its range.
     """
 
     name: str
-    hidden_size: int
-    sequence_length: int
-    micro_batch_size: int
+    hidden_size: int = 1
+    sequence_length: int = 1
+    micro_batch_size: int = 1
     num_layers: int = 1
     num_heads: int = 1
     vocab_size: int = NUM_BYTES
@@ -50,6 +65,7 @@ class ModelOptions:
     seed: int = 0
     learning_rate: float = 0.1
     text: str | None = None
+    path: str | None = None
 
     def __post_init__(self) -> None:
         """Check the type and range of every field."""
@@ -65,6 +81,10 @@ class ModelOptions:
             raise ModelError(f"model.learning_rate: {self.learning_rate} is not a number of at least 0")
         if self.text is not None and not isinstance(self.text, str):
             raise ModelError(f"model.text: {self.text!r} is not the path of a file")
+        if self.name == USER_MODEL and not isinstance(self.path, str):
+            raise ModelError("model.path: a module needs the path of its Python file; give one")
+        if self.name != USER_MODEL and self.path is not None:
+            raise ModelError(f"model.path: {self.name} reads no file; use model={USER_MODEL}")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelOptions:
@@ -77,10 +97,19 @@ class ModelOptions:
         for key in data:
             if key not in known:
                 raise ModelError(f"model: has an unknown field {key!r}; the fields are {', '.join(known)}")
-        for key in ("name", "hidden_size", "sequence_length", "micro_batch_size"):
+        sizes = (
+            () if data.get("name") == USER_MODEL else ("hidden_size", "sequence_length", "micro_batch_size")
+        )
+        for key in ("name", *sizes):
             if key not in data:
                 raise ModelError(f"model: lacks the field {key!r}; add it")
         return cls(**data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that have an effect, as plain data that `from_dict` reads."""
+        without = _OF_LAYERS if self.name == USER_MODEL else ()
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in without}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def _check_integer(name: str, value: object, least: int) -> None:

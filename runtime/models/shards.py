@@ -104,7 +104,8 @@ def sum_over_shards(parts: Sequence[Tensor], shards: Shards) -> Tensor:
     return total
 
 
-def _sum_in_order(values: Sequence[Tensor]) -> Tensor:
+def sum_in_order(values: Sequence[Tensor]) -> Tensor:
+    """Return the first plus the second plus the third and so on; at least one."""
     total = values[0]
     for value in values[1:]:
         total = total + value
@@ -121,7 +122,7 @@ class _Copy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        return None, _sum_in_order(ctx.shards.gather([gradient.contiguous() for gradient in gradients]))
+        return None, sum_in_order(ctx.shards.gather([gradient.contiguous() for gradient in gradients]))
 
 
 class _Sum(torch.autograd.Function):
@@ -130,7 +131,7 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shards: Shards, *parts: Tensor) -> Tensor:
         ctx.num_parts = len(parts)
-        return _sum_in_order(shards.gather([part.contiguous() for part in parts])).clone()
+        return sum_in_order(shards.gather([part.contiguous() for part in parts])).clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

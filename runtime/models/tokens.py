@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,16 +15,34 @@ BUNDLED_TEXT = Path(__file__).with_name("text.txt")
 """Twelve of Shakespeare's sonnets, plain ASCII."""
 
 
+MASK_STRIDE = 4
+"""Every so many bytes of a sample one is hidden from a model that has to restore it."""
+
+
 class Tokens(NamedTuple):
     """One micro-batch: what the model reads, and the byte that follows each.
 
     Attributes:
         inputs: Byte values; shape ``(micro_batch_size, sequence_length)``.
         targets: Each input's successor; same shape.
+        context: The bytes of the text before the inputs; same shape.
     """
 
     inputs: Tensor
     targets: Tensor
+    context: Tensor
+
+    @property
+    def masked(self) -> Tensor:
+        """The inputs with zero for every byte that is hidden."""
+        masked = self.inputs.clone()
+        masked[:, ::MASK_STRIDE] = 0
+        return masked
+
+    @property
+    def hidden(self) -> Tensor:
+        """The hidden bytes; shape ``(micro_batch_size, ceil(sequence_length / MASK_STRIDE))``."""
+        return self.inputs[:, ::MASK_STRIDE]
 
 
 class Text:
@@ -65,5 +84,9 @@ class Text:
         first = (iteration * self._num_micro_batches + micro_batch) * self._rows
         last_start = len(self._bytes) - self._length - 1
         starts = [((first + row) * self._length) % last_start for row in range(self._rows)]
-        samples = torch.stack([self._bytes[start : start + self._length + 1] for start in starts])
-        return Tokens(samples[:, :-1].contiguous(), samples[:, 1:].contiguous())
+        samples = self._slices(starts, self._length + 1)
+        context = self._slices([(start - self._length) % last_start for start in starts], self._length)
+        return Tokens(samples[:, :-1].contiguous(), samples[:, 1:].contiguous(), context)
+
+    def _slices(self, starts: Sequence[int], length: int) -> Tensor:
+        return torch.stack([self._bytes[start : start + length] for start in starts])

@@ -15,7 +15,7 @@ FILES = ["placement.yaml", "schedule.json", "frontier.json", "plan.json", "measu
 PICTURES = ["timeline.png", "power.png", "power_all_maximum.png", "memory.png", "frontier.png"]
 
 
-def check_run(out: Path, tensor_parallel: bool) -> None:
+def check_run(out: Path, reorders_sums: bool) -> None:
     """What every run must leave behind, and what must hold of it."""
     for name in FILES + PICTURES:
         assert (out / name).stat().st_size > 0, name
@@ -25,7 +25,7 @@ def check_run(out: Path, tensor_parallel: bool) -> None:
     assert data["backend"] == "gloo"
     assert data["bitwise_equal"] is True
     assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) <= 1e-12
-    assert tensor_parallel or data["max_gradient_error"] == 0
+    assert reorders_sums or data["max_gradient_error"] == 0
     assert [len(losses) for losses in data["losses"]] == [number] * data["iterations"]
     for losses, reference in zip(data["losses"], data["reference_losses"], strict=True):
         assert losses == pytest.approx(reference, rel=1e-12)
@@ -52,7 +52,7 @@ def test_the_main_job(command, tmp_path: Path) -> None:
     done = command("run", "runtime.iterations=2")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    check_run(out, tensor_parallel=True)
+    check_run(out, reorders_sums=True)
     placement = read_placement(out / "placement.yaml")
     assert placement.name == "gpt_m_shape"
     assert len(placement.by_name["E"].devices) == placement.num_devices == 4
@@ -76,7 +76,18 @@ def test_every_shape_runs(shape: str, command, tmp_path: Path) -> None:
         "run", f"placement={shape}", "search.num_micro_batches=5", "search.polish_time_limit_s=1", *small
     )
     assert done.returncode == 0, done.stderr
-    check_run(tmp_path / "out", tensor_parallel=shape in ("nn_shape", "k_shape"))
+    check_run(tmp_path / "out", reorders_sums=shape != "v_shape")
+
+
+def test_ones_own_model(command, tmp_path: Path) -> None:
+    model = Path(__file__).parents[2] / "examples/cnn.py"
+    options = ["placement=v_shape", "runtime.model=module", f"runtime.path={model}", "runtime.iterations=2"]
+    done = command("run", *options, "search.num_micro_batches=5", "search.polish_time_limit_s=1")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/measurement.json").read_text())
+    assert data["bitwise_equal"] is True
+    assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) == 0
+    assert data["losses"] == data["reference_losses"] and len(data["losses"]) == 2
 
 
 def test_gpipe_of_ones_own_placement_with_a_split_backward(command, tmp_path: Path) -> None:
@@ -100,7 +111,7 @@ def test_gpipe_of_ones_own_placement_with_a_split_backward(command, tmp_path: Pa
         "run", *options, "search.num_micro_batches=4", "runtime.hidden_size=16", "runtime.iterations=2"
     )
     assert done.returncode == 0, done.stderr
-    check_run(tmp_path / "out", tensor_parallel=False)
+    check_run(tmp_path / "out", reorders_sums=False)
 
 
 REAL = """
@@ -131,7 +142,7 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     more = ["runtime.hidden_size=16", "runtime.iterations=2", "runtime.simulated_gpus=true"]
     done = command("run", *options, *more)
     assert done.returncode == 0, done.stderr
-    check_run(tmp_path / "out", tensor_parallel=False)
+    check_run(tmp_path / "out", reorders_sums=False)
     simulated = json.loads((tmp_path / "out/simulated.json").read_text())
     assert simulated["time_ms"] == pytest.approx(simulated["planned_time_ms"], rel=1e-9)
     assert simulated["energy_mj"] == pytest.approx(simulated["planned_energy_mj"], rel=1e-9)
@@ -149,6 +160,14 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
 WRONG = [
     (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
     (["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
+    (["runtime.model=mt5", "placement=v_shape"], "use runtime.model=synthetic"),
+    (["runtime.model=flava", "placement=nn_shape"], "needs two branches and a join"),
+    (
+        ["runtime.model=module", "placement=v_shape"],
+        "runtime.path: a module needs the path of its Python file",
+    ),
+    (["runtime.model=module", "runtime.path=none.py", "placement=v_shape"], "none.py is not a file"),
+    (["runtime.model=gpt", "runtime.path=a.py"], "runtime.path: gpt reads no file; use runtime.model=module"),
     (["runtime.num_heads=7"], "num_heads"),
     (["runtime.dtype=float8"], "runtime.dtype: 'float8' is not known"),
     (["runtime.text=none.txt"], "none.txt"),

@@ -27,7 +27,7 @@ from runtime.stream_clock import StreamClock
 from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.schedule import Schedule
 
-MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 8, "num_heads": 2}
+MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 8, "num_heads": 4}
 
 
 def run(

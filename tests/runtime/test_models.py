@@ -18,7 +18,8 @@ from runtime.models import (
     layers,
     suitable_model,
 )
-from runtime.models.layers import Attention, Embedding, Output
+from runtime.models.attention import Attention
+from runtime.models.layers import Embedding, Output
 from runtime.reference import Case, merge, plain, replay
 from runtime.reference import ReplayError as Cycle
 from schedsearch.baselines import gpipe
@@ -165,10 +166,10 @@ def test_suitable_models() -> None:
     found = {name: suitable_model(shape()) for name, shape in SHAPES.items()}
     assert found == {
         "v_shape": "gpt",
-        "x_shape": "synthetic",
+        "x_shape": "gpt",
         "m_shape": "gpt",
-        "nn_shape": "synthetic",
-        "k_shape": "synthetic",
+        "nn_shape": "mt5",
+        "k_shape": "flava",
         "wave_shape": "gpt",
         "loop_shape": "gpt",
     }
@@ -179,12 +180,11 @@ def test_suitable_models() -> None:
 @pytest.mark.parametrize(
     ("placement", "message"),
     [
-        (x_shape(), "gpt needs a chain of forward blocks, where G3 branches; use model=synthetic"),
         (k_shape(), "gpt needs a chain of forward blocks, where F2 branches; use model=synthetic"),
         (nn_shape(), "gpt cannot run E1 in the middle on several devices; use model=synthetic"),
         (v_shape(6), "num_layers: 5 is fewer than the 6 stages of v_shape; use at least 6"),
     ],
-    ids=["x", "k", "nn", "layers"],
+    ids=["k", "nn", "layers"],
 )
 def test_gpt_refuses_what_it_cannot_be_cut_into(placement: Placement, message: str) -> None:
     with pytest.raises(ModelError, match=message):
@@ -217,7 +217,9 @@ def test_missing_option_is_named() -> None:
 
 
 def test_wrong_name_heads_and_text_are_named() -> None:
-    with pytest.raises(ModelError, match="'bert' is not a model; use gpt or synthetic"):
+    with pytest.raises(
+        ModelError, match="'bert' is not a model; use gpt or mt5 or flava or synthetic or module"
+    ):
         layers(v_shape(2), replace(OPTIONS, name="bert"))
     with pytest.raises(ModelError, match="3 does not divide hidden_size 8"):
         layers(v_shape(2), replace(OPTIONS, num_heads=3))

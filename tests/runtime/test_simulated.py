@@ -97,7 +97,7 @@ def test_what_a_latency_costs_is_what_switching_predicts(driver: FakeDriver, tmp
     placement, profile = a100(v_shape(3))
     schedule = one_f_one_b(placement, 4)
     clocks = planned(schedule, profile, 1.05)
-    predicted = simulate_switching(schedule, profile, clocks, LATENCY_MS)
+    predicted = simulate_switching(schedule, profile, clocks, LATENCY_MS, back_to_back=False)
     free = simulate(schedule, profile, clocks)
     scripts = scripts_of(schedule, clocks, tmp_path / "scripts")
     with nvml_gpus(driver, profile, 3, LATENCY_MS) as gpus:
@@ -127,7 +127,7 @@ def test_every_shape_takes_what_is_predicted(shape: str, latency_ms: float, tmp_
         simulated_gpus(profile, placement.num_devices, latency_ms),
         True,
     )
-    predicted = simulate_switching(schedule, profile, clocks, latency_ms)
+    predicted = simulate_switching(schedule, profile, clocks, latency_ms, back_to_back=False)
     assert found.time_ms == pytest.approx(predicted.time_ms, rel=1e-9)
     assert found.energy_mj == pytest.approx(predicted.energy_mj, rel=1e-9)
     assert found.start_ms == pytest.approx(dict(predicted.start_ms), abs=1e-6)

@@ -1,0 +1,69 @@
+"""Chains of forward blocks, and how transformer layers are shared among their stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placements import Block, Placement
+from runtime.autodiff import forward_graphs, forward_inputs
+from runtime.models.attention import Attention
+from runtime.models.layers import FeedForward, Layer
+from runtime.models.options import ModelError, ModelOptions
+
+REMEDY = "use model=synthetic"
+
+
+def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
+    """Return the chains that the forward blocks form, each in order.
+
+    Args:
+        placement: What runs where.
+        model: The name of the model that asks, for the error.
+
+    Raises:
+        ModelError: A block branches.
+    """
+    chains = []
+    for graph in forward_graphs(placement):
+        for i, name in enumerate(graph):
+            if forward_inputs(placement, name) != graph[:i][-1:]:
+                raise ModelError(
+                    f"model: {model} needs a chain of forward blocks, where {name} branches; {REMEDY}"
+                )
+        chains.append([placement.by_name[name] for name in graph])
+    return chains
+
+
+def stages(chain: Sequence[Block]) -> list[Block]:
+    """Return the blocks of a chain that stand on a single device."""
+    return [block for block in chain if len(block.devices) == 1]
+
+
+def share(blocks: Sequence[Block], num_layers: int, where: str) -> list[tuple[Block, range]]:
+    """Return each block with the indices of its layers: evenly, earlier blocks get the extra.
+
+    Args:
+        blocks: At least one.
+        num_layers: At least one for each block.
+        where: What the blocks are, for the error.
+
+    Raises:
+        ModelError: There are fewer layers than blocks.
+    """
+    if num_layers < len(blocks):
+        raise ModelError(
+            f"model.num_layers: {num_layers} is fewer than the {len(blocks)} stages of {where}; "
+            f"use at least {len(blocks)}"
+        )
+    small, larger = divmod(num_layers, len(blocks))
+    ends = [(i + 1) * small + min(i + 1, larger) for i in range(len(blocks))]
+    firsts = [0, *ends[:-1]]
+    return [(block, range(first, end)) for block, first, end in zip(blocks, firsts, ends, strict=True)]
+
+
+def transformer_layer(name: str, options: ModelOptions, causal: bool) -> list[Layer]:
+    """Return self-attention and a perceptron."""
+    return [
+        Attention(f"{name}.attention", options.hidden_size, options.num_heads, causal),
+        FeedForward(f"{name}.feed_forward", options.hidden_size),
+    ]

@@ -1,0 +1,142 @@
+"""A byte-level encoder-decoder transformer in the manner of mT5 over a chain: the NN-shape (Tessel, Fig. 8d).
+
+The encoder reads the bytes before a sample, the decoder the sample, whose next bytes it predicts. The chain
+is: an embedding on several devices, the encoder's stages, the decoder's embedding on several devices, the
+decoder's stages, and perhaps an output layer on several devices; without it the last stage holds the
+output and the loss. Both embeddings are vocabulary-parallel and share one table where they stand on the same
+devices, as does the output layer.
+
+Every decoder stage attends to the encoder's output. So from the decoder's embedding on, a block hands over
+two tensors in one, the encoder's output and its own hidden values: the chain needs no other edges, and the
+gradients of all cross-attentions add up on their way back. Unlike mT5 there are learned positions, biases
+and plain layer normalization, as in our GPT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from placements import Block, Placement
+from runtime.autodiff import computes_loss
+from runtime.models.attention import CrossAttention, check_heads
+from runtime.models.chains import REMEDY, forward_chains, share, stages, transformer_layer
+from runtime.models.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
+from runtime.models.options import ModelError, ModelOptions
+from runtime.models.shards import Shards
+from runtime.models.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class BesideEncoder:
+    """Begin the decoder: return the input, which is the encoder's output, and an embedding as one tensor.
+
+    Attributes:
+        embedding: Of what the decoder reads.
+    """
+
+    embedding: Embedding
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the embedding's parameters."""
+        return self.embedding.parameters()
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return both; shape ``(2, rows, length, hidden_size)``."""
+        assert hidden is not None, "the decoder comes after the encoder"
+        return torch.stack([hidden, self.embedding.forward(None, tokens, weights, shards)])
+
+
+@dataclass(frozen=True)
+class InDecoder:
+    """Apply a layer to the decoder's hidden values, and leave the encoder's output as it is.
+
+    Attributes:
+        layer: Any layer; what an `Output` returns is handed on alone.
+    """
+
+    layer: Layer
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the layer's parameters."""
+        return self.layer.parameters()
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return both again, or the scalar loss."""
+        assert hidden is not None, "the decoder comes after the encoder"
+        memory, own = hidden.unbind(0)
+        after = self.layer.forward(own, tokens, weights, shards)
+        return after if isinstance(self.layer, Output) else torch.stack([memory, after])
+
+
+def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
+    """Return the layers of each forward block.
+
+    Raises:
+        ModelError: The forward blocks are not such a chain, or there are fewer layers than stages.
+    """
+    chain, middle = encoder_and_decoder(placement)
+    check_heads(options)
+    first, begin, last = chain[0], chain[middle], chain[-1]
+    one_table = "embedding.tokens"
+    begin_table = one_table if begin.devices == first.devices else "decoder.embedding.tokens"
+    out_table = one_table if last.devices == first.devices else "output.tokens"
+    found: dict[str, list[Layer]] = {block.name: [] for block in chain}
+    found[first.name].append(_embedding(one_table, "encoder.positions", options, "context"))
+    found[begin.name].append(BesideEncoder(_embedding(begin_table, "decoder.positions", options, "inputs")))
+    encoder, decoder = stages(chain[:middle]), stages(chain[middle:])
+    for block, indices in share(encoder, options.num_layers, f"the encoder in {placement.name}"):
+        for index in indices:
+            found[block.name] += transformer_layer(f"encoder{index}", options, causal=False)
+    found[encoder[-1].name].append(Normalization("encoder.norm", options.hidden_size))
+    for block, indices in share(decoder, options.num_layers, f"the decoder in {placement.name}"):
+        for index in indices:
+            found[block.name] += _decoder_layer(f"decoder{index}", options)
+    found[last.name].append(InDecoder(Output("output", out_table, options.vocab_size, options.hidden_size)))
+    return {name: tuple(block_layers) for name, block_layers in found.items()}
+
+
+def output_shape(placement: Placement, options: ModelOptions, block: str) -> tuple[int, ...]:
+    """Return the shape of a forward block's output."""
+    if computes_loss(placement, block):
+        return ()
+    chain, middle = encoder_and_decoder(placement)
+    encoder = {other.name for other in chain[:middle]}
+    one = (options.micro_batch_size, options.sequence_length, options.hidden_size)
+    return one if block in encoder else (2, *one)
+
+
+def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
+    """Return the chain, and where in it the decoder's embedding stands.
+
+    Raises:
+        ModelError: The forward blocks are not a chain that the model can be cut into.
+    """
+    (chain, *others) = forward_chains(placement, "mt5")
+    if others:
+        raise ModelError(f"model: mt5 needs one chain, {placement.name} has {1 + len(others)}; {REMEDY}")
+    middle = [i for i, block in enumerate(chain) if len(block.devices) > 1 and 0 < i < len(chain) - 1]
+    if len(chain[0].devices) == 1 or len(middle) != 1:
+        raise ModelError(
+            "model: mt5 needs a first forward block and one in the middle on several devices, for the "
+            f"embeddings of encoder and decoder; {REMEDY}"
+        )
+    if not stages(chain[: middle[0]]) or not stages(chain[middle[0] :]):
+        raise ModelError(
+            f"model: mt5 needs single-device blocks before and after {chain[middle[0]].name}; {REMEDY}"
+        )
+    return chain, middle[0]
+
+
+def _decoder_layer(name: str, options: ModelOptions) -> list[Layer]:
+    attention, feed_forward = transformer_layer(name, options, causal=True)
+    cross = CrossAttention(f"{name}.cross_attention", options.hidden_size, options.num_heads)
+    return [InDecoder(attention), cross, InDecoder(feed_forward)]
+
+
+def _embedding(table: str, positions: str, options: ModelOptions, reads: str) -> Embedding:
+    sizes = options.vocab_size, options.sequence_length, options.hidden_size
+    return Embedding(table, positions, *sizes, reads=reads)

@@ -1,0 +1,110 @@
+"""A cut model is the model: the same results, bit for bit, whatever captured it."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from runtime.models import ModelError, cut
+
+
+class Skipping(nn.Module):
+    """A skip connection over a cut, an input read twice, and a weight used in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.third = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.register_buffer("shift", torch.tensor(0.25))
+
+    def forward(self, values: Tensor) -> Tensor:
+        first = self.first(values) * self.scale
+        second = self.second(first)
+        third = self.third(second + first) * self.scale + self.shift
+        result: Tensor = third + values
+        return result
+
+
+def chained(blocks: Sequence[nn.Module], *values: Tensor) -> Tensor:
+    handed: tuple[Tensor, ...] = values
+    for block in blocks:
+        returned = block(*handed)
+        handed = returned if isinstance(returned, tuple) else (returned,)
+    (result,) = handed
+    return result
+
+
+VALUES = torch.arange(12.0).view(3, 4) / 7
+CAPTURES: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "module": lambda model: model,
+    "fx": torch.fx.symbolic_trace,
+    "export": lambda model: torch.export.export(model, (VALUES,)),  # type: ignore[dict-item, return-value]
+}
+
+
+@pytest.mark.parametrize(
+    ("capture", "at"),
+    [
+        ("module", []),
+        ("module", ["third"]),
+        ("module", ["second", "third"]),
+        ("fx", ["second.1"]),
+        ("export", ["second", "third"]),
+    ],
+)
+def test_blocks_in_a_chain_are_the_model(capture: str, at: list[str]) -> None:
+    model = Skipping()
+    blocks = cut(CAPTURES[capture](model), at)
+    assert len(blocks) == len(at) + 1
+    expected = model(VALUES)
+    assert torch.equal(chained(blocks, VALUES), expected)
+    expected.square().sum().backward()
+    gradients = {id(value): value.grad for value in model.parameters()}
+    if capture == "module":
+        own = {id(value) for block in blocks for value in block.parameters()}
+        assert own == gradients.keys(), "the blocks have the model's own parameters, each"
+
+
+def test_what_is_handed_over_is_what_later_blocks_need() -> None:
+    first, second, third = cut(Skipping(), at=["second", "third"])
+    handed = first(VALUES)
+    assert len(handed) == 2 and torch.equal(handed[0], VALUES)
+    assert len(second(*handed)) == 2, "the input for the end, and the sum"
+    assert third(*second(*handed)).shape == (3, 4)
+    shared = {id(value) for value in first.parameters()} & {id(value) for value in third.parameters()}
+    assert len(shared) == 1, "the scale"
+
+
+def test_a_sequential_is_cut_between_its_children() -> None:
+    model = nn.Sequential(OrderedDict(a=nn.Linear(4, 3), b=nn.ReLU(), c=nn.Linear(3, 2)))
+    blocks = cut(model, at=["b", "c"])
+    assert [list(dict(block.named_children())) for block in blocks] == [["a"], ["b"], ["c"]]
+    assert torch.equal(chained(blocks, VALUES), model(VALUES))
+
+
+class Branching(nn.Module):
+    """Does what its values say, which no graph can hold."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values if values.sum() > 0 else -values
+
+
+@pytest.mark.parametrize(
+    ("model", "at", "message"),
+    [
+        (Skipping(), ["fourth"], "no submodule 'fourth' is run; use some of first, second"),
+        (Skipping(), ["third", "second"], "third, second are not in the order in which they run; sort them"),
+        (Skipping(), ["first"], "first runs first, so nothing is left for the first block"),
+        (nn.Sequential(nn.ReLU(), nn.ReLU()), ["2"], "no submodule '2' is run; use some of 0, 1"),
+        (nn.Sequential(nn.ReLU(), nn.ReLU()), ["1", "1"], "1, 1 are not in the order"),
+        (Branching(), ["a"], "torch.fx cannot trace Branching .*; capture it with torch.export.export"),
+    ],
+    ids=["unknown", "order", "first", "sequential", "twice", "branching"],
+)
+def test_a_cut_that_cannot_be_made_is_refused(model: nn.Module, at: list[str], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        cut(model, at)
