@@ -50,7 +50,7 @@ from schedsearch.energy import (
     simulate,
 )
 from schedsearch.energy.baselines import compute_baselines
-from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
+from schedsearch.energy.interchange import frequencies_csv, frontier_csv, relaxed_csv, zeus_files, zeus_stages
 from schedsearch.files import write_bytes, write_json, write_text
 from schedsearch.schedule import Instance
 
@@ -151,6 +151,8 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     write_json(directory / "frontier.json", data)
     write_json(directory / "plan.json", plan_to_dict(found, outcome))
     write_text(directory / "frontier.csv", frontier_csv(found.schedule, frontier))
+    if frontier.relaxed is not None:
+        write_text(directory / "relaxed.csv", relaxed_csv(frontier.relaxed))
     write_text(directory / "frequencies.csv", frequencies_csv(found.schedule, profile, plan))
     if options.energy.export == "zeus":
         for name, text in zeus_files(found.schedule, frontier):

@@ -19,13 +19,14 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from placements import Placement, Profile
+from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.graph import EnergyError
 
 _OF_ALL_MAXIMUM = ("time_ms", "energy_mj", "waiting_w")
@@ -76,6 +77,8 @@ class Frontier:
         num_gpus: GPUs of all devices together; None for one each.
         blocking_power_by_clock: The profile's (MHz, W) points where the blocking power depends on the clock,
             else empty.
+        relaxed: The whole continuous frontier of blocks that could take any time, by its breakpoints; None
+            where it was not computed, or the frontier was read from a file.
     """
 
     plans: tuple[FrequencyPlan, ...]
@@ -84,6 +87,7 @@ class Frontier:
     num_devices: int | None = None
     num_gpus: int | None = None
     blocking_power_by_clock: tuple[tuple[int, float], ...] = ()
+    relaxed: LowerBound | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -92,6 +96,7 @@ class Frontier:
         all_maximum: FrequencyPlan,
         placement: Placement,
         profile: Profile,
+        relaxed: LowerBound | None = None,
     ) -> Frontier:
         """Return the frontier of some plans of a placement."""
         power = profile.blocking_power_w
@@ -102,6 +107,7 @@ class Frontier:
             placement.num_devices,
             sum(placement.gpus) if placement.num_gpus else None,
             power if isinstance(power, tuple) and profile.waits_by_clock else (),
+            relaxed,
         )
 
     @property

@@ -12,6 +12,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 
 from placements import Kind, Placement, Profile
+from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.simulation import operating_points, simulate
@@ -117,6 +118,17 @@ def zeus_stages(placement: Placement) -> tuple[int, ...]:
                 f"{placement.name} runs {names}; use energy.export=null and the CSV files"
             )
     return tuple(block.devices[0] for block in placement.topological_order if block.kind is Kind.F)
+
+
+def relaxed_csv(relaxed: LowerBound) -> str:
+    """Return the breakpoints of the relaxed frontier, shortest iteration first; straight lines between them.
+
+    Columns: ``time_ms``; ``energy_mj``, the least energy of an iteration of that length, waiting included,
+    if blocks could take any time between those of their clocks.
+    """
+    energy_mj = relaxed.effective_mj + relaxed.waiting_w * relaxed.time_ms
+    rows = zip(relaxed.time_ms.tolist(), energy_mj.tolist(), strict=True)
+    return "time_ms,energy_mj\n" + "".join(f"{time!r},{energy!r}\n" for time, energy in rows)
 
 
 def zeus_files(schedule: Schedule, frontier: Frontier) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ def compute_frontier(
             candidates.add_all(dive.refined(candidates.best_choice(deadline)))
     plans = candidates.best(deadlines, relaxed.bound)
     all_maximum = simulated_plan(clocks, maximum, relaxed.bound.at(maximum.time_ms))
-    return Frontier.of(plans, all_maximum, schedule.placement, profile)
+    return Frontier.of(plans, all_maximum, schedule.placement, profile, relaxed.bound)
 
 
 @dataclass(frozen=True, eq=False)

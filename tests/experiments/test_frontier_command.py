@@ -3,6 +3,7 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import one_line_error
 from energy.cases import STAGE_PROFILES
@@ -322,6 +323,12 @@ def test_plans_for_other_programs(command, profile_csv: Path, tmp_path: Path) ->
     assert command("frontier", *options).returncode == 0
     out = tmp_path / "out"
     rows = list(csv.DictReader((out / "frontier.csv").read_text().splitlines()))
+    points = list(csv.DictReader((out / "relaxed.csv").read_text().splitlines()))
+    time, least = ([float(point[name]) for point in points] for name in ("time_ms", "energy_mj"))
+    assert time == sorted(time)
+    for row in rows:
+        bound = np.interp(float(row["time_ms"]), time, least)
+        assert float(row["lower_bound_mj"]) == pytest.approx(bound, rel=1e-9)
     files = sorted((out / "zeus").iterdir())
     assert [path.name for path in files] == [f"freqs_pipeline_{i:05d}.py" for i in range(len(rows))]
     stages = [ast.literal_eval(path.read_text()) for path in files]

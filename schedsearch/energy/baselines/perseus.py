@@ -87,7 +87,7 @@ def perseus_plans(
     schedule, profile = problem.schedule, problem.profile
     all_maximum = problem.plan(all_maximum_clocks(schedule, profile))
     plans = candidates.best(None, problem.bound)
-    return Frontier.of(plans, all_maximum, schedule.placement, profile)
+    return Frontier.of(plans, all_maximum, schedule.placement, profile, problem.bound)
 
 
 @dataclass(frozen=True, eq=False)
