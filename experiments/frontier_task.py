@@ -145,7 +145,8 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
         method=describe_method(energy, polished),
     )
     realised = realise(options, found, profile, frontier, deadline_ms)
-    outcome = replace(outcome, realisable=tuple(realisable_facts(outcome, realised)))
+    periodic = realised.periodic.periodic if realised.periodic else None
+    outcome = replace(outcome, realisable=tuple(realisable_facts(outcome, realised)), periodic=periodic)
     profile.to_csv(directory / "profile.csv")
     data = {**frontier_to_dict(found, frontier), **made_by(energy, polished)}
     write_json(directory / "frontier.json", data)

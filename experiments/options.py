@@ -124,6 +124,16 @@ class RuntimeOptions:
     iterations: int
     timeout_s: float
     simulated_gpus: bool
+    optimizer: str
+    weight_decay: float
+    recompute: str | list[Any]
+    launcher: str
+    blocking: bool
+    num_micro_batches: int | None
+    receive_ahead: int
+    receive_memory: int | None
+    checkpoint_every: int
+    resume: str | None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placements import Placement, Profile
-from schedsearch.energy import FrequencyPlan, Frontier, Simulation
+from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.ordering import Chosen, Judged
 from schedsearch.schedule import Schedule
@@ -63,6 +63,7 @@ class EnergyOutcome:
         simulation: When each block of the plan starts.
         baselines: Plans of each baseline by name, by increasing time.
         realisable: Title, value and note of each plan for a real job that was asked for.
+        periodic: The plan whose clocks repeat, if it was asked for; then the scripts are of it.
         pictures: Timelines, memory and frontier as PNG, by name.
         method: How the frontier was made, in words.
     """
@@ -74,6 +75,7 @@ class EnergyOutcome:
     simulation: Simulation
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
     realisable: tuple[tuple[str, str, str], ...] = ()
+    periodic: PeriodicPlan | None = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     method: str = ""
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
+import math
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +26,19 @@ from experiments.simulated_run import check_simulated_on, simulate_scripts
 from experiments.steps import build_placement, read_profile
 from placements import Placement
 from runtime.autodiff import pair_backward
-from runtime.codegen import generate
-from runtime.deadlock import check
-from runtime.launch import LaunchError, launch
+from runtime.calls import ScriptError
+from runtime.codegen import Clocks, generate
+from runtime.deadlock import UnsafeProgramsError, check
+from runtime.early import peak_posted, post_early
+from runtime.launch import LAUNCHERS, LaunchError, launch
 from runtime.measure import Measurement
-from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
+from runtime.models import MODEL_NAMES, Blocks, Model, ModelError, ModelOptions, body_of, suitable_model
+from runtime.periodic_clocks import PeriodicClocks
 from runtime.program import lower
 from runtime.program_file import programs_to_dict
 from schedsearch.files import write_json
 from schedsearch.picture import picture
+from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +60,11 @@ def task(config: DictConfig) -> None:
     found = search_and_save(options, placement, profile, directory)
     found = choose_order(options, found, directory)
     tuned = frontier_and_save(options, found, directory)
-    generate_scripts(found, tuned, model, directory / "scripts")
+    generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
-        simulate_scripts(found, tuned, directory / "scripts", options.energy.switch_ms, directory)
+        schedule, clocks = _schedule_and_clocks(found, tuned)
+        latency_ms = options.energy.switch_ms
+        simulate_scripts(schedule, clocks, tuned.profile, directory / "scripts", latency_ms, directory)
     measurement = run_and_save(options.runtime, placement, directory)
     save_report(found, tuned, measurement, directory)
     made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
@@ -77,6 +86,20 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         raise OptionError(f"runtime.iterations: {options.iterations} is not at least 1")
     if not options.timeout_s > 0:
         raise OptionError(f"runtime.timeout_s: {options.timeout_s:g} is not a positive number of seconds")
+    if options.launcher not in LAUNCHERS:
+        remedy = did_you_mean(options.launcher, LAUNCHERS)
+        raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
+    for name, least in (
+        ("num_micro_batches", 1),
+        ("receive_ahead", 0),
+        ("receive_memory", 0),
+        ("checkpoint_every", 0),
+    ):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise OptionError(f"runtime.{name}: {value} is not at least {least}")
+    if options.resume is not None and not Path(options.resume).is_dir():
+        raise OptionError(f"runtime.resume: {options.resume} is not a folder; give the checkpoints of a run")
     _model_options(options, "synthetic" if options.model == "auto" else options.model)
 
 
@@ -101,32 +124,58 @@ def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batche
 
 
 def generate_scripts(
-    found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
+    options: RuntimeOptions, found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
 ) -> list[Path]:
     """Lower the schedule, prove the programs free of deadlock, and write one script per device.
 
-    Beside them the same programs are written as text, ``programs.json``.
-
-    The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks.
+    The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
+    whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule. Beside them the
+    same programs are written as text, ``programs.json``.
     """
-    schedule = found.schedule.per_micro_batch
-    programs = check(lower(schedule))
-    repetend = found.result.repetend if found.result else None
+    whole, clocks = _schedule_and_clocks(found, tuned)
+    schedule = whole.per_micro_batch
+    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    size_bytes = functools.partial(_message_bytes, blocks)
+    programs = post_early(lower(schedule), options.receive_ahead, options.receive_memory, size_bytes)
+    check(programs)
+    posted = max(peak_posted(programs, size_bytes))
+    log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
     write_json(directory / "programs.json", programs_to_dict(programs))
+    repetend = tuned.periodic.periodic.repetend if tuned.periodic else found.result and found.result.repetend
     return generate(
         programs,
-        {name: clocks for name, clocks in tuned.plan.clock_mhz.items() if name in schedule.placement.by_name},
+        clocks,
         model.to_dict(),
         directory,
         shift=repetend.micro_batches if repetend else 1,
         title=found.placement.name,
-        picture=picture(found.schedule, max_columns=100),
+        picture=picture(whole, max_columns=100),
+        versions={name: metadata.version(name) for name in ("schedsearch", "torch")},
     )
 
 
+def _schedule_and_clocks(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Schedule, Clocks]:
+    """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
+    names = found.placement.per_micro_batch.by_name
+    if tuned.periodic is None:
+        clocks = {name: mhz for name, mhz in tuned.plan.clock_mhz.items() if name in names}
+        return found.schedule, clocks
+    data: dict[str, Any] = tuned.periodic.to_dict()
+    warmup, steady, cooldown = (
+        {name: lanes for name, lanes in data[part].items() if name in names}
+        for part in ("warmup", "steady", "cooldown")
+    )
+    schedule = tuned.periodic.periodic.schedule(found.schedule.num_micro_batches)
+    return schedule, PeriodicClocks(warmup, steady, cooldown, data["micro_batches_per_repetend"])
+
+
+def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
+    return math.prod(blocks.shape_between(producer, consumer)) * blocks.dtype.itemsize
+
+
 def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path) -> Measurement:
-    """Run the scripts under torchrun, compare with the unpipelined model, write ``measurement.json``."""
-    log.info("starting %d processes with torchrun", placement.num_devices)
+    """Run the scripts, compare with the unpipelined model, write ``measurement.json``."""
+    log.info("starting %d devices with %s", placement.num_devices, options.launcher)
     done = itertools.count(1)
     bar = StepBar("run")
     with bar:
@@ -136,9 +185,17 @@ def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path)
                 placement.num_devices,
                 options.iterations,
                 options.timeout_s,
+                launcher=options.launcher,
+                blocking=options.blocking,
+                num_micro_batches=options.num_micro_batches,
+                checkpoint_every=options.checkpoint_every,
+                checkpoints=directory / "checkpoints",
+                resume=options.resume,
                 progress=lambda line: bar(line, next(done), options.iterations),
             )
-        except LaunchError as error:
+        except ScriptError as error:
+            raise OptionError(f"runtime.{error}") from None
+        except (LaunchError, UnsafeProgramsError) as error:
             raise Failed(f"the run failed: {error}") from None
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
@@ -149,9 +206,11 @@ def describe(measurement: Measurement) -> str:
     """Return the losses and the comparison in one line."""
     comparison = measurement.comparison
     assert comparison is not None, "a launch compares unless told not to"
+    blocking = ", blocking" if measurement.blocking else ""
     first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
     return (
-        f"{measurement.backend}: loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations; "
+        f"{measurement.backend}{blocking}: "
+        f"loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations; "
         f"against the unpipelined model: largest gradient error {comparison.max_gradient_error:.1e}, "
         f"bitwise equal to its replay: {comparison.bitwise_equal}; clocks: {measurement.clock_backend}"
     )

@@ -6,11 +6,13 @@ import logging
 from pathlib import Path
 
 from experiments.options import OptionError, Options
-from experiments.outcomes import EnergyOutcome, SearchOutcome
-from placements import Placement
+from placements import Placement, Profile
+from runtime.codegen import Clocks
+from runtime.periodic_clocks import PeriodicClocks
 from runtime.simulated import SimulatedGpu, VirtualScripts, run_virtually
 from schedsearch.energy import simulate
 from schedsearch.files import write_json
+from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
@@ -38,21 +40,30 @@ def check_simulated_on(options: Options, placement: Placement) -> None:
 
 
 def simulate_scripts(
-    found: SearchOutcome, tuned: EnergyOutcome, scripts: Path, latency_ms: float, directory: Path
+    schedule: Schedule,
+    clocks: Clocks,
+    profile: Profile,
+    scripts: Path,
+    latency_ms: float,
+    directory: Path,
 ) -> None:
     """Run the scripts in virtual time; write ``simulated.json``, and a line beside what was planned.
 
     Optimizer blocks are in neither, for the scripts have none.
 
     Args:
-        found: The schedule.
-        tuned: The plan in the scripts.
+        schedule: What the scripts do.
+        clocks: What they ask for.
+        profile: What the blocks cost.
         scripts: Their folder.
         latency_ms: What each change of clock takes; the plan reckons without.
         directory: Of the output.
     """
-    schedule, profile = found.schedule.per_micro_batch, tuned.profile
-    clocks = {block.name: tuned.plan.clock_mhz[block.name] for block in schedule.placement.blocks}
+    schedule = schedule.per_micro_batch
+    number = schedule.num_micro_batches
+    if isinstance(clocks, PeriodicClocks):
+        names = [block.name for block in schedule.placement.blocks]
+        clocks = {name: [clocks.at(name, n, number) for n in range(number)] for name in names}
     planned = simulate(schedule, profile, clocks)
     highest = max(points[-1].clock_mhz for points in profile.points.values())
     gpus = [

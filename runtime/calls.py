@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from runtime import program
+from runtime.program import Instruction
+
 
 class ScriptError(ValueError):
     """A script does not run what its placement says, or was started in the wrong way."""
@@ -52,28 +55,33 @@ class Calls:
         runs: Blocks, in order.
         sends: What is sent, in order; once for each target.
         receives: What is received, in order.
+        instructions: All of these, in order.
     """
 
     runs: list[Run] = field(default_factory=list)
     sends: list[tuple[Transfer, int]] = field(default_factory=list)
     receives: list[tuple[Transfer, int]] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
         """Write down a run."""
         self.runs.append(Run(block, micro_batch, clock_mhz))
+        self.instructions.append(program.Run(block, micro_batch))
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
         """Write down a send."""
         self.sends.append((Transfer(producer, consumer, micro_batch), target))
+        self.instructions.append(program.Send(producer, consumer, micro_batch, target))
 
     def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
         """Write down a receive."""
         self.receives.append((Transfer(producer, consumer, micro_batch), source))
+        self.instructions.append(program.Receive(producer, consumer, micro_batch, source))
 
     @property
     def count(self) -> int:
         """Number of calls."""
-        return len(self.runs) + len(self.sends) + len(self.receives)
+        return len(self.instructions)
 
     @property
     def asks_for_clocks(self) -> bool:

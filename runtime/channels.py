@@ -1,4 +1,6 @@
-"""The process groups of a run: one per directed channel, one per set of devices that share blocks.
+"""How a device reaches the others: the process groups of a run, behind a small protocol.
+
+There is one group per directed channel, and one per set of devices that share blocks.
 
 Messages carry no tags, because NCCL has none: on a channel they match by order. Each direction has a
 group of its own, so that a posted receive never holds up a send. Every process creates every group, in
@@ -10,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.models import WHOLE, ProcessShards, Shards
@@ -21,19 +25,123 @@ Channel = tuple[int, int]
 """(source device, target device)."""
 
 
+class Pending(Protocol):
+    """A transfer on its way."""
+
+    def wait(self) -> object:
+        """Return when it has ended.
+
+        Raises:
+            RuntimeError: It never will.
+        """
+
+    def is_completed(self) -> bool:
+        """Tell whether it has ended, as far as that is known without waiting."""
+
+
+class Transport(Protocol):
+    """What a device needs of the others: `Channels` between processes, `runtime.in_memory` in one process."""
+
+    @property
+    def device(self) -> torch.device:
+        """Return where this device's tensors live."""
+
+    @property
+    def shards(self) -> Mapping[str, Shards]:
+        """Return for each forward block on this device its shards."""
+
+    def has(self, channel: Channel) -> bool:
+        """Tell whether there is such a channel."""
+
+    def receive(self, buffer: Tensor, channel: Channel) -> Pending:
+        """Post the receive of a channel's next message; the buffer belongs to the transfer until its end."""
+
+    def send(self, tensor: Tensor, channel: Channel) -> Pending:
+        """Send a channel's next message; the tensor belongs to the transfer until its end."""
+
+    def barrier(self) -> None:
+        """Wait until every device has come here."""
+
+    def collect(self, value: object) -> list[Any]:
+        """Return every device's value, by device; plain data."""
+
+    def meet(self, devices: Sequence[int]) -> None:
+        """Wait until each of these devices has come here; this is one of them."""
+
+    def connect_copies(self, copies: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Shards]:
+        """Return for each set of devices that hold copies of parameters, this one among them, its own copy.
+
+        Every device must call it at the same place, with the same sets in the same order.
+        """
+
+
 @dataclass(frozen=True)
 class Channels:
-    """The groups of one process.
+    """The groups of one process; a `Transport`.
 
     Attributes:
         control: All devices; for barriers and small objects, never for tensors of the model.
         links: For each channel its group.
         shards: For each forward block on this device its shards.
+        timeout_s: How long one transfer may wait for its other end.
     """
 
     control: dist.ProcessGroup
     links: Mapping[Channel, dist.ProcessGroup]
     shards: Mapping[str, Shards]
+    timeout_s: float = 300.0
+
+    @property
+    def device(self) -> torch.device:
+        """Return where this process's tensors live."""
+        return torch_device()
+
+    def has(self, channel: Channel) -> bool:
+        """Tell whether there is such a channel."""
+        return channel in self.links
+
+    def receive(self, buffer: Tensor, channel: Channel) -> Pending:
+        """Post a receive."""
+        work: Pending | None = dist.irecv(buffer, channel[0], group=self.links[channel])
+        assert work is not None
+        return work
+
+    def send(self, tensor: Tensor, channel: Channel) -> Pending:
+        """Begin a send."""
+        work: Pending | None = dist.isend(tensor, channel[1], group=self.links[channel])
+        assert work is not None
+        return work
+
+    def barrier(self) -> None:
+        """Wait for all devices."""
+        dist.barrier(group=self.control)
+
+    def collect(self, value: object) -> list[Any]:
+        """Return every device's value."""
+        collected: list[Any] = [None] * dist.get_world_size(self.control)
+        dist.all_gather_object(collected, value, group=self.control)
+        return collected
+
+    def meet(self, devices: Sequence[int]) -> None:
+        """Wait for some devices, over the group of all."""
+        others, token = [other for other in devices if other != dist.get_rank()], torch.zeros(1)
+        sent = [dist.isend(token, other, group=self.control) for other in others]
+        for other in others:
+            dist.recv(torch.empty_like(token), other, group=self.control)
+        for work in sent:
+            assert work is not None
+            work.wait()
+
+    def connect_copies(self, copies: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Shards]:
+        """Create and warm up a group for each set."""
+        timeout, device = timedelta(seconds=self.timeout_s), dist.get_rank()
+        teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in copies}
+        _warm_up({}, teams, device)
+        return {
+            devices: ProcessShards(group, devices.index(device), len(devices))
+            for devices, group in teams.items()
+            if device in devices
+        }
 
 
 def connect(placement: Placement, channels: Sequence[Channel], device: int, timeout_s: float) -> Channels:
@@ -56,30 +164,7 @@ def connect(placement: Placement, channels: Sequence[Channel], device: int, time
             count = len(block.devices)
             index = block.devices.index(device)
             shards[block.name] = WHOLE if count == 1 else ProcessShards(teams[block.devices], index, count)
-    return Channels(control, links, shards)
-
-
-def connect_copies(
-    copies: Iterable[tuple[int, ...]], device: int, timeout_s: float
-) -> dict[tuple[int, ...], Shards]:
-    """Create and warm up a group for each set of devices that hold copies of parameters.
-
-    Args:
-        copies: The sets of devices, ascending, in the same order in every process.
-        device: The caller.
-        timeout_s: How long one exchange may wait.
-
-    Returns:
-        For each set with the caller which copy is its own.
-    """
-    timeout = timedelta(seconds=timeout_s)
-    teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in copies}
-    _warm_up({}, teams, device)
-    return {
-        devices: ProcessShards(group, devices.index(device), len(devices))
-        for devices, group in teams.items()
-        if device in devices
-    }
+    return Channels(control, links, shards, timeout_s)
 
 
 def _teams(placement: Placement) -> Iterable[tuple[int, ...]]:

@@ -1,7 +1,8 @@
 """Programs as readable Python scripts, one per device: plain calls, and a loop for the steady state.
 
 The scripts hold all they need: the model, the placement, the clocks. The text depends on nothing else, so
-equal plans give equal files. What the calls do is `runtime.device`'s affair.
+equal plans give equal files. What the calls do is `runtime.device`'s affair. Where every block of every
+device is in a loop and the clocks repeat with it, the loops are for any number of micro-batches.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from placements.placement_file import placement_to_dict
-from runtime.literal import literal, text_literal
-from runtime.program import Instruction, Programs, Receive, Run
-from runtime.roll import Rolled, roll
+from runtime.deadlock import UnsafeProgramsError, check
+from runtime.iteration_text import ClockText, iteration_text
+from runtime.literal import literal
+from runtime.periodic_clocks import PeriodicClocks
+from runtime.program import Programs
+from runtime.roll import roll
+from runtime.stretch import Stretch, stretch
 from schedsearch.files import write_text
 
 
@@ -23,25 +29,33 @@ class ClockPlanError(ValueError):
     """The clocks do not fit the programs; the message names the block, the value and the remedy."""
 
 
+Clocks = Mapping[str, Sequence[int]] | PeriodicClocks
+"""For each block the clock of each micro-batch, in MHz; or clocks that repeat with the loop."""
+
+
 def generate(
     programs: Programs,
-    clock_mhz: Mapping[str, Sequence[int]],
+    clock_mhz: Clocks,
     model: Mapping[str, object],
     directory: Path,
     shift: int = 1,
     title: str = "",
     picture: str = "",
+    versions: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write a script ``device_<d>.py`` for each device, each file in one step.
 
     Args:
         programs: Safe ones; see `runtime.deadlock.check`.
-        clock_mhz: For each block the clock of each micro-batch, in MHz; empty to leave the clocks alone.
+        clock_mhz: For each block the clock of each micro-batch, in MHz; or clocks that repeat with the
+            loop; empty to leave the clocks alone. With a clock for each micro-batch the scripts are for
+            exactly so many.
         model: What `runtime.device` builds the blocks' modules from; data that has a literal form.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
         shift: Micro-batches per round of the loops; the repetend's number of lanes.
         title: What the programs are, in a few words; the placement's name if empty.
         picture: The schedule as text, with a row ``<device> | ...`` for each device; may be empty.
+        versions: Of the software that the scripts were made with, by its name, for the header.
 
     Returns:
         The scripts' paths, by device.
@@ -52,38 +66,89 @@ def generate(
     """
     _check_clocks(programs, clock_mhz)
     title = title or programs.placement.name
-    data = _data(programs, model)
+    rolled = [roll(program, shift) for program in programs.instructions]
+    is_free = not isinstance(clock_mhz, PeriodicClocks) and bool(clock_mhz)
+    loops = None if is_free else _safe_loops(stretch(programs, rolled, shift))
+    number = _number_text(programs, loops, is_free)
     plan = plan_hash(programs, clock_mhz)
+    data = _data(programs, model, loops)
     paths = []
     for device in range(programs.placement.num_devices):
+        clocks = _clock_data(programs, device, clock_mhz)
+        text = ClockText.NONE
+        if clocks:
+            text = ClockText.PERIODIC if isinstance(clock_mhz, PeriodicClocks) else ClockText.LISTED
+        names = "Device, PeriodicClocks, main" if text is ClockText.PERIODIC else "Device, main"
+        heading = f"{title}: {number}, plan {plan}"
         parts = [
-            _docstring(programs, device, title, plan, directory.resolve().name, picture),
-            "from runtime.device import Device, main",
+            _docstring(programs, device, heading, directory.resolve().name, picture, versions),
+            f"from runtime.device import {names}",
             data,
-            *_clock_data(programs, device, clock_mhz),
-            "\n" + _iteration(roll(programs.instructions[device], shift), bool(clock_mhz)),
-            "\n" + _MAIN,
+            *clocks,
+            "\n" + iteration_text(rolled[device], programs.num_micro_batches, text, loops is not None),
+            "\n" + _main(loops),
         ]
         paths.append(directory / f"device_{device}.py")
         write_text(paths[-1], "\n\n".join(parts) + "\n")
     return paths
 
 
-def plan_hash(programs: Programs, clock_mhz: Mapping[str, Sequence[int]]) -> str:
+def _safe_loops(loops: Stretch | None) -> Stretch | None:
+    """Return loops if more and fewer rounds are safe; one round more stands for all, launch checks each."""
+    if loops is None:
+        return None
+    try:
+        for number in (loops.least, loops.programs.num_micro_batches + loops.shift):
+            check(loops.at(number))
+    except UnsafeProgramsError:
+        return None
+    return loops
+
+
+def _number_text(programs: Programs, loops: Stretch | None, is_free: bool) -> str:
+    number = f"{programs.num_micro_batches} micro-batches"
+    if loops is None:
+        why = "each has clocks of its own" if is_free else "not all of it repeats"
+        return f"exactly {number} ({why})"
+    if loops.shift == 1:
+        return f"{number} (or any number from {loops.least} on)"
+    return f"{number} (or {loops.least}, {loops.least + loops.shift} and so on)"
+
+
+def plan_hash(programs: Programs, clock_mhz: Clocks) -> str:
     """Return twelve hexadecimal digits that tell plans apart: placement, programs and clocks."""
-    clocks = {block: [int(clock) for clock in clocks] for block, clocks in clock_mhz.items()}
+    clocks: object
+    if isinstance(clock_mhz, PeriodicClocks):
+        clocks = asdict(clock_mhz)
+    else:
+        clocks = {block: [int(clock) for clock in clocks] for block, clocks in clock_mhz.items()}
     content = [placement_to_dict(programs.placement), programs.num_micro_batches, str(programs), clocks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-_MAIN = (
-    'if __name__ == "__main__":\n'
-    "    main(iteration, model=MODEL, placement=PLACEMENT, "
-    "num_micro_batches=NUM_MICRO_BATCHES, channels=CHANNELS)"
-)
+def _main(loops: Stretch | None) -> str:
+    data = "model=MODEL, placement=PLACEMENT, num_micro_batches=NUM_MICRO_BATCHES, channels=CHANNELS"
+    if loops is None:
+        return f'if __name__ == "__main__":\n    main(iteration, {data})'
+    numbers = (
+        "least_micro_batches=LEAST_MICRO_BATCHES",
+        "micro_batches_per_round=MICRO_BATCHES_PER_ROUND",
+    )
+    lines = ["iteration", *data.split(", "), *numbers]
+    return (
+        'if __name__ == "__main__":\n    main(\n' + "".join(f"        {line},\n" for line in lines) + "    )"
+    )
 
 
-def _check_clocks(programs: Programs, clock_mhz: Mapping[str, Sequence[int]]) -> None:
+def _check_clocks(programs: Programs, clock_mhz: Clocks) -> None:
+    if isinstance(clock_mhz, PeriodicClocks):
+        for block in programs.placement.blocks:
+            for n in range(programs.num_micro_batches):
+                try:
+                    clock_mhz.at(block.name, n, programs.num_micro_batches)
+                except KeyError as error:
+                    raise ClockPlanError(f"clock_mhz: {error.args[0]}; give it one") from None
+        return
     for name in clock_mhz:
         if name not in programs.placement.by_name:
             raise ClockPlanError(
@@ -102,11 +167,19 @@ def _check_clocks(programs: Programs, clock_mhz: Mapping[str, Sequence[int]]) ->
             )
 
 
-def _docstring(programs: Programs, device: int, title: str, plan: str, directory: str, picture: str) -> str:
+def _docstring(
+    programs: Programs,
+    device: int,
+    title: str,
+    directory: str,
+    picture: str,
+    versions: Mapping[str, str] | None,
+) -> str:
     num_devices = programs.placement.num_devices
+    made_with = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
     lines = [
-        f"Device {device} of {num_devices} of {' '.join(title.split())}: "
-        f"{programs.num_micro_batches} micro-batches, plan {plan}.",
+        f"Device {device} of {num_devices} of {' '.join(title.split())}.",
+        *([f"Made with {made_with}."] if made_with else []),
         "",
         "Run all devices, where schedsearch is installed and from the folder above this one, with:",
         f"    torchrun --nproc-per-node {num_devices} -m runtime.launch {shlex.quote(directory)}",
@@ -129,77 +202,41 @@ def _docstring_line(line: str) -> str:
     return visible.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
-def _data(programs: Programs, model: Mapping[str, object]) -> str:
+def _data(programs: Programs, model: Mapping[str, object], loops: Stretch | None) -> str:
     """Return the constants that all scripts share."""
     constants: dict[str, object] = {
         "MODEL": dict(model),
         "PLACEMENT": placement_to_dict(programs.placement),
         "NUM_MICRO_BATCHES": programs.num_micro_batches,
-        "CHANNELS": list(programs.channels),
     }
+    if loops is not None:
+        constants |= {"LEAST_MICRO_BATCHES": loops.least, "MICRO_BATCHES_PER_ROUND": loops.shift}
+    constants["CHANNELS"] = list(programs.channels)
     return "\n".join(_constant(name, value) for name, value in constants.items())
 
 
-def _clock_data(programs: Programs, device: int, clock_mhz: Mapping[str, Sequence[int]]) -> list[str]:
+def _clock_data(programs: Programs, device: int, clock_mhz: Clocks) -> list[str]:
     """Return the clocks of the device's blocks as a constant, or nothing if it has none."""
-    clocks = {
-        block.name: [int(clock) for clock in clock_mhz[block.name]]
-        for block in programs.placement.on(device)
-        if clock_mhz
-    }
+    names = [block.name for block in programs.placement.on(device)]
+    if isinstance(clock_mhz, PeriodicClocks):
+        return [_periodic_constant(clock_mhz, names)] if names else []
+    clocks = {name: [int(clock) for clock in clock_mhz[name]] for name in names if clock_mhz}
     return [_constant("CLOCK_MHZ", clocks)] if clocks else []
+
+
+def _periodic_constant(clocks: PeriodicClocks, names: Sequence[str]) -> str:
+    lines = ["CLOCK_MHZ = PeriodicClocks("]
+    for part in ("warmup", "steady", "cooldown"):
+        lanes: Mapping[str, Sequence[Sequence[int]]] = getattr(clocks, part)
+        data = {
+            name: [[int(clock) for clock in lane] for lane in lanes[name]] for name in names if name in lanes
+        }
+        text = literal(data, part, used=len(f"    {part}=,"), indent=4)
+        lines.append(f"    {part}={text},")
+    if clocks.micro_batches_per_round != 1:
+        lines.append(f"    micro_batches_per_round={clocks.micro_batches_per_round},")
+    return "\n".join([*lines, ")"])
 
 
 def _constant(name: str, value: object) -> str:
     return f"{name} = {literal(value, name.lower(), used=len(name) + len(' = '))}"
-
-
-def _iteration(rolled: Rolled, has_clocks: bool) -> str:
-    lines = [
-        "def iteration(device: Device) -> None:",
-        '    """Run one iteration of this device\'s blocks."""',
-    ]
-    lines += _straight("Warmup." if rolled.rounds else "Nothing repeats.", rolled.warmup, has_clocks)
-    lines += _loop(rolled, has_clocks)
-    lines += _straight("Cooldown.", rolled.cooldown, has_clocks)
-    return "\n".join(lines)
-
-
-def _straight(title: str, instructions: Sequence[Instruction], has_clocks: bool) -> list[str]:
-    if not instructions:
-        return []
-    calls = (_call(instruction, str(instruction.micro_batch), has_clocks) for instruction in instructions)
-    return [f"    # {title}", *(f"    {call}" for call in calls)]
-
-
-def _loop(rolled: Rolled, has_clocks: bool) -> list[str]:
-    """Return the loop over n, the lowest micro-batch of each round."""
-    if not rolled.rounds:
-        return []
-    first, shift = rolled.first_micro_batch, rolled.shift
-    last = first + rolled.rounds * shift
-    bounds = f"{first}, {last}, {shift}" if shift > 1 else f"{first}, {last}" if first else f"{last}"
-    number = "one micro-batch" if shift == 1 else f"{shift} micro-batches"
-    lines = [f"    # Repetend: {number} per round.", f"    for n in range({bounds}):"]
-    for instruction in rolled.body:
-        offset = instruction.micro_batch - first
-        lines.append(f"        {_call(instruction, f'n + {offset}' if offset else 'n', has_clocks)}")
-    return lines
-
-
-def _call(instruction: Instruction, micro_batch: str, has_clocks: bool) -> str:
-    """Return an instruction as a call of a device's method.
-
-    Args:
-        instruction: What to call.
-        micro_batch: The expression to take instead of the instruction's micro-batch.
-        has_clocks: Whether a run is given its clock.
-    """
-    if isinstance(instruction, Run):
-        block = text_literal(instruction.block)
-        clock = f", CLOCK_MHZ[{block}][{micro_batch}]" if has_clocks else ""
-        return f"device.run({block}, {micro_batch}{clock})"
-    ends = f"{text_literal(instruction.producer)}, {text_literal(instruction.consumer)}, {micro_batch}"
-    if isinstance(instruction, Receive):
-        return f"device.receive({ends}, source={instruction.source})"
-    return f"device.send({ends}, target={instruction.target})"

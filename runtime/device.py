@@ -8,71 +8,39 @@ and `runtime.deadlock` has proven beforehand that the scripts fit each other.
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from placements import Placement
 from placements.hardware import clock_latency_of
-from placements.placement_file import placement_from_dict, placement_to_dict
+from placements.placement_file import placement_from_dict
 from runtime.calls import Calls, ScriptError, Transfer
-from runtime.channels import Channel, Channels, connect, connect_copies, torch_device
+from runtime.channels import Channel, Pending, Transport, connect
 from runtime.client import PlanSource, plans_from_environment
 from runtime.clock import Clock, RecordingClock, open_clock
-from runtime.models import Blocks, Model, ModelOptions, ParameterShard
+from runtime.models import Blocks, Model, ModelOptions
 from runtime.models.blocks import warm_up
+from runtime.periodic_clocks import PeriodicClocks
 from runtime.plans import SharedPlans, shared_plans
 from runtime.profiler import Profiler
 from runtime.profiling import DeviceProfiler, gpu_uuid
-from runtime.results import (
-    Position,
-    Progress,
-    write_progress,
-    write_summary,
-    write_tensors,
-)
+from runtime.results import Position
 from runtime.run_options import RunOptions
+from runtime.script import Script, check_script, hand_over
 from runtime.stream_clock import StreamClock
+from runtime.training import train
+
+__all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
 
 
 class TransferError(RuntimeError):
     """A tensor did not arrive or could not be sent; the message says where the device stands."""
-
-
-@dataclass(frozen=True)
-class Script:
-    """A script, read.
-
-    Attributes:
-        iteration: Its calls.
-        model: What its blocks compute.
-        placement: What runs where.
-        num_micro_batches: Of one iteration.
-        channels: All (source, target) pairs that messages take, the same in every script.
-    """
-
-    iteration: Callable[[Any], None]
-    model: ModelOptions
-    placement: Placement
-    num_micro_batches: int
-    channels: tuple[Channel, ...]
-
-    @cached_property
-    def calls(self) -> Calls:
-        """The calls of one iteration, not carried out."""
-        calls = Calls()
-        self.iteration(calls)
-        return calls
 
 
 class Device:
@@ -83,15 +51,16 @@ class Device:
 
     Attributes:
         order: The (block, micro-batch) pairs that ran in this iteration, in order.
+        peak_posted_bytes: The most memory of receives that were posted and not yet taken, of all iterations.
 
     Args:
         index: Position in the placement.
         blocks: Computes the device's blocks.
-        channels: The process groups.
+        transport: Reaches the other devices.
         clock: Takes the requests for clocks.
         calls: The script's calls, for counting.
         position: Is told where the device stands.
-        blocking: Wait at every transfer for its end; only good for testing that a program is safe even so.
+        blocking: Wait at every transfer for its end: slower, and a proof that the program is safe even so.
         profiler: Measures every block, if there is one.
     """
 
@@ -99,7 +68,7 @@ class Device:
         self,
         index: int,
         blocks: Blocks,
-        channels: Channels,
+        transport: Transport,
         clock: Clock,
         calls: Calls,
         position: Position,
@@ -111,20 +80,22 @@ class Device:
         self.order: list[tuple[str, int]] = []
         self._index = index
         self._blocks = blocks
-        self._channels = channels
+        self._transport = transport
         self._clock = clock
         self._calls = calls
         self._position = position
         self._blocking = blocking
         self._profiler = profiler
-        self._torch_device = torch_device()
-        self._received: dict[Transfer, tuple[Tensor, dist.Work, int]] = {}
-        self._sent: list[tuple[Transfer, int, Tensor, dist.Work]] = []
+        self._torch_device = transport.device
+        self._received: dict[Transfer, tuple[Tensor, Pending, int]] = {}
+        self._sent: list[tuple[Transfer, int, Tensor, Pending]] = []
         self._made: dict[Transfer, Tensor] = {}
         self._uses_left: Counter[Transfer] = Counter()
         self._plan: Mapping[str, Sequence[int]] | None = None
         self._iteration = 0
         self._num_calls = 0
+        self._posted_bytes = 0
+        self.peak_posted_bytes = 0
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
@@ -165,9 +136,10 @@ class Device:
         transfer = Transfer(producer, consumer, micro_batch)
         self._move("receives", transfer)
         buffer = torch.empty(self._shape(transfer), dtype=self._blocks.dtype, device=self._torch_device)
-        work = dist.irecv(buffer, source, group=self._link(source, self._index))
-        assert work is not None
+        work = self._transport.receive(buffer, self._channel(source, self._index))
         self._received[transfer] = buffer, work, source
+        self._posted_bytes += buffer.nbytes
+        self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
         if self._blocking:
             self._wait(work, transfer, f"from device {source}")
 
@@ -215,8 +187,8 @@ class Device:
         transfer = Transfer(producer, consumer, micro_batch)
         self._move("sends", transfer)
         tensor = self._use(transfer)
-        work = dist.isend(tensor, target, group=self._link(self._index, target))
-        assert work is not None
+        self._check_form(transfer, tensor)
+        work = self._transport.send(tensor, self._channel(self._index, target))
         # Gloo says only in wait() that a send is complete, so there the tensors stay until the end.
         self._sent = [sent for sent in self._sent if not sent[3].is_completed()]
         if self._blocking:
@@ -252,6 +224,7 @@ class Device:
         if transfer not in self._received:
             return self._use(transfer)
         buffer, work, source = self._received.pop(transfer)
+        self._posted_bytes -= buffer.nbytes
         if not self._blocking:
             self._wait(work, transfer, f"from device {source}")
         return buffer
@@ -265,7 +238,7 @@ class Device:
         self._uses_left[transfer] -= 1
         return self._made[transfer] if self._uses_left[transfer] else self._made.pop(transfer)
 
-    def _wait(self, work: dist.Work, transfer: Transfer, where: str) -> None:
+    def _wait(self, work: Pending, transfer: Transfer, where: str) -> None:
         before = self._position.text
         self._position.move(f"{before}, waits for {transfer} {where}")
         try:
@@ -282,13 +255,19 @@ class Device:
             )
         return self._blocks.shape_between(transfer.producer, transfer.consumer)
 
-    def _link(self, source: int, target: int) -> dist.ProcessGroup:
+    def _check_form(self, transfer: Transfer, tensor: Tensor) -> None:
+        """Ensure that a tensor is what its receiver expects; on the wire nothing would notice."""
+        wanted = self._shape(transfer), self._blocks.dtype
+        if (found := (tuple(tensor.shape), tensor.dtype)) != wanted:
+            raise ScriptError(f"device {self._index}: {transfer} is {found} instead of {wanted}")
+
+    def _channel(self, source: int, target: int) -> Channel:
         channel: Channel = source, target
-        if channel not in self._channels.links:
+        if not self._transport.has(channel):
             raise ScriptError(
                 f"device {self._index}: no channel from {source} to {target}; add it to CHANNELS"
             )
-        return self._channels.links[channel]
+        return channel
 
     def _request(self, clock_mhz: int) -> None:
         """Ask for a clock from here on, where a GPU's compute stream stands, not where the script does."""
@@ -306,23 +285,27 @@ def _event() -> torch.cuda.Event:
 
 
 def main(
-    iteration: Callable[[Any], None],
+    iteration: Callable[[Any, int], None],
     *,
     model: Mapping[str, Any],
     placement: Mapping[str, Any],
     num_micro_batches: int,
     channels: Sequence[Channel],
+    least_micro_batches: int | None = None,
+    micro_batches_per_round: int = 1,
     options: RunOptions | None = None,
     plans: PlanSource | None = None,
 ) -> None:
     """Run a script's iteration, as one process of a run.
 
     Args:
-        iteration: The script's calls, on a `Device`.
+        iteration: The script's calls, given a `Device` and the number of micro-batches.
         model: See `ModelOptions`.
         placement: The placement's plain data.
-        num_micro_batches: Of one iteration.
+        num_micro_batches: Of one iteration, unless the run asks for another number.
         channels: All (source, target) pairs that messages take, the same in every script.
+        least_micro_batches: The fewest that the script's loop can run; None if only `num_micro_batches`.
+        micro_batches_per_round: By which numbers of micro-batches differ.
         options: How to take part; by default from the environment.
         plans: Where device 0 looks for newer clocks than the script's between iterations; by default the
             server and job of the environment, if it names them.
@@ -331,54 +314,83 @@ def main(
         ScriptError: The script was started in the wrong way, or does not run each of its blocks once.
         TransferError: A tensor did not arrive or could not be sent.
     """
-    options = options or RunOptions.from_environment()
-    torch.set_num_threads(1)  # Results depend on the number of threads.
     script = Script(
         iteration,
         ModelOptions.from_dict(model),
         placement_from_dict(placement),
         num_micro_batches,
         tuple((source, target) for source, target in channels),
+        least_micro_batches,
+        micro_batches_per_round,
     )
-    _check(script, options)
+    if hand_over(script):
+        return
+    options = options or RunOptions.from_environment()
+    script = script.at(options.num_micro_batches)
+    check_script(script, options.device, options.num_devices)
     position = Position(options.results, options.device)
     position.move("connecting")
-    with (
-        _connected(script, options) as groups,
-        shared_plans(
-            lambda: plans or plans_from_environment(), script.placement, num_micro_batches, groups.control
-        ) as shared,
-    ):
-        clock = _clock(script.calls, shared)
-        try:
-            _train(script, options, groups, clock, shared, position)
-        finally:
-            clock.reset()
+    with _connected(script, options) as transport:
+        take_part(script, options, transport, position, plans)
     position.close()
 
 
-def _check(script: Script, options: RunOptions) -> None:
-    """Ensure that there is a process for each device, and that the script runs each of its blocks once."""
-    placement = script.placement
-    if options.num_devices != placement.num_devices:
-        raise ScriptError(
-            f"{options.num_devices} processes were started for the {placement.num_devices} devices of "
-            f"{placement.name}; start {placement.num_devices}"
-        )
-    times = Counter((run.block, run.micro_batch) for run in script.calls.runs)
-    blocks = placement.on(options.device)
-    expected = {(block.name, n) for block in blocks for n in range(script.num_micro_batches)}
-    for block, micro_batch in sorted(expected | times.keys()):
-        wanted = int((block, micro_batch) in expected)
-        if times[block, micro_batch] != wanted:
-            raise ScriptError(
-                f"device {options.device}: the script runs {block} of micro-batch {micro_batch} "
-                f"{times[block, micro_batch]} times instead of {wanted}"
+def take_part(
+    script: Script,
+    options: RunOptions,
+    transport: Transport,
+    position: Position,
+    plans: PlanSource | None = None,
+) -> None:
+    """Be one device of a run whose devices are connected.
+
+    Args:
+        script: Of this device.
+        options: Which device it is, and what to do.
+        transport: Reaches the other devices.
+        position: Is told where the device stands.
+        plans: See `main`.
+
+    Raises:
+        ScriptError: The script takes what was not made, or the run cannot be resumed.
+        TransferError: A tensor did not arrive or could not be sent.
+    """
+    torch.set_num_threads(1)  # Results depend on the number of threads.
+    with shared_plans(
+        lambda: plans or plans_from_environment(),
+        script.placement,
+        script.num_micro_batches,
+        transport,
+        options.device,
+    ) as shared:
+        clock = _clock(script.calls, shared, transport.device)
+        try:
+            model = Model(script.model, script.placement, transport.shards, transport.device)
+            blocks = Blocks(script.placement, model, script.num_micro_batches)
+            profiler = None
+            if options.sweep is not None:
+                profiler = DeviceProfiler(
+                    options.sweep, script.placement, transport, script.channels, options.device
+                )
+            device = Device(
+                options.device,
+                blocks,
+                transport,
+                clock,
+                script.calls,
+                position,
+                blocking=options.blocking,
+                profiler=profiler.profiler if profiler else None,
             )
+            warm_up(transport.device)
+            train(script, options, transport, device, model, blocks, clock, shared, profiler)
+            position.move("done")
+        finally:
+            clock.reset()
 
 
 @contextmanager
-def _connected(script: Script, options: RunOptions) -> Iterator[Channels]:
+def _connected(script: Script, options: RunOptions) -> Iterator[Transport]:
     """Create the process groups, and take them down if all went well: after an error others may hang."""
     if options.backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", options.device)))
@@ -391,139 +403,17 @@ def _connected(script: Script, options: RunOptions) -> Iterator[Channels]:
     )
     channels = connect(script.placement, script.channels, options.device, options.timeout_s)
     yield channels
-    dist.barrier(group=channels.control)
+    channels.barrier()
     dist.destroy_process_group()
 
 
-def _clock(calls: Calls, plans: SharedPlans) -> Clock:
+def _clock(calls: Calls, plans: SharedPlans, device: torch.device) -> Clock:
     if not calls.asks_for_clocks and not plans.is_used:
         return RecordingClock("the script asks for none")
-    here = torch_device()
-    if here.type != "cuda":
+    if device.type != "cuda":
         return open_clock(None)
-    latency = clock_latency_of(torch.cuda.get_device_name(here))
-    clock = open_clock(gpu_uuid(here), latency.dwell_ms)
+    latency = clock_latency_of(torch.cuda.get_device_name(device))
+    clock = open_clock(gpu_uuid(device), latency.dwell_ms)
     stream = StreamClock(clock, calls.runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)
-    stream.start(lambda: torch.cuda.set_device(here))  # a new thread would look at the first GPU
+    stream.start(lambda: torch.cuda.set_device(device))  # a new thread would look at the first GPU
     return stream
-
-
-def _train(
-    script: Script,
-    options: RunOptions,
-    channels: Channels,
-    clock: Clock,
-    plans: SharedPlans,
-    position: Position,
-) -> None:
-    """Run all iterations, and leave behind what they gave."""
-    model = Model(script.model, script.placement, channels.shards, torch_device())
-    copies = connect_copies(model.copies, options.device, options.timeout_s)
-    blocks = Blocks(script.placement, model, script.num_micro_batches)
-    profiler = _profiler(script, options, channels)
-    device = Device(
-        options.device,
-        blocks,
-        channels,
-        clock,
-        script.calls,
-        position,
-        blocking=options.blocking,
-        profiler=profiler.profiler if profiler else None,
-    )
-    warm_up(torch_device())
-    if options.device == 0:
-        _report(profiler.description if profiler else clock.description)
-    times_ms: list[float] = []
-    losses: list[list[tuple[str, int, float]]] = []
-    for index in range(options.iterations):
-        plan = plans.at_iteration_boundary()
-        if plan is not None:
-            device.follow(plan.clock_mhz)
-            if options.device == 0:
-                _report(f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms")
-        times_ms.append(_timed_iteration(script.iteration, device, index, channels.control))
-        losses.append([(*instance, float(loss)) for instance, loss in blocks.losses.items()])
-        model.sum_copies(copies.__getitem__)
-        _keep(options, f"gradients_{index}", model.gradients())
-        model.step()
-        _share_progress(index, times_ms[-1], losses[-1], script, options, channels.control)
-        if profiler is not None and profiler.all_done():
-            break
-    _keep(options, "parameters", model.parameters)
-    if options.results:
-        measured: dict[str, Any] = {"time_ms": times_ms, "losses": losses, "order": device.order}
-        if profiler is not None:
-            measured["profile"] = profiler.result(channels, options.device).to_plain()
-            profiler.close()
-        write_summary(options.results, options.device, _facts(script, options, clock) | measured)
-    position.move("done")
-
-
-def _profiler(script: Script, options: RunOptions, channels: Channels) -> DeviceProfiler | None:
-    if options.sweep is None:
-        return None
-    return DeviceProfiler(options.sweep, torch_device(), script.placement, channels.control)
-
-
-def _facts(script: Script, options: RunOptions, clock: Clock) -> dict[str, Any]:
-    """Return what was run, and on what."""
-    return {
-        "model": asdict(script.model),
-        "placement": placement_to_dict(script.placement),
-        "num_micro_batches": script.num_micro_batches,
-        "clock_requests": clock.requests,
-        "clock_backend": clock.description,
-        "backend": options.backend,
-        "device_name": _name(torch_device()),
-    }
-
-
-def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
-    if options.results and options.keeps_tensors:
-        write_tensors(options.results, options.device, name, tensors)
-
-
-def _timed_iteration(
-    iteration: Callable[[Any], None], device: Device, index: int, control: dist.ProcessGroup
-) -> float:
-    """Run one iteration and return the milliseconds from the common start to this device's end."""
-    if torch_device().type == "cuda":
-        torch.cuda.synchronize()  # the gradient step of the iteration before may still run
-    dist.barrier(group=control)
-    start_s = time.perf_counter()
-    device.begin(index)
-    iteration(device)
-    device.finish()
-    return (time.perf_counter() - start_s) * 1000
-
-
-def _share_progress(
-    index: int,
-    time_ms: float,
-    losses: Sequence[tuple[str, int, float]],
-    script: Script,
-    options: RunOptions,
-    control: dist.ProcessGroup,
-) -> None:
-    """Collect what the devices know of an iteration; device 0 reports it."""
-    collected: list[Any] = [None] * options.num_devices
-    dist.all_gather_object(collected, (time_ms, losses), group=control)
-    if options.device != 0:
-        return
-    by_instance = {(block, n): loss for _, rows in collected for block, n, loss in rows}
-    slowest_ms = max(device_ms for device_ms, _ in collected)
-    progress = Progress(index, sum(by_instance.values()) / script.num_micro_batches, slowest_ms)
-    if options.results:
-        write_progress(options.results, progress)
-    _report(str(progress))
-
-
-def _report(line: str) -> None:
-    """Tell the user who started the scripts by hand."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -10,48 +10,44 @@ As a library, `launch` starts that line, follows it, and compares the outcome wi
 from __future__ import annotations
 
 import argparse
-import ctypes
-import multiprocessing
 import os
-import runpy
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-import traceback
-from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
-from multiprocessing.context import ForkProcess
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
-
-import torch
 
 from placements.placement_file import placement_from_dict
 from runtime.calls import ScriptError
+from runtime.checkpoint import check_resume
+from runtime.deadlock import check
+from runtime.in_process import NETWORKS, InProcess
 from runtime.measure import Measurement
 from runtime.models import ModelError, ModelOptions
-from runtime.models.blocks import warm_up
+from runtime.processes import (
+    POLL_S,
+    Forked,
+    Processes,
+    Torchrun,
+    die_with_parent,
+    end_if_orphaned,
+    run_script,
+)
 from runtime.profiler import DeviceProfile, Sweep
 from runtime.reference import Case, compare, losses_of_run
-from runtime.results import (
-    read_failures,
-    read_position,
-    read_progress,
-    read_summary,
-    write_failure,
-)
+from runtime.results import read_failures, read_position, read_progress, read_summary
 from runtime.run_options import RunOptions, default_backend
+from runtime.script import programs_of, read_script
 
-LAUNCHERS = ("torchrun", "fork")
-"""How processes are started: by torchrun, or forked from this process (CPU only, fractions of a second)."""
+_START: Mapping[str, Callable[[Path, RunOptions], Processes]] = {
+    "torchrun": Torchrun,
+    "fork": Forked,
+    "in_process": InProcess,
+}
+LAUNCHERS = tuple(_START)
+"""How devices are started: processes of torchrun, or forked from this process (CPU only, fractions of a
+second), or threads of this process that take turns (CPU only, always in the same order)."""
 
-_LAUNCH_PID = "SCHEDSEARCH_LAUNCH_PID"
-_POLL_S = 0.02
-_STOP_S = 5.0
 _EXTRA_TIMEOUT_S = 60.0
 """What a device waits longer than its watcher, which knows the positions of all."""
 
@@ -70,6 +66,10 @@ def launch(
     launcher: str = "torchrun",
     compares: bool = True,
     blocking: bool = False,
+    num_micro_batches: int | None = None,
+    checkpoint_every: int = 0,
+    checkpoints: str | Path | None = None,
+    resume: str | Path | None = None,
     progress: Callable[[str], None] | None = None,
     sweep: Sweep | None = None,
 ) -> Measurement:
@@ -78,210 +78,73 @@ def launch(
     Args:
         directory: Holds ``device_0.py`` and so on.
         num_devices: How many scripts there are.
-        iterations: How often each runs its iteration.
+        iterations: How often each runs its iteration, those before a checkpoint included.
         timeout_s: How long the start, or one iteration, may take before the run is given up.
-        backend: ``nccl``, ``gloo``, or None for NCCL where there is a GPU for each device.
+        backend: ``nccl``, ``gloo``, or None for NCCL where there is a GPU for each device; in process
+            ``rendezvous`` (a send ends when its receive is posted; default) or ``buffered`` (at once).
         launcher: One of `LAUNCHERS`.
         compares: Whether to compare with the reference; it trains the model twice in this process.
         blocking: Whether every transfer waits for its other end, to test that the order alone is safe.
+        num_micro_batches: Of an iteration, if not the scripts' own number; the scripts are then checked
+            before they are started.
+        checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
+        checkpoints: Folder for them; see `runtime.checkpoint`.
+        resume: Folder of checkpoints whose newest the run goes on from.
         progress: Called with a line for each iteration as it ends.
         sweep: Profile the blocks, and end with that; nothing is compared then, and at most `iterations` run.
 
     Raises:
-        ScriptError: A script is missing, or an argument is out of its range.
+        ScriptError: A script is missing, an argument is out of its range, or the run cannot be resumed.
+        UnsafeProgramsError: The scripts are not safe with that number of micro-batches.
         LaunchError: A device failed, or the run made no progress for `timeout_s`.
     """
     directory = Path(directory).resolve()
+    if launcher == "in_process":
+        backend = backend or NETWORKS[0]
     backend = backend or (default_backend(num_devices) if launcher == "torchrun" else "gloo")
     _check_arguments(directory, num_devices, iterations, launcher, backend)
+    if checkpoint_every < 0 or (checkpoint_every and checkpoints is None):
+        raise ScriptError(f"checkpoint_every: {checkpoint_every} needs a folder for checkpoints; give one")
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as folder:
-        results = Path(folder)
         options = RunOptions(
-            0, num_devices, iterations, backend, timeout_s + _EXTRA_TIMEOUT_S, results, compares, blocking
+            device=0,
+            num_devices=num_devices,
+            iterations=iterations,
+            backend=backend,
+            timeout_s=timeout_s + _EXTRA_TIMEOUT_S,
+            results=Path(folder),
+            keeps_tensors=compares and sweep is None,
+            blocking=blocking,
+            num_micro_batches=num_micro_batches,
+            checkpoint_every=checkpoint_every,
+            checkpoints=Path(checkpoints).resolve() if checkpoints else None,
+            resume=Path(resume).resolve() if resume else None,
+            sweep=sweep,
         )
-        options = replace(options, sweep=sweep, keeps_tensors=compares and sweep is None)
-        start = _Torchrun if launcher == "torchrun" else _Forked
-        _follow(start(directory, options), options, timeout_s, progress)
+        if num_micro_batches is not None or resume is not None:
+            _check_scripts(directory, options)
+        _follow(_START[launcher](directory, options), options, timeout_s, progress)
         return _measurement(options, options.keeps_tensors)
 
 
-def run_script(directory: str | Path) -> None:
-    """Run this process's script; the environment says which, as torchrun sets it.
-
-    Raises:
-        ScriptError: There is no such script, or the process was not started by torchrun.
-    """
-    options = RunOptions.from_environment()
-    try:
-        script = Path(directory) / f"device_{options.device}.py"
-        if not script.is_file():
-            raise ScriptError(
-                f"{script}: there is no such file; start as many processes as there are scripts"
-            )
-        runpy.run_path(str(script), run_name="__main__")
-    except BaseException as error:
-        if options.results:
-            lines = traceback.format_exc().splitlines()
-            write_failure(options.results, options.device, [f"{type(error).__name__}: {error}", *lines])
-        raise
-
-
-class _Processes(Protocol):
-    """The processes of a run."""
-
-    def poll(self) -> int | None:
-        """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
-
-    def last_lines(self) -> list[str]:
-        """Return the end of what the processes printed."""
-
-    def stop(self) -> None:
-        """End whatever still runs, and wait until it is gone."""
-
-
-class _Torchrun:
-    """The scripts under torchrun."""
-
-    def __init__(self, directory: Path, options: RunOptions) -> None:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += ["--log-dir", str(options.results)]  # else it leaves a folder behind
-        command += ["--nproc-per-node", str(options.num_devices), "-m", "runtime.launch", str(directory)]
-        self._folder = options.results
-        self._num_devices = options.num_devices
-        self._process = subprocess.Popen(
-            command,
-            env=_environment(options),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-        self._lines: deque[str] = deque(maxlen=40)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.append(line.rstrip())
-
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    def last_lines(self) -> list[str]:
-        self._reader.join(1.0)
-        return list(self._lines)
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()  # The devices die with torchrun.
-                self._process.wait()
-        assert self._folder is not None
-        pids = [read_position(self._folder, device)[0] for device in range(self._num_devices)]
-        deadline = time.monotonic() + _STOP_S
-        while any(pid is not None and _is_alive(pid) for pid in pids) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        self._reader.join(1.0)
-
-
-class _Forked:
-    """The scripts in copies of this process."""
-
-    def __init__(self, directory: Path, options: RunOptions) -> None:
-        assert options.results is not None
-        warm_up(torch.device("cpu"))
-        self._output = options.results / "output.txt"
-        self._processes: list[ForkProcess] = []
-        for device in range(options.num_devices):
-            process = multiprocessing.get_context("fork").Process(
-                target=_forked, args=(directory, options, device, self._output), daemon=True
-            )
-            process.start()
-            self._processes.append(process)
-
-    def poll(self) -> int | None:
-        codes = [process.exitcode for process in self._processes]
-        failed = [code for code in codes if code]
-        if failed:
-            return failed[0]
-        return None if None in codes else 0
-
-    def last_lines(self) -> list[str]:
-        try:
-            return self._output.read_text(errors="replace").splitlines()[-40:]
-        except OSError:
-            return []
-
-    def stop(self) -> None:
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.join()
-
-
-def _forked(directory: Path, options: RunOptions, device: int, output: Path) -> None:
-    """Be one device, in a copy of the process that launched."""
-    die_with_parent()
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    # A caller's own streams (a notebook's, a test's) may not write to descriptors 1 and 2.
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    os.environ.update(_environment(options))
-    size = str(options.num_devices)
-    os.environ |= {
-        "RANK": str(device),
-        "LOCAL_RANK": str(device),
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-    }
-    os.environ["SCHEDSEARCH_MEETING"] = f"file://{output.with_name('meeting')}"
-    run_script(directory)
-
-
-def _environment(options: RunOptions) -> dict[str, str]:
-    """Return the environment of a device's process, in which this project can be imported."""
-    root = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, _LAUNCH_PID: str(os.getpid())}
-    return os.environ | options.to_environment() | own
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies (Linux; elsewhere nothing happens)."""
-    set_death_signal = 1
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-
-
-def _end_if_orphaned() -> None:
-    """End a device whose launch or torchrun died while it was still importing, before `die_with_parent`."""
-    launch_pid = os.environ.get(_LAUNCH_PID)
-    if sys.platform == "linux" and launch_pid and (os.getppid() == 1 or not _is_alive(int(launch_pid))):
-        os._exit(1)
-
-
-def _is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended but was not yet waited for does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state != "Z"
+def _check_scripts(directory: Path, options: RunOptions) -> None:
+    """Ensure that scripts are safe for the number of micro-batches, and can go on from a checkpoint."""
+    scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
+    changed = [script.at(options.num_micro_batches) for script in scripts]
+    if changed != scripts:
+        check(programs_of(changed))
+    if options.resume:
+        check_resume(options.resume, changed, options.iterations)
 
 
 def _check_arguments(directory: Path, num_devices: int, iterations: int, launcher: str, backend: str) -> None:
     if launcher not in LAUNCHERS:
         raise ScriptError(f"launcher: {launcher!r} is not known; use {' or '.join(LAUNCHERS)}")
-    if backend not in ("gloo", "nccl") or (launcher == "fork" and backend == "nccl"):
-        raise ScriptError(f"backend: {backend!r} cannot be used with launcher {launcher!r}; use gloo")
+    allowed = {"torchrun": ("gloo", "nccl"), "fork": ("gloo",), "in_process": NETWORKS}[launcher]
+    if backend not in allowed:
+        raise ScriptError(
+            f"backend: {backend!r} cannot be used with launcher {launcher!r}; use {' or '.join(allowed)}"
+        )
     for name, value in (("num_devices", num_devices), ("iterations", iterations)):
         if value < 1:
             raise ScriptError(f"{name}: {value} is not at least 1")
@@ -293,7 +156,7 @@ def _check_arguments(directory: Path, num_devices: int, iterations: int, launche
 
 
 def _follow(
-    processes: _Processes, options: RunOptions, timeout_s: float, progress: Callable[[str], None] | None
+    processes: Processes, options: RunOptions, timeout_s: float, progress: Callable[[str], None] | None
 ) -> None:
     """Report progress until all processes have ended.
 
@@ -317,12 +180,12 @@ def _follow(
                 raise LaunchError(_why_failed(options, status, processes))
             if time.monotonic() > deadline:
                 raise LaunchError(f"no progress for {timeout_s:g} s\n{_positions(options)}")
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
     finally:
         processes.stop()
 
 
-def _why_failed(options: RunOptions, status: int, processes: _Processes) -> str:
+def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
     """Return the first failure with the end of its traceback, and where every device stood."""
     assert options.results is not None
     failures = read_failures(options.results)
@@ -350,16 +213,20 @@ def _measurement(options: RunOptions, compares: bool) -> Measurement:
         ModelOptions(**first["model"]),
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
-        len(first["time_ms"]),
+        first["first_iteration"] + len(first["time_ms"]),
         "cuda" if options.backend == "nccl" else "cpu",
     )
     comparison = compare(options.results, case) if compares else None
     return Measurement(
         backend=options.backend,
+        blocking=options.blocking,
+        num_micro_batches=case.num_micro_batches,
+        first_iteration=first["first_iteration"],
+        peak_posted_bytes=tuple(summary["peak_posted_bytes"] for summary in summaries),
         time_ms=tuple(
             max(times) for times in zip(*(summary["time_ms"] for summary in summaries), strict=True)
         ),
-        losses=tuple(losses_of_run(case, summaries, iteration) for iteration in range(case.iterations)),
+        losses=tuple(losses_of_run(case, summaries, index) for index in range(len(first["losses"]))),
         comparison=comparison,
         clock_requests={device: tuple(summary["clock_requests"]) for device, summary in enumerate(summaries)},
         clock_backend=first["clock_backend"],
@@ -379,15 +246,18 @@ def main(arguments: list[str] | None = None) -> int:
         "--backend", choices=("gloo", "nccl"), help="default: nccl with a GPU for each device"
     )
     parser.add_argument("--blocking", action="store_true", help="let every transfer wait for its other end")
+    parser.add_argument("--num-micro-batches", type=int, help="of an iteration, if not the scripts' own")
+    parser.add_argument("--checkpoint-every", type=int, help="iterations between two checkpoints")
+    parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
+    parser.add_argument("--resume", type=Path, help="folder of checkpoints whose newest to go on from")
     parsed = parser.parse_args(arguments)
-    if parsed.iterations is not None:
-        os.environ["SCHEDSEARCH_ITERATIONS"] = str(parsed.iterations)
-    if parsed.backend is not None:
-        os.environ["SCHEDSEARCH_BACKEND"] = parsed.backend
+    for name in ("iterations", "backend", "num_micro_batches", "checkpoint_every", "checkpoints", "resume"):
+        if (value := getattr(parsed, name)) is not None:
+            os.environ[f"SCHEDSEARCH_{name.upper()}"] = str(value)
     if parsed.blocking:
         os.environ["SCHEDSEARCH_BLOCKING"] = "1"
     die_with_parent()
-    _end_if_orphaned()
+    end_if_orphaned()
     try:
         run_script(parsed.directory)
     except (ScriptError, ModelError) as error:

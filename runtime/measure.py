@@ -46,7 +46,7 @@ class Measurement:
     """The outcome of running one plan's scripts.
 
     Attributes:
-        backend: ``gloo`` or ``nccl``.
+        backend: ``gloo`` or ``nccl``; in one process ``rendezvous`` or ``buffered``.
         time_ms: Per iteration, from the common start to the end of the slowest device's last block and
             transfer; the gradient step is not in it.
         losses: Per iteration, of each micro-batch.
@@ -55,6 +55,10 @@ class Measurement:
         clock_backend: One line: what became of the requests, and why.
         device_names: What each device is.
         profiles: What each device measured of its blocks, if the run profiled them.
+        blocking: Whether every transfer waited for its other end.
+        num_micro_batches: Of one iteration.
+        first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
+        peak_posted_bytes: The most memory of receives that were posted and not yet taken, by device.
     """
 
     backend: str
@@ -65,10 +69,14 @@ class Measurement:
     clock_backend: str
     device_names: tuple[str, ...]
     profiles: tuple[DeviceProfile, ...] = ()
+    blocking: bool = False
+    num_micro_batches: int = 0
+    first_iteration: int = 0
+    peak_posted_bytes: tuple[int, ...] = ()
 
     @property
     def iterations(self) -> int:
-        """How often the iteration ran."""
+        """How often the iteration ran, those before a checkpoint aside."""
         return len(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +85,10 @@ class Measurement:
         return {
             "schema_version": SCHEMA_VERSION,
             "backend": self.backend,
+            "blocking": self.blocking,
+            "num_micro_batches": self.num_micro_batches,
+            "first_iteration": self.first_iteration,
+            "peak_posted_bytes": list(self.peak_posted_bytes),
             "iterations": self.iterations,
             "time_ms": list(self.time_ms),
             "losses": [list(row) for row in self.losses],

@@ -1,6 +1,6 @@
 """How all devices of a run go over to a new plan at the same iteration.
 
-Device 0 alone asks the source of plans; what it is told goes to all others through the control group, once
+Device 0 alone asks the source of plans; what it is told goes to all others through the transport, once
 before each iteration. So every device takes the same plan from the same iteration on, whatever the server
 and the network do. Perseus has a client in each process; two of these could learn of a plan in different
 iterations. A server that named an iteration instead would have to know how far each job is, and every device
@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-import torch.distributed as dist
-
 from placements import Placement
+from runtime.channels import Transport
 from runtime.client import DeployedPlan, PlanSource
 
 _LOG = logging.getLogger(__name__)
@@ -33,7 +32,8 @@ class SharedPlans:
         source: Asked by device 0; what the others give is not looked at.
         placement: Of the run.
         num_micro_batches: Of one iteration.
-        control: The group of all devices.
+        transport: Reaches the other devices.
+        device: This one.
     """
 
     def __init__(
@@ -41,13 +41,14 @@ class SharedPlans:
         source: PlanSource | None,
         placement: Placement,
         num_micro_batches: int,
-        control: dist.ProcessGroup,
+        transport: Transport,
+        device: int,
     ) -> None:
         """Let all devices know whether device 0 has a source; every device must call this."""
-        self._source = source if dist.get_rank() == 0 else None
+        self._source = source if device == 0 else None
         self._placement, self._num_micro_batches = placement, num_micro_batches
-        self._control = control
-        self.is_used = _from_device_0(self._source is not None, control)
+        self._transport = transport
+        self.is_used = _from_device_0(self._source is not None, transport)
 
     def at_iteration_boundary(self) -> DeployedPlan | None:
         """Return the plan to run from this iteration on, or None to go on as before.
@@ -56,7 +57,7 @@ class SharedPlans:
         """
         if not self.is_used:
             return None
-        return _from_device_0(self._fitting() if self._source is not None else None, self._control)
+        return _from_device_0(self._fitting() if self._source is not None else None, self._transport)
 
     def _fitting(self) -> DeployedPlan | None:
         """Return a new plan; one of another schedule is refused, because no device could run it."""
@@ -81,19 +82,19 @@ def shared_plans(
     open_source: Callable[[], PlanSource | None],
     placement: Placement,
     num_micro_batches: int,
-    control: dist.ProcessGroup,
+    transport: Transport,
+    device: int,
 ) -> Iterator[SharedPlans]:
     """Open the source of plans on device 0, and close it at the end; see `SharedPlans`."""
-    source = open_source() if dist.get_rank() == 0 else None
+    source = open_source() if device == 0 else None
     try:
-        yield SharedPlans(source, placement, num_micro_batches, control)
+        yield SharedPlans(source, placement, num_micro_batches, transport, device)
     finally:
         if source is not None:
             source.close()
 
 
-def _from_device_0(told: Told, control: dist.ProcessGroup) -> Told:
+def _from_device_0(told: Told, transport: Transport) -> Told:
     """Return what device 0 gave; every device must call it."""
-    carried = [told]
-    dist.broadcast_object_list(carried, src=0, group=control)
-    return carried[0]
+    given: list[Told] = transport.collect(told)
+    return given[0]

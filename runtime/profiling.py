@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
+from torch import Tensor
 
 from placements import Placement
 from placements.hardware import clock_latency_of
-from runtime.channels import Channel, Channels
+from runtime.channels import Channel, Transport
 from runtime.clock import ClockError, NvmlClock
 from runtime.nvml import NvmlError, NvmlGpu
 from runtime.profiler import DeviceProfile, Profiler, Sweep
@@ -62,40 +63,34 @@ class DeviceProfiler:
 
     Args:
         sweep: How much to measure.
-        device: Where the blocks run.
         placement: Whose blocks.
-        control: All processes.
+        transport: Reaches the other devices.
+        channels: All that messages take, in the same order on every device.
+        device: This one.
     """
 
     def __init__(
-        self, sweep: Sweep, device: torch.device, placement: Placement, control: dist.ProcessGroup
+        self,
+        sweep: Sweep,
+        placement: Placement,
+        transport: Transport,
+        channels: Sequence[Channel],
+        device: int,
     ) -> None:
         """Open what there is: a meter, and a clock where there is the right to one."""
-        self._is_cuda = device.type == "cuda"
-        self.profiler, self.description = _of_gpu(sweep, device) if self._is_cuda else _of_cpu(sweep)
-        self.profiler.meet = self._meet
-        self._placement, self._control = placement, control
+        here = transport.device
+        self._is_cuda = here.type == "cuda"
+        self.profiler, self.description = _of_gpu(sweep, here) if self._is_cuda else _of_cpu(sweep)
+        self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
+        self._transport, self._channels, self._device = transport, channels, device
 
     def all_done(self) -> bool:
         """Return whether the sweeps of all devices have ended; all ask together."""
-        done: list[bool] = [False] * self._placement.num_devices
-        dist.all_gather_object(done, self.profiler.is_done, group=self._control)
-        return all(done)
+        return all(self._transport.collect(self.profiler.is_done))
 
-    def _meet(self, kind: str) -> None:
-        """Wait for the other devices of a block."""
-        me, token = dist.get_rank(), torch.zeros(1)
-        others = [other for other in self._placement.by_name[kind].devices if other != me]
-        sent = [dist.isend(token, other, group=self._control) for other in others]
-        for other in others:
-            dist.recv(torch.empty_like(token), other, group=self._control)
-        for work in sent:
-            assert work is not None
-            work.wait()
-
-    def result(self, channels: Channels, device: int) -> DeviceProfile:
+    def result(self) -> DeviceProfile:
         """Return what was measured, the blocking power too where energy is; all ask together."""
-        power_w = self._blocking_power_w(channels, device) if self._is_cuda else None
+        power_w = self._blocking_power_w() if self._is_cuda else None
         return DeviceProfile(tuple(self.profiler.costs), power_w, self.description)
 
     def close(self) -> None:
@@ -103,22 +98,25 @@ class DeviceProfiler:
         if self.profiler.clock is not None:
             self.profiler.clock.reset()
 
-    def _blocking_power_w(self, channels: Channels, device: int) -> float | None:
+    def _blocking_power_w(self) -> float | None:
         """Let each device wait, at its highest clock, for a message that its source sends late."""
         found = None
         if self.profiler.clock is not None:
             self.profiler.clock.set(max(self.profiler.clocks_mhz))
             self.profiler.settle()
-        into: dict[int, Channel] = {channel[1]: channel for channel in channels.links}
-        for source, target in into.values():
-            group, token = channels.links[source, target], torch.zeros(1, device="cuda")
-            dist.barrier(group=channels.control)
-            if device == source:
+        into: dict[int, Channel] = {channel[1]: channel for channel in self._channels}
+        for channel in into.values():
+            token = torch.zeros(1, device=self._transport.device)
+            self._transport.barrier()
+            if self._device == channel[0]:
                 time.sleep(WAIT_S)
-                dist.send(token, target, group=group)
-            elif device == target:
-                found = self.profiler.power_w(partial(dist.recv, token, source, group=group))
+                self._transport.send(token, channel).wait()
+            elif self._device == channel[1]:
+                found = self.profiler.power_w(partial(self._receive, token, channel))
         return found
+
+    def _receive(self, token: Tensor, channel: Channel) -> None:
+        self._transport.receive(token, channel).wait()
 
 
 def _of_cpu(sweep: Sweep) -> tuple[Profiler, str]:

@@ -6,14 +6,14 @@ import json
 import re
 import runpy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from placements import Placement, PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.calls import Calls
-from runtime.program import Instruction, Programs, ProgramTextError, Receive, Run, Send, parse_instruction
+from runtime.program import Instruction, Programs, ProgramTextError, parse_instruction
 
 SCHEMA_VERSION = 1
 """Version of the file form of programs."""
@@ -104,25 +104,6 @@ class Scripts:
     channels: tuple[tuple[tuple[int, int], ...], ...]
 
 
-@dataclass
-class _OrderedCalls(Calls):
-    """The calls of a script in the order of all of them."""
-
-    instructions: list[Instruction] = field(default_factory=list)
-
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
-        super().run(block, micro_batch, clock_mhz)
-        self.instructions.append(Run(block, micro_batch))
-
-    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
-        super().send(producer, consumer, micro_batch, target=target)
-        self.instructions.append(Send(producer, consumer, micro_batch, target))
-
-    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
-        super().receive(producer, consumer, micro_batch, source=source)
-        self.instructions.append(Receive(producer, consumer, micro_batch, source))
-
-
 def read_scripts(directory: str | Path) -> Scripts:
     """Return what the scripts ``device_<d>.py`` of a folder call; they are executed, but their model is not.
 
@@ -164,16 +145,12 @@ _Script = tuple[Placement, int, tuple[Instruction, ...], tuple[tuple[int, int], 
 def _read_script(path: Path) -> _Script:
     try:
         script: Mapping[str, Any] = runpy.run_path(str(path), run_name="script")
-        calls = _OrderedCalls()
-        script["iteration"](calls)
         placement = placement_from_dict(script["PLACEMENT"])
+        num_micro_batches = _number(script["NUM_MICRO_BATCHES"], "NUM_MICRO_BATCHES")
+        calls = Calls()
+        script["iteration"](calls, num_micro_batches)
         channels = tuple((int(source), int(target)) for source, target in script["CHANNELS"])
-        return (
-            placement,
-            _number(script["NUM_MICRO_BATCHES"], "NUM_MICRO_BATCHES"),
-            tuple(calls.instructions),
-            channels,
-        )
+        return placement, num_micro_batches, tuple(calls.instructions), channels
     except KeyError as error:
         raise ProgramFileError(f"{path}: has no {error.args[0]}; generate the scripts again") from None
     except (Exception, SystemExit) as error:

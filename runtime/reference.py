@@ -170,7 +170,7 @@ def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration:
     Args:
         case: What was run.
         summaries: What each device left behind; a block on several devices has the same loss on each.
-        iteration: From 0.
+        iteration: From 0, the first that this run did.
     """
     rows = [row for summary in summaries for row in summary["losses"][iteration]]
     return _sum_over_sinks(case, {(block, n): loss for block, n, loss in rows})
@@ -178,6 +178,8 @@ def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration:
 
 def compare(results: Path, case: Case) -> Comparison:
     """Compare what the devices of a run left behind with both references.
+
+    The references train from the beginning, also where the run went on from a checkpoint.
 
     Args:
         results: The folder of the run.
@@ -189,7 +191,8 @@ def compare(results: Path, case: Case) -> Comparison:
     devices = range(case.placement.num_devices)
     summaries = [read_summary(results, device) for device in devices]
     orders = [[(block, n) for block, n in summary["order"]] for summary in summaries]
-    losses = tuple(losses_of_run(case, summaries, iteration) for iteration in range(case.iterations))
+    first = summaries[0]["first_iteration"]
+    losses = tuple(losses_of_run(case, summaries, index) for index in range(case.iterations - first))
     reference_losses = []
     gradient_error = parameter_error = 0.0
     equal = True
@@ -197,8 +200,10 @@ def compare(results: Path, case: Case) -> Comparison:
     torch.set_num_threads(1)  # As on the devices: results depend on the number of threads.
     try:
         for iteration, (whole, again) in enumerate(zip(plain(case), replay(case, orders), strict=True)):
+            if iteration < first:
+                continue
             reference_losses.append(whole.losses)
-            equal = equal and again.losses == losses[iteration]
+            equal = equal and again.losses == losses[iteration - first]
             for device in devices:
                 found = read_tensors(results, device, f"gradients_{iteration}")
                 gradient_error = max(gradient_error, _largest_error(found, whole.gradients))

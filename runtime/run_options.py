@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -31,6 +33,10 @@ class RunOptions:
         blocking: See `Device`.
         meeting: URL where the processes find each other.
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
+        num_micro_batches: Of an iteration; None for the script's own number.
+        checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
+        checkpoints: Folder for them; see `runtime.checkpoint`.
+        resume: Folder of checkpoints whose newest is gone on from, or None to begin anew.
     """
 
     device: int
@@ -43,6 +49,10 @@ class RunOptions:
     blocking: bool = False
     meeting: str = "env://"
     sweep: Sweep | None = None
+    num_micro_batches: int | None = None
+    checkpoint_every: int = 0
+    checkpoints: Path | None = None
+    resume: Path | None = None
 
     @classmethod
     def from_environment(cls) -> RunOptions:
@@ -66,6 +76,10 @@ class RunOptions:
             keeps_tensors=environment.get("SCHEDSEARCH_KEEPS_TENSORS", "1") == "1",
             blocking=environment.get("SCHEDSEARCH_BLOCKING", "0") == "1",
             meeting=environment.get("SCHEDSEARCH_MEETING", "env://"),
+            num_micro_batches=_if_given(int, "SCHEDSEARCH_NUM_MICRO_BATCHES"),
+            checkpoint_every=int(environment.get("SCHEDSEARCH_CHECKPOINT_EVERY", "0")),
+            checkpoints=_if_given(Path, "SCHEDSEARCH_CHECKPOINTS"),
+            resume=_if_given(Path, "SCHEDSEARCH_RESUME"),
             sweep=Sweep(**json.loads(sweep)) if sweep else None,
         )
 
@@ -77,10 +91,24 @@ class RunOptions:
             "SCHEDSEARCH_TIMEOUT_S": str(self.timeout_s),
             "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
             "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
+            "SCHEDSEARCH_CHECKPOINT_EVERY": str(self.checkpoint_every),
         }
-        if self.sweep:
-            found["SCHEDSEARCH_SWEEP"] = json.dumps(asdict(self.sweep))
-        return found | ({"SCHEDSEARCH_RESULTS": str(self.results)} if self.results else {})
+        given = {
+            "SCHEDSEARCH_RESULTS": self.results,
+            "SCHEDSEARCH_NUM_MICRO_BATCHES": self.num_micro_batches,
+            "SCHEDSEARCH_CHECKPOINTS": self.checkpoints,
+            "SCHEDSEARCH_RESUME": self.resume,
+            "SCHEDSEARCH_SWEEP": json.dumps(asdict(self.sweep)) if self.sweep else None,
+        }
+        return found | {name: str(value) for name, value in given.items() if value is not None}
+
+
+_Value = TypeVar("_Value")
+
+
+def _if_given(read: Callable[[str], _Value], name: str) -> _Value | None:
+    value = os.environ.get(name)
+    return read(value) if value else None
 
 
 def default_backend(num_local_devices: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import runpy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -152,7 +152,7 @@ class VirtualScripts:
         first = _script(Path(directory), 0)
         placement = placement_from_dict(first["PLACEMENT"])
         scripts = [first, *(_script(Path(directory), d) for d in range(1, placement.num_devices))]
-        return cls(placement, tuple(tuple(_recorded(script["iteration"])) for script in scripts))
+        return cls(placement, tuple(tuple(_recorded(script)) for script in scripts))
 
 
 def run_virtually(
@@ -195,9 +195,9 @@ def _script(directory: Path, device: int) -> dict[str, Any]:
     return runpy.run_path(str(path))
 
 
-def _recorded(iteration: Callable[[Any], None]) -> list[_Step]:
+def _recorded(script: Mapping[str, Any]) -> list[_Step]:
     recorder = _Recorder()
-    iteration(recorder)
+    script["iteration"](recorder, script["NUM_MICRO_BATCHES"])
     return recorder.steps
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from placements import Block, Kind, Placement
+from runtime.autodiff import UnrunnablePlacementError, pair_backward
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 @st.composite
@@ -85,6 +88,45 @@ def _taken_sooner(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
         )
         for block in blocks
     ]
+
+
+@st.composite
+def any_schedules(draw: st.DrawFn) -> Schedule:
+    """A random placement, split backwards among them, and a random order of its blocks."""
+    placement = replace(draw(placements(max_forward=4)), memory=None)
+    if draw(st.booleans()):
+        placement = _split(placement)
+    try:
+        pair_backward(placement)
+    except UnrunnablePlacementError:
+        assume(False)
+    number = draw(st.integers(1, 3))
+    left = {(block.name, n): len(block.after) for block in placement.blocks for n in range(number)}
+    order: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    while left:
+        ready = [instance for instance, waits in left.items() if waits == 0]
+        name, n = ready[draw(st.integers(0, len(ready) - 1))]
+        del left[name, n]
+        for device in placement.by_name[name].devices:
+            order[device].append((name, n))
+        for other in placement.successors[name]:
+            left[other, n] -= 1
+    return as_soon_as_possible(placement, number, order)
+
+
+def _split(placement: Placement) -> Placement:
+    """Return a placement with every backward cut into its two halves."""
+    blocks = []
+    for block in placement.blocks:
+        if block.kind is Kind.B:
+            halves = (
+                replace(block, kind=Kind.I, memory=0),
+                replace(block, name=block.name.replace("B", "W"), kind=Kind.W, after=(block.name,)),
+            )
+            blocks += halves
+        else:
+            blocks.append(block)
+    return replace(placement, blocks=tuple(blocks))
 
 
 def crossed() -> Placement:

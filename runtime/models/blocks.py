@@ -2,12 +2,14 @@
 
 Each block is differentiated by itself: its inputs are cut off from the graph that made them, and what
 arrives and leaves are plain tensors. So blocks can run in any order that their inputs allow, and the same
-code runs them on devices and in the reference's replay.
+code runs them on devices and in the reference's replay. A block that is recomputed keeps only its inputs,
+and runs forward once more before its backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -51,11 +53,13 @@ class Blocks:
         self._data = model.data(num_micro_batches)
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
+        self._recomputed: dict[Instance, tuple[list[Tensor], _RandomState]] = {}
         self._halfway: dict[Instance, tuple[Tensor, Tensor]] = {}
 
     def begin(self, iteration: int) -> None:
         """Read the micro-batches of an iteration from now on."""
-        assert not self._saved and not self._halfway, "a forward block of the last iteration had no backward"
+        left = self._saved or self._recomputed or self._halfway
+        assert not left, "a forward block of the last iteration had no backward"
         self._iteration = iteration
         self.losses = {}
 
@@ -82,7 +86,7 @@ class Blocks:
         if kind is Kind.W:
             self._weight_half(forward, micro_batch)
             return {}
-        inputs, output = self._saved.pop((forward, micro_batch))
+        inputs, output = self._inputs_and_output(forward, micro_batch)
         gradient = self._gradient(output, arrived)
         if kind is Kind.B:
             torch.autograd.backward(output, gradient)
@@ -96,13 +100,25 @@ class Blocks:
         trains = bool(self._pairs)
         sample = self._data.read(block, self._iteration, micro_batch)
         inputs = [value.detach().requires_grad_(trains) for value in arrived]
-        with torch.set_grad_enabled(trains):
+        again = trains and self._model.recomputes(block)
+        if again:
+            self._recomputed[block, micro_batch] = inputs, _RandomState(self._model.device)
+        with torch.set_grad_enabled(trains and not again):
             output = self._model.forward(block, inputs, sample)
-        if trains:
+        if trains and not again:
             self._saved[block, micro_batch] = inputs, output
         if computes_loss(self._placement, block):
             self.losses[block, micro_batch] = output.detach()
         return dict.fromkeys(self.consumers[block], output.detach().contiguous())
+
+    def _inputs_and_output(self, forward: str, micro_batch: int) -> tuple[list[Tensor], Tensor]:
+        """Return what a forward block took and made, the latter with its graph; computed again if need be."""
+        if (forward, micro_batch) in self._saved:
+            return self._saved.pop((forward, micro_batch))
+        inputs, random = self._recomputed.pop((forward, micro_batch))
+        sample = self._data.read(forward, self._iteration, micro_batch)
+        with random.as_then(), torch.enable_grad():
+            return inputs, self._model.forward(forward, inputs, sample)
 
     def _gradient(self, output: Tensor, arrived: Sequence[Tensor]) -> Tensor:
         """Return the sum of what arrived, or a loss's share in the mean over micro-batches."""
@@ -133,6 +149,29 @@ class Blocks:
             assert gradient is not None, f"{forward} does not use {self._pairs[consumer]}"
             found[consumer] = gradient.contiguous()
         return found
+
+
+class _RandomState:
+    """The states of the random generators at one moment, so that dropout falls the same way again.
+
+    Args:
+        device: Whose generator counts besides the CPU's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Keep them."""
+        self._cuda = [device] if device.type == "cuda" else []
+        self._state = torch.get_rng_state()
+        self._cuda_states = [torch.cuda.get_rng_state(device) for device in self._cuda]
+
+    @contextmanager
+    def as_then(self) -> Iterator[None]:
+        """Draw what was drawn then; afterwards go on as if nothing had been drawn."""
+        with torch.random.fork_rng(self._cuda):
+            torch.set_rng_state(self._state)
+            for device, state in zip(self._cuda, self._cuda_states, strict=True):
+                torch.cuda.set_rng_state(state, device)
+            yield
 
 
 def warm_up(device: torch.device) -> None:

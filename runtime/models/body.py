@@ -103,6 +103,7 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
             raise ModelError(
                 f"model.vocab_size: {options.vocab_size} rows cannot be cut over {len(block.devices)} devices"
             )
+    _check_recompute(options, placement)
     return ARCHITECTURES[options.name].layers(placement, options)
 
 
@@ -113,8 +114,19 @@ def body_of(options: ModelOptions, placement: Placement) -> Body:
         ModelError: The model does not fit the placement, or a user's file does not make one.
     """
     if options.name == USER_MODEL:
+        _check_recompute(options, placement)
         return UserModules(options, placement)
     return LayeredBody(options, placement)
+
+
+def _check_recompute(options: ModelOptions, placement: Placement) -> None:
+    forward = {block.name for block in placement.blocks if block.kind is Kind.F}
+    for name in () if options.recompute == "all" else options.recompute:
+        if name not in forward:
+            raise ModelError(
+                f"model.recompute: {placement.name} has no forward block {name!r}; use 'all' or of "
+                f"{', '.join(sorted(forward))}"
+            )
 
 
 class LayeredBody:

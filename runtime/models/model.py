@@ -12,6 +12,7 @@ from placements import Kind, Placement
 from runtime.models import flava, gpt, mt5
 from runtime.models.body import ARCHITECTURES, Body, Data, body_of
 from runtime.models.layers import Parameter
+from runtime.models.optimizer import Optimizer
 from runtime.models.options import ModelError, ModelOptions
 from runtime.models.shards import Shards, split, sum_in_order
 
@@ -142,6 +143,8 @@ class Model:
         for block, block_shards in shards.items():
             for parameter in self._body.parameters(block):
                 self._add(parameter, self._homes[block], block_shards)
+        every = (each for by_name in self._weights.values() for each in by_name.values())
+        self.optimizer = Optimizer(options, [weight for weights in every for weight in weights])
 
     def data(self, num_micro_batches: int) -> Data:
         """Return what the blocks read.
@@ -200,13 +203,12 @@ class Model:
                         weight.grad = piece.view_as(weight).clone()
 
     def step(self) -> None:
-        """Move every parameter against its gradient, and forget the gradients."""
-        with torch.no_grad():
-            for weights in self._weights.values():
-                for weight in (weight for pieces in weights.values() for weight in pieces):
-                    if weight.grad is not None:
-                        weight.sub_(weight.grad, alpha=self.options.learning_rate)
-                        weight.grad = None
+        """Move every parameter by its gradient, and forget the gradients."""
+        self.optimizer.step()
+
+    def recomputes(self, block: str) -> bool:
+        """Tell whether a forward block keeps only its inputs for the backward."""
+        return self.options.recompute == "all" or block in self.options.recompute
 
     def gradients(self) -> dict[ParameterShard, Tensor]:
         """Return the accumulated gradient of every parameter, zeros where there is none."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 DTYPES = ("float64", "float32", "bfloat16")
 """Element types a model can have; only float64 can be compared with the reference to 1e-12."""
+
+OPTIMIZERS = ("sgd", "adamw")
+"""How gradients can move parameters."""
 
 NUM_BYTES = 256
 """Values of a byte: the smallest vocabulary of a byte-level model."""
@@ -46,9 +49,13 @@ class ModelOptions:
         vocab_size: Rows of the embedding; at least 256, the values of a byte.
         dtype: Of parameters, activations and gradients; one of `DTYPES`.
         seed: Of the initial parameters, and of dropout in a ``module``.
-        learning_rate: Of plain stochastic gradient descent.
+        learning_rate: Of the optimizer.
         text: Path of the file trained on, read as bytes; None for the text of the package.
         path: Python file of the user's own model, see `runtime.models.user`; ``module`` only.
+        optimizer: ``sgd`` (plain gradient descent) or ``adamw``.
+        weight_decay: Of the optimizer.
+        recompute: The forward blocks whose activations are computed again for the backward rather than
+            kept, or ``all``.
 
     Raises:
         ModelError: A field is out of its range.
@@ -66,6 +73,9 @@ class ModelOptions:
     learning_rate: float = 0.1
     text: str | None = None
     path: str | None = None
+    optimizer: str = "sgd"
+    weight_decay: float = 0.0
+    recompute: Literal["all"] | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the type and range of every field."""
@@ -75,10 +85,14 @@ class ModelOptions:
         _check_integer("seed", self.seed, 0)
         if self.dtype not in DTYPES:
             raise ModelError(f"model.dtype: {self.dtype!r} is not known; use {', '.join(DTYPES)}")
-        if isinstance(self.learning_rate, bool) or not isinstance(self.learning_rate, (int, float)):
-            raise ModelError(f"model.learning_rate: {self.learning_rate!r} is not a number")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate >= 0):
-            raise ModelError(f"model.learning_rate: {self.learning_rate} is not a number of at least 0")
+        _check_rate("learning_rate", self.learning_rate)
+        _check_rate("weight_decay", self.weight_decay)
+        if self.optimizer not in OPTIMIZERS:
+            raise ModelError(
+                f"model.optimizer: {self.optimizer!r} is not known; use {' or '.join(OPTIMIZERS)}"
+            )
+        if self.recompute != "all":
+            object.__setattr__(self, "recompute", _names("recompute", self.recompute))
         if self.text is not None and not isinstance(self.text, str):
             raise ModelError(f"model.text: {self.text!r} is not the path of a file")
         if self.name == USER_MODEL and not isinstance(self.path, str):
@@ -115,3 +129,16 @@ class ModelOptions:
 def _check_integer(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ModelError(f"model.{name}: {value!r} is not a whole number of at least {least}")
+
+
+def _check_rate(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ModelError(f"model.{name}: {value!r} is not a number")
+    if not (math.isfinite(value) and value >= 0):
+        raise ModelError(f"model.{name}: {value} is not a number of at least 0")
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise ModelError(f"model.{name}: {value!r} is not 'all' or a list of names of forward blocks")
+    return tuple(value)

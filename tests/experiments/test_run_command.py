@@ -157,6 +157,36 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     }
 
 
+def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_path: Path) -> None:
+    """Everything of the runtime at once, in process: periodic clocks, early receives, checkpoints, AdamW."""
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b"),
+        *("search.num_micro_batches=6", "energy.periodic=true", "energy.slowdown=1.1"),
+        *("runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.launcher=in_process"),
+        *("runtime.optimizer=adamw", "runtime.learning_rate=0.01", "runtime.recompute=[F0]"),
+        *("runtime.num_micro_batches=9", "runtime.receive_ahead=1", "runtime.blocking=true"),
+        *("runtime.checkpoint_every=1", "runtime.iterations=2"),
+    ]
+    done = command("run", *options)
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/measurement.json").read_text())
+    assert (data["backend"], data["blocking"], data["num_micro_batches"]) == ("rendezvous", True, 9)
+    assert data["bitwise_equal"] is True
+    assert data["peak_posted_bytes"] == [2 * 8 * 16 * 8 * 2] * 2
+    clocks = json.loads((tmp_path / "out/periodic.json").read_text())
+    asked = data["clock_requests"]["0"]
+    assert asked[:2] == clocks["warmup"]["F0"][0][:2]
+    assert asked[-1] == clocks["cooldown"]["B0"][0][0]
+    header = (tmp_path / "out/scripts/device_0.py").read_text().split('"""')[1]
+    assert "6 micro-batches (or any number from 2 on)" in header
+    assert "Made with schedsearch 0.1.0, torch 2." in header
+    (tmp_path / "out/checkpoints").rename(tmp_path / "checkpoints")
+    done = command("run", *options, f"runtime.resume={tmp_path / 'checkpoints'}", "runtime.iterations=3")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/measurement.json").read_text())
+    assert (data["first_iteration"], data["iterations"], data["bitwise_equal"]) == (2, 1, True)
+
+
 WRONG = [
     (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
     (["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
@@ -172,6 +202,9 @@ WRONG = [
     (["runtime.dtype=float8"], "runtime.dtype: 'float8' is not known"),
     (["runtime.text=none.txt"], "none.txt"),
     (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
+    (["runtime.launcher=mpi"], "runtime.launcher: 'mpi' is not known"),
+    (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
+    (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),
     (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not a positive number"),
     (["runtime.hiden_size=3"], "did you mean runtime.hidden_size?"),
 ]

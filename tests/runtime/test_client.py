@@ -60,7 +60,9 @@ def deployed(server: ServerClient, job: str) -> DeployedPlan:
     return plan
 
 
-@pytest.mark.parametrize("has_clocks", [True, False])
+@pytest.mark.parametrize(
+    ("has_clocks", "launcher"), [(True, "fork"), (False, "fork"), (True, "in_process"), (False, "in_process")]
+)
 def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     process: ServerProcess,
     server: ServerClient,
@@ -68,6 +70,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     has_clocks: bool,
+    launcher: str,
 ) -> None:
     first = deployed(server, job)
     original = PlanClient.at_iteration_boundary
@@ -87,7 +90,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     script_clocks = {block.name: [600] * 3 for block in SCHEDULE.placement.blocks} if has_clocks else {}
     generate(lower(SCHEDULE), script_clocks, MODEL, tmp_path)
     lines: list[str] = []
-    measurement = launch(tmp_path, 2, 4, 30, launcher="fork", compares=True, progress=lines.append)
+    measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, compares=True, progress=lines.append)
     second = deployed(server, job)
     assert (first.version, second.version) == (1, 2)
     for device in (0, 1):

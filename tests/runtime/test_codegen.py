@@ -20,6 +20,7 @@ from placements.placement_file import placement_from_dict
 from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.codegen import ClockPlanError, generate, plan_hash
 from runtime.literal import LiteralError, literal
+from runtime.periodic_clocks import PeriodicClocks
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.picture import picture
@@ -44,16 +45,17 @@ class RecordingDevice:
         self.calls.append(Send(producer, consumer, micro_batch, target))
 
 
-def executed(script: Path) -> tuple[RecordingDevice, dict[str, Any]]:
+def executed(script: Path, num_micro_batches: int | None = None) -> tuple[RecordingDevice, dict[str, Any]]:
     """Run a script as a program with a stand-in for `runtime.device`; return its calls and what main got."""
     device, given_to_main = RecordingDevice(), {}
 
-    def main(iteration: Callable[[RecordingDevice], None], **data: object) -> None:
+    def main(iteration: Callable[[RecordingDevice, int], None], **data: Any) -> None:
         given_to_main.update(data)
-        iteration(device)
+        iteration(device, num_micro_batches or data["num_micro_batches"])
 
     stand_in = ModuleType("runtime.device")
     stand_in.Device, stand_in.main = RecordingDevice, main  # type: ignore[attr-defined]
+    stand_in.PeriodicClocks = PeriodicClocks  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "runtime.device", stand_in)
         exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), {"__name__": "__main__"})
@@ -119,6 +121,7 @@ def test_text_of_a_script(golden: Callable[[str, str], None], tmp_path: Path) ->
         tmp_path / "v_shape_1f1b",
         title="v_shape, 1F1B",
         picture=picture(schedule),
+        versions={"schedsearch": "0.1.0", "torch": "2.13.0"},
     )
     for device, script in enumerate(scripts):
         golden(f"v_shape_1f1b_device_{device}.py.txt", script.read_text(encoding="utf-8"))

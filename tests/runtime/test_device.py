@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -23,7 +25,9 @@ from runtime.models import Text, Tokens, suitable_model
 from runtime.plans import SharedPlans
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
 from runtime.results import Position
+from runtime.script import Script
 from runtime.stream_clock import StreamClock
+from runtime.training import timed_iteration
 from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.schedule import Schedule
 
@@ -164,7 +168,7 @@ def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: py
             assert passed[-1] == self.requests[-1], "the last clock was never passed on"
             assert set(passed) <= set(self.requests)
 
-    def clock(calls: Calls, plans: SharedPlans) -> Watched:
+    def clock(calls: Calls, plans: SharedPlans, device: torch.device) -> Watched:
         assert not plans.is_used
         watched = Watched(RecordingClock("watched"), calls.runs)
         watched.start()
@@ -261,7 +265,12 @@ class OneBlock:
     def __init__(self, events: list[str]) -> None:
         self.events = events
 
+    dtype = torch.float32
+
     def begin(self, iteration: int) -> None: ...
+
+    def shape_between(self, producer: str, consumer: str) -> tuple[int, ...]:
+        return (2,)
 
     def run(self, block: str, micro_batch: int, arrived: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         self.events.append(f"run {block}")
@@ -315,6 +324,17 @@ def test_a_tensor_that_was_computed_in_vain_is_named(
         made.finish()
 
 
+def test_a_tensor_of_another_form_is_not_sent(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gloo would take four floats for eight, and nobody would know."""
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    calls = Calls()
+    calls.send("F0", "F1", 0, target=1)
+    made = one_device(events, calls)
+    made.run("F0", 0)
+    with pytest.raises(ScriptError, match=r"device 0: F0 -> F1 of micro-batch 0 is \(\(1,\), .* instead of"):
+        made.send("F0", "F1", 0, target=1)
+
+
 CLOCKS = [1410, 1410, None, 900]
 
 
@@ -365,7 +385,8 @@ def test_an_iteration_is_timed_from_an_idle_gpu_to_an_idle_gpu(
     """A run on the CPU leaves the machine's GPU alone: in a forked process it could not even be used."""
     monkeypatch.setattr(dist, "get_backend", lambda: backend)
     made = one_device(events, Calls())
-    device_module._timed_iteration(lambda on: on.run("F0", 0), made, 0, "all")  # type: ignore[arg-type]
+    script = cast(Script, SimpleNamespace(iteration=lambda on, n: on.run("F0", 0), num_micro_batches=1))
+    timed_iteration(script, made, 0, Channels("all", {}, {}))  # type: ignore[arg-type]
     assert events == [*waited, "barrier of all", "run F0", *waited]
 
 

@@ -203,7 +203,13 @@ def test_a_script_without_torchrun_says_how_to_start_it(
 
 
 def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = RunOptions(1, 2, 7, "gloo", 12.5, Path("/somewhere"), False, True)
+    options = RunOptions(
+        *(1, 2, 7, "gloo", 12.5, Path("/somewhere"), False, True),
+        num_micro_batches=9,
+        checkpoint_every=3,
+        checkpoints=Path("/checkpoints"),
+        resume=Path("/before"),
+    )
     for name, value in options.to_environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RANK", "1")

@@ -1,0 +1,78 @@
+"""A run whose devices are threads of this process and take turns: deterministic, and a deadlock ends it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from runtime.device import take_part
+from runtime.in_memory import MemoryTransport, Network, StoppedError
+from runtime.processes import POLL_S, report_failure
+from runtime.results import Position
+from runtime.run_options import RunOptions
+from runtime.script import Script, check_script, read_script
+
+NETWORKS = ("rendezvous", "buffered")
+"""What takes the place of a backend: a send ends when its receive is posted, or at once."""
+
+
+class InProcess:
+    """The scripts in threads; a `runtime.processes.Processes`."""
+
+    def __init__(self, directory: Path, options: RunOptions) -> None:
+        """Start the threads."""
+        self._num_threads = torch.get_num_threads()
+        self._network = Network(options.num_devices, buffered=options.backend == NETWORKS[1])
+        self._failed: list[int] = []
+        scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(script, replace(options, device=device)), daemon=True)
+            for device, script in enumerate(scripts)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def poll(self) -> int | None:
+        """Return 0 when all devices have ended, 1 as soon as one failed."""
+        for thread in self._threads:
+            thread.join(POLL_S / len(self._threads))
+        if self._failed:
+            return 1
+        return None if any(thread.is_alive() for thread in self._threads) else 0
+
+    def last_lines(self) -> list[str]:
+        """Return nothing: what threads print is not kept apart."""
+        return []
+
+    def stop(self) -> None:
+        """Let every device fail where it waits next; a thread cannot be ended while it computes."""
+        self._network.turns.stop()
+        for thread in self._threads:
+            thread.join(POLL_S)
+        torch.set_num_threads(self._num_threads)
+
+    def _run(self, script: Script, options: RunOptions) -> None:
+        """Be one device."""
+        turns = self._network.turns
+        turns.begin(options.device)
+        failed = True
+        try:
+            script = script.at(options.num_micro_batches)
+            check_script(script, options.device, options.num_devices)
+            transport = MemoryTransport.of(self._network, script.placement, script.channels, options.device)
+            position = Position(options.results, options.device)
+            take_part(script, options, transport, position)
+            position.close()
+            failed = False
+        except StoppedError:
+            pass
+        except BaseException as error:
+            if not isinstance(error.__cause__, StoppedError):
+                report_failure(options, error)
+        finally:
+            if failed:
+                self._failed.append(options.device)
+            turns.end(options.device, failed)

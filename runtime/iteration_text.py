@@ -1,0 +1,98 @@
+"""A rolled program as the text of a script's `iteration`: warmup, a loop, cooldown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from runtime.literal import text_literal
+from runtime.program import Instruction, Receive, Run
+from runtime.roll import Rolled
+from runtime.stretch import is_late
+
+_TOTAL = "num_micro_batches"
+
+
+class ClockText(Enum):
+    """How a run's clock is written."""
+
+    NONE = ""
+    LISTED = ", CLOCK_MHZ[{block}][{micro_batch}]"
+    PERIODIC = ", CLOCK_MHZ.at({block}, {micro_batch}, num_micro_batches)"
+
+
+def iteration_text(rolled: Rolled, num_micro_batches: int, clocks: ClockText, is_stretched: bool) -> str:
+    """Return the text of the function.
+
+    Args:
+        rolled: The program.
+        num_micro_batches: Of the program.
+        clocks: How to write the clock of a run.
+        is_stretched: Whether to count from the number of micro-batches that the function is given, where
+            that makes a difference; otherwise all numbers are constants.
+    """
+
+    def number(instruction: Instruction) -> str:
+        if is_stretched and is_late(rolled, rolled.shift, instruction):
+            return _from_end(num_micro_batches - instruction.micro_batch)
+        return str(instruction.micro_batch)
+
+    lines = [
+        f"def iteration(device: Device, {_TOTAL}: int) -> None:",
+        '    """Run one iteration of this device\'s blocks."""',
+    ]
+    lines += _straight("Warmup." if rolled.rounds else "Nothing repeats.", rolled.warmup, clocks, number)
+    lines += _loop(rolled, num_micro_batches, clocks, is_stretched)
+    lines += _straight("Cooldown.", rolled.cooldown, clocks, number)
+    return "\n".join(lines)
+
+
+def _from_end(number: int) -> str:
+    return f"{_TOTAL} - {number}" if number else _TOTAL
+
+
+def _straight(
+    title: str,
+    instructions: Sequence[Instruction],
+    clocks: ClockText,
+    number: Callable[[Instruction], str],
+) -> list[str]:
+    if not instructions:
+        return []
+    calls = (_call(instruction, number(instruction), clocks) for instruction in instructions)
+    return [f"    # {title}", *(f"    {call}" for call in calls)]
+
+
+def _loop(rolled: Rolled, num_micro_batches: int, clocks: ClockText, is_stretched: bool) -> list[str]:
+    """Return the loop over n, the lowest micro-batch of each round."""
+    if not rolled.rounds:
+        return []
+    first, shift = rolled.first_micro_batch, rolled.shift
+    after_last = first + rolled.rounds * shift
+    last = _from_end(num_micro_batches - after_last) if is_stretched else str(after_last)
+    bounds = f"{first}, {last}, {shift}" if shift > 1 else f"{first}, {last}" if first else last
+    size = "one micro-batch" if shift == 1 else f"{shift} micro-batches"
+    lines = [f"    # Repetend: {size} per round.", f"    for n in range({bounds}):"]
+    for instruction in rolled.body:
+        offset = instruction.micro_batch - first
+        lines.append(f"        {_call(instruction, f'n + {offset}' if offset else 'n', clocks)}")
+    return lines
+
+
+def _call(instruction: Instruction, micro_batch: str, clocks: ClockText) -> str:
+    """Return an instruction as a call of a device's method.
+
+    Args:
+        instruction: What to call.
+        micro_batch: The expression to take instead of the instruction's micro-batch.
+        clocks: How to write the clock of a run.
+    """
+    if isinstance(instruction, Run):
+        block = text_literal(instruction.block)
+        # Not str.format: a block's name may hold braces.
+        clock = clocks.value.replace("{micro_batch}", micro_batch).replace("{block}", block)
+        return f"device.run({block}, {micro_batch}{clock})"
+    ends = f"{text_literal(instruction.producer)}, {text_literal(instruction.consumer)}, {micro_batch}"
+    if isinstance(instruction, Receive):
+        return f"device.receive({ends}, source={instruction.source})"
+    return f"device.send({ends}, target={instruction.target})"

@@ -1,0 +1,85 @@
+"""How gradients move parameters: plain gradient descent, or AdamW as PyTorch computes it.
+
+Both work element by element, so a shard moves as it would within the whole parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from runtime.models.options import ModelOptions
+
+BETAS = (0.9, 0.999)
+"""Of AdamW: how slowly the means of gradients and of their squares move; PyTorch's defaults."""
+
+EPSILON = 1e-8
+"""Of AdamW: added to the root of the mean square; PyTorch's default."""
+
+
+class Optimizer:
+    """The optimizer of some parameters.
+
+    AdamW calls PyTorch's function rather than its class, because the class imports PyTorch's compiler when
+    it is first built, which takes seconds in every process.
+
+    Args:
+        options: Say which optimizer, its learning rate and weight decay.
+        parameters: In an order that is always the same.
+    """
+
+    def __init__(self, options: ModelOptions, parameters: Sequence[Tensor]) -> None:
+        """Begin without any steps done."""
+        self._options = options
+        self._parameters = parameters
+        self._state: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def step(self) -> None:
+        """Move every parameter that has a gradient, and forget the gradients."""
+        with torch.no_grad():
+            for index, weight in enumerate(self._parameters):
+                if weight.grad is not None:
+                    self._move(index, weight, weight.grad)
+                    weight.grad = None
+
+    def state(self) -> list[Any]:
+        """Return the state as plain data and tensors on the CPU, for `load`."""
+        return [(index, *(value.cpu() for value in values)) for index, values in self._state.items()]
+
+    def load(self, state: Sequence[Any]) -> None:
+        """Take over a state."""
+        self._state = {}
+        for index, count, mean, square in state:
+            device = self._parameters[index].device
+            self._state[index] = count, mean.to(device), square.to(device)
+
+    def _move(self, index: int, weight: Tensor, gradient: Tensor) -> None:
+        options = self._options
+        if options.optimizer == "sgd":
+            if options.weight_decay:
+                gradient = gradient.add(weight, alpha=options.weight_decay)
+            weight.sub_(gradient, alpha=options.learning_rate)
+            return
+        if index not in self._state:
+            self._state[index] = torch.tensor(0.0), torch.zeros_like(weight), torch.zeros_like(weight)
+        count, mean, square = self._state[index]
+        adamw(
+            [weight],
+            [gradient],
+            [mean],
+            [square],
+            [],
+            [count],
+            foreach=False,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=options.learning_rate,
+            weight_decay=options.weight_decay,
+            eps=EPSILON,
+            maximize=False,
+        )

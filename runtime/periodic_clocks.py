@@ -1,0 +1,54 @@
+"""Clocks that repeat with a loop, for any number of micro-batches; plain data and one look-up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Lanes = Sequence[Sequence[int]]
+"""For each micro-batch of a round its clocks in MHz."""
+
+
+@dataclass(frozen=True)
+class PeriodicClocks:
+    """A clock for each block of the warmup, of one round, and of the cooldown; as in ``periodic.json``.
+
+    Attributes:
+        warmup: By block: clocks of each lane, from its first micro-batch on.
+        steady: By block: one clock of each lane; none where every micro-batch is warmup or cooldown.
+        cooldown: By block: clocks of each lane, from its last micro-batch backwards.
+        micro_batches_per_round: How many lanes there are.
+    """
+
+    warmup: Mapping[str, Lanes]
+    steady: Mapping[str, Lanes]
+    cooldown: Mapping[str, Lanes]
+    micro_batches_per_round: int = 1
+
+    def at(self, block: str, micro_batch: int, num_micro_batches: int) -> int:
+        """Return a block's clock in MHz.
+
+        Where there are so few micro-batches that one is both of the warmup and of the cooldown, it is the
+        higher of the two clocks.
+
+        Args:
+            block: Name.
+            micro_batch: Which one it computes.
+            num_micro_batches: Of the iteration.
+
+        Raises:
+            KeyError: The block has no clocks.
+        """
+        turn, lane = divmod(micro_batch, self.micro_batches_per_round)
+        last = (num_micro_batches - 1) // self.micro_batches_per_round
+        first = _lane(self.warmup, block, lane)[turn : turn + 1]
+        final = _lane(self.cooldown, block, lane)[last - turn : last - turn + 1]
+        found = [*first, *final] or list(_lane(self.steady, block, lane))
+        if not found:
+            raise KeyError(f"{block} has no clock for micro-batch {micro_batch} of {num_micro_batches}")
+        return max(found)
+
+
+def _lane(part: Mapping[str, Lanes], block: str, lane: int) -> Sequence[int]:
+    lanes = part.get(block, ())
+    return lanes[lane] if lane < len(lanes) else ()
