@@ -6,7 +6,7 @@ gives up what is left of it, where several small steps of others, at nearly its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -49,12 +49,22 @@ def hurried(
         slower = np.searchsorted(envelope.time_ms, part, side="right")
         for further in range(SLOWER_PLANS):
             start = np.minimum(slower + further, len(envelope.time_ms) - 1)
-            for largest in LARGEST_STEPS:
-                yield _hurried(graph, table, envelope.choice[:, start], part, largest)
+            for steps in (_hull_steps, _all_steps):
+                for largest in LARGEST_STEPS:
+                    yield _hurried(graph, table, envelope.choice[:, start], part, largest, steps)
+
+
+Steps = Callable[[OptionTable, Ints, Floats], Iterator[Ints]]
+"""Yields options to step to from chosen ones, the last argument being times that would be enough."""
 
 
 def _hurried(
-    graph: InstanceGraph, table: OptionTable, choice: Ints, deadline_ms: Floats, largest: float
+    graph: InstanceGraph,
+    table: OptionTable,
+    choice: Ints,
+    deadline_ms: Floats,
+    largest: float,
+    steps: Steps,
 ) -> Ints:
     """Return the plans with steps taken; the choice is changed in place."""
     row = table.row[:, None]
@@ -71,7 +81,7 @@ def _hurried(
         on_path = (slack <= TOLERANCE * makespan[hurry]) & (some > 0)
         least = np.full(len(hurry), np.inf)
         best, option = np.zeros((2, len(hurry)), dtype=np.int64)
-        for faster in _steps(table, some, now - late):
+        for faster in steps(table, some, now - late):
             shorter = now - table.times(faster)
             # What is faster by more than is needed is paid for in full.
             useful = np.minimum(shorter, late)
@@ -92,10 +102,13 @@ def _hurried(
     return choice
 
 
-def _steps(table: OptionTable, choice: Ints, enough_ms: Floats) -> Iterator[Ints]:
-    """Yield options to step to: the next on the hull, the next at all, and the slowest that is enough."""
-    next_faster = np.maximum(choice - 1, 0)
-    yield table.last_on_hull[table.row[:, None], next_faster]
-    yield next_faster
-    enough = table.slowest_within(np.arange(len(choice)), enough_ms)
-    yield np.minimum(enough, choice)
+def _hull_steps(table: OptionTable, choice: Ints, enough_ms: Floats) -> Iterator[Ints]:
+    """Yield the next faster options on the hull."""
+    yield table.last_on_hull[table.row[:, None], np.maximum(choice - 1, 0)]
+
+
+def _all_steps(table: OptionTable, choice: Ints, enough_ms: Floats) -> Iterator[Ints]:
+    """Yield the next faster options on the hull, the next at all, and the slowest that are enough."""
+    yield from _hull_steps(table, choice, enough_ms)
+    yield np.maximum(choice - 1, 0)
+    yield np.minimum(table.slowest_within(np.arange(len(choice)), enough_ms), choice)
