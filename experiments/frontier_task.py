@@ -39,6 +39,7 @@ from experiments.realisable import (
     realise,
     save_realisable,
 )
+from experiments.savings import describe_savings, savings_csv
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import build_placement, complete_profile, read_profile
 from placements import Placement
@@ -155,6 +156,7 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     if frontier.relaxed is not None:
         write_text(directory / "relaxed.csv", relaxed_csv(frontier.relaxed))
     write_text(directory / "frequencies.csv", frequencies_csv(found.schedule, profile, plan))
+    write_text(directory / "savings.csv", savings_csv(outcome))
     if options.energy.export == "zeus":
         for name, text in zeus_files(found.schedule, frontier):
             write_text(directory / "zeus" / name, text)
@@ -163,7 +165,11 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
         write_json(directory / "baselines.json", baselines_to_dict(found.schedule, outcome))
         write_text(directory / "baselines.csv", baselines_to_csv(found.schedule, outcome))
     save_realisable(outcome, realised, directory)
-    for line in (*describe_baselines(found.schedule, outcome), *describe_realisable(outcome)):
+    for line in (
+        *describe_savings(outcome),
+        *describe_baselines(found.schedule, outcome),
+        *describe_realisable(outcome),
+    ):
         log.info("%s", line)
     outcome = replace(outcome, pictures=draw_pictures(found, outcome))
     for name, png in outcome.pictures.items():

@@ -23,6 +23,7 @@ FILES = {
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
     "frontier.csv": "its times, energies, bounds and savings",
+    "savings.csv": "what is saved next to stragglers of several slowdowns, by each method",
     "relaxed.csv": "the breakpoints of the continuous frontier, which no plan is below",
     "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
     "periodic.json": "clocks that repeat with the repetend",

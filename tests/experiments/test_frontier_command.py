@@ -32,6 +32,31 @@ def profile_csv(tmp_path: Path) -> Path:
     return path
 
 
+def check_savings(out: Path, frontier: Frontier) -> None:
+    """Each saving is that of the best plan in the baselines' file, and none is above what is possible."""
+    saved = json.loads((out / "baselines.json").read_text())["plans"]
+    energy, gpus_w = frontier.all_maximum.energy_mj, frontier.waiting_w
+    rows = list(csv.DictReader((out / "savings.csv").read_text().splitlines()))
+    assert [float(row["slowdown"]) for row in rows] == [1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5]
+    for row in rows:
+        until = float(row["slowdown"]) * frontier.all_maximum.time_ms
+        all_maximum = energy + gpus_w * (until - frontier.all_maximum.time_ms)
+        ours = frontier.at(until)
+        assert float(row["frontier"]) == pytest.approx(frontier.saving(ours, until))
+        for name in {each["name"] for each in saved}:
+            spent = [
+                each["energy_mj"] + gpus_w * (until - each["time_ms"])
+                for each in saved
+                if each["name"] == name and each["time_ms"] <= until * (1 + 1e-9)
+            ]
+            assert (
+                row[name] == ""
+                if not spent
+                else float(row[name]) == pytest.approx(1 - min(spent) / all_maximum)
+            )
+        assert all(float(row[name]) <= float(row["at_most"]) + 1e-9 for name in list(row)[3:] if row[name])
+
+
 def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Path, tmp_path: Path) -> None:
     options = [
         "placement=v_shape",
@@ -58,6 +83,7 @@ def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Pa
     assert {len(clocks) for clocks in data["plans"][0]["clock_mhz"].values()} == {12}
     plan = json.loads((out / "plan.json").read_text())
     assert plan["time_ms"] <= data["all_maximum"]["time_ms"] == plan["deadline_ms"]
+    check_savings(out, frontier)
     rows = list(csv.DictReader((out / "baselines.csv").read_text().splitlines()))
     assert list(dict.fromkeys(row["name"] for row in rows)) == ["envpipe", "zeus_global", "zeus_per_stage"]
     saved = json.loads((out / "baselines.json").read_text())["plans"]
