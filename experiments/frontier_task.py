@@ -130,7 +130,9 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     with bar:
         try:
             frontier, deadline_ms = make_frontier(energy, found.schedule, profile, deadline_ms, bar)
-            baselines = compute_baselines(energy.baselines, found.schedule, profile, energy.unit_ms, bar)
+            baselines = compute_baselines(
+                energy.baselines, found.schedule, profile, energy.unit_ms, bar, frontier.relaxed
+            )
             polished = polish(energy, found.schedule, profile, frontier, deadline_ms, bar)
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None

@@ -19,7 +19,7 @@ from experiments.search_task import output_directory
 from experiments.steps import PROFILE_FILES, build_placement, read_profile
 from placements import OperatingPoint, Placement, Profile
 from placements.placement_file import placement_to_yaml
-from placements.profile import write_profile_rows
+from placements.profile_csv import write_profile_rows
 from runtime.codegen import generate
 from runtime.deadlock import check
 from runtime.launch import LaunchError, launch

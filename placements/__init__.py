@@ -1,6 +1,7 @@
 """What runs where: placements, their shapes, and what their blocks cost. Knows no solver and no torch."""
 
-from placements.profile import BlockingPower, OperatingPoint, Profile, ProfileError
+from placements.operating_point import OperatingPoint, ProfileError
+from placements.profile import BlockingPower, Profile
 from placements.spec import Block, Kind, Placement, PlacementError
 
 __all__ = [

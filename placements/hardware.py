@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from placements.profile import OperatingPoint, Profile, ProfileError
+from placements.operating_point import OperatingPoint, ProfileError
+from placements.profile import Profile
 from placements.spec import Placement
 
 

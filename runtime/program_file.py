@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from placements import Placement, PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.calls import Calls
 from runtime.program import Instruction, Programs, ProgramTextError, parse_instruction
+from schedsearch.files import read_json
 
 SCHEMA_VERSION = 1
 """Version of the file form of programs."""
@@ -39,12 +39,7 @@ def read_programs(path: str | Path) -> Programs:
     Raises:
         ProgramFileError: The file cannot be read, lacks a field, or a line is no instruction.
     """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProgramFileError(f"{path}: cannot be read ({error.strerror}); give a programs.json") from None
-    except (ValueError, RecursionError) as error:
-        raise ProgramFileError(f"{path}: is not JSON ({error}); give a programs.json") from None
+    data = read_json(path, "a programs.json", ProgramFileError)
     try:
         return _programs(data)
     except KeyError as error:

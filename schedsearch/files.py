@@ -34,6 +34,22 @@ def write_json(path: str | Path, data: object) -> Path:
     return write_text(path, to_json(data) + "\n")
 
 
+def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:
+    """Return the plain data of a JSON file.
+
+    Args:
+        path: The file.
+        wanted: What to give instead of a file that cannot be read, such as "a schedule.json".
+        error: What is raised, with one line that begins with the path.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as cause:
+        raise error(f"{path}: cannot be read ({cause.strerror}); give {wanted}") from None
+    except (ValueError, RecursionError) as cause:
+        raise error(f"{path}: is not JSON ({cause}); give {wanted}") from None
+
+
 def to_json(data: object, indent: int = 0, width: int = 110) -> str:
     """Return JSON in which what fits on a line stays on one, so that people can read and diff it."""
     flat = json.dumps(data, allow_nan=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from placements import PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
 from schedsearch.certificate import Certificate, CertificateError, certificate_of
 from schedsearch.certificate_file import certificate_from_dict, certificate_to_dict, whole, whole_numbers
+from schedsearch.files import read_json
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
@@ -128,12 +128,7 @@ Read = TypeVar("Read")
 
 def _read_file(path: str | Path, read: Callable[[Any], Read]) -> Read:
     """Return what a reader makes of a file's data; errors get the file's name."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScheduleFileError(f"{path}: cannot be read ({error.strerror}); give a schedule.json") from None
-    except (ValueError, RecursionError) as error:
-        raise ScheduleFileError(f"{path}: is not JSON ({error}); give a schedule.json") from None
+    data = read_json(path, "a schedule.json", ScheduleFileError)
     try:
         return _in_words(data, read)
     except ScheduleFileError as error:

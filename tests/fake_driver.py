@@ -16,9 +16,9 @@ class FakeDriver:
     """GPUs in a file, which pynvml of this and of other processes shows as if they were real."""
 
     def __init__(self, library: Path, state: Path) -> None:
-        self.library = ctypes.CDLL(str(library))
+        self.shared_object = ctypes.CDLL(str(library))
         for name in ("now_ms", "energy_mj", "until_change_ms"):
-            getattr(self.library, f"fake_nvml_{name}").restype = ctypes.c_double
+            getattr(self.shared_object, f"fake_nvml_{name}").restype = ctypes.c_double
         self._state = state
         self.setup()
 
@@ -32,21 +32,21 @@ class FakeDriver:
     ) -> None:
         """Begin anew, at time 0 and the highest clock."""
         numbers = [ctypes.c_double(value) for value in (latency_ms, counter_period_ms, blocking_w)]
-        done = self.library.fake_nvml_setup(
+        done = self.shared_object.fake_nvml_setup(
             str(self._state).encode(), num_gpus, clocks_mhz[0], clocks_mhz[-1], clocks_mhz.step, *numbers
         )
         assert done == 0
 
     def deny(self) -> None:
         """Refuse to lock and unlock clocks from now on."""
-        self.library.fake_nvml_deny(1)
+        self.shared_object.fake_nvml_deny(1)
 
     def lines(self) -> list[str]:
         """Return what was locked and reset so far, in order."""
         found = []
-        for index in range(self.library.fake_nvml_num_calls()):
+        for index in range(self.shared_object.fake_nvml_num_calls()):
             call = (ctypes.c_uint * 3)()
-            self.library.fake_nvml_call(index, call)
+            self.shared_object.fake_nvml_call(index, call)
             gpu, low, high = call
             found.append(f"{gpu} lock {low} {high}" if low else f"{gpu} reset")
         return found
@@ -67,7 +67,7 @@ class FakeGpu:
     """A `runtime.simulated.VirtualGpu` and a `runtime.profiler.Meter`: clocks and energy go through NVML."""
 
     def __init__(self, driver: FakeDriver, index: int, clock: Clock) -> None:
-        self._driver, self._library = driver, driver.library
+        self._driver, self._shared_object = driver, driver.shared_object
         self._index, self._clock = index, clock
         self._nvml = NvmlGpu(str(index))
 
@@ -75,20 +75,20 @@ class FakeGpu:
         """Ask through NVML, and let no virtual time pass before the driver has heard of it."""
         self._clock.set(clock_mhz)
         self._driver.wait_until(
-            lambda: self._library.fake_nvml_locked_mhz(self._index) == clock_mhz, f"{clock_mhz} MHz"
+            lambda: self._shared_object.fake_nvml_locked_mhz(self._index) == clock_mhz, f"{clock_mhz} MHz"
         )
 
     def energy_mj(self) -> float:
         return self._nvml.energy_mj()
 
     def now_ms(self) -> float:
-        return float(self._library.fake_nvml_now_ms(self._index))
+        return float(self._shared_object.fake_nvml_now_ms(self._index))
 
     def until_change_ms(self) -> float:
-        return float(self._library.fake_nvml_until_change_ms(self._index))
+        return float(self._shared_object.fake_nvml_until_change_ms(self._index))
 
     def wait(self, ms: float) -> None:
-        self._library.fake_nvml_wait(self._index, ctypes.c_double(ms))
+        self._shared_object.fake_nvml_wait(self._index, ctypes.c_double(ms))
 
     def align(self) -> None:
         """Wait until the energy counter has just moved."""
@@ -103,7 +103,7 @@ class FakeGpu:
 
     def work(self, points: Sequence[OperatingPoint]) -> None:
         count = len(points)
-        self._library.fake_nvml_work(
+        self._shared_object.fake_nvml_work(
             self._index,
             count,
             (ctypes.c_uint * count)(*(point.clock_mhz for point in points)),
@@ -113,4 +113,4 @@ class FakeGpu:
 
     def cycles(self, millions: float) -> None:
         """Compute, at the driver's own power model: 75 + 425 (clock / highest)^3 W."""
-        self._library.fake_nvml_cycles(self._index, ctypes.c_double(millions))
+        self._shared_object.fake_nvml_cycles(self._index, ctypes.c_double(millions))

@@ -96,8 +96,10 @@ def polished(
         frontier.at(deadline)
         program.require(deadline)
     times = sorted({*asked, *(plan.time_ms for plan in frontier.plans)}, reverse=True)
-    all_waiting_w = waiting_w(schedule.placement, profile)
-    bound = lower_bound(program.graph, cost_curves(schedule.placement, profile), all_waiting_w)
+    bound = frontier.relaxed
+    if bound is None:  # a frontier that was read from a file
+        all_waiting_w = waiting_w(schedule.placement, profile)
+        bound = lower_bound(program.graph, cost_curves(schedule.placement, profile), all_waiting_w)
     polishing = _Polishing(program, frontier, bound, [_Deadline(each) for each in times])
     interrupted = False
     INTERRUPTS.watch()

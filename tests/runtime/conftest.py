@@ -37,7 +37,7 @@ def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_library.parent))
     monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
     fake = FakeDriver(driver_library, state)
-    monkeypatch.setattr(pynvml, "nvmlLib", fake.library)
+    monkeypatch.setattr(pynvml, "nvmlLib", fake.shared_object)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     return fake
 

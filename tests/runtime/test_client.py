@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from served import ServerProcess, in_thread, profile_of, small_schedule
+from small_runs import SMALL_GPT
 
 from runtime.calls import ScriptError
 from runtime.client import DeployedPlan, PlanClient, ServerClient, plans_from_environment
@@ -17,14 +18,6 @@ from runtime.server.service import Service
 
 SCHEDULE = small_schedule()
 PROFILE = profile_of(SCHEDULE.placement)
-MODEL = {
-    "name": "gpt",
-    "hidden_size": 8,
-    "sequence_length": 6,
-    "micro_batch_size": 2,
-    "num_layers": 2,
-    "num_heads": 2,
-}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +81,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     script_clocks = {block.name: [600] * 3 for block in SCHEDULE.placement.blocks} if has_clocks else {}
-    generate(lower(SCHEDULE), script_clocks, MODEL, tmp_path)
+    generate(lower(SCHEDULE), script_clocks, SMALL_GPT, tmp_path)
     lines: list[str] = []
     measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, compares=True, progress=lines.append)
     second = deployed(server, job)
@@ -107,7 +100,7 @@ def test_a_run_goes_on_with_its_own_clocks_while_no_server_is_there(
     monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
     monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
     clocks = {block.name: [600 + 15 * n for n in range(3)] for block in SCHEDULE.placement.blocks}
-    generate(lower(SCHEDULE), clocks, MODEL, tmp_path)
+    generate(lower(SCHEDULE), clocks, SMALL_GPT, tmp_path)
     measurement = launch(tmp_path, 2, 2, 30, launcher="fork", compares=False)
     own = DeployedPlan(1, 0.0, {name: tuple(each) for name, each in clocks.items()})
     assert measurement.clock_requests == {d: requests_of(d, own, own) for d in (0, 1)}
@@ -129,7 +122,7 @@ def test_a_plan_of_another_schedule_is_not_run(
     monkeypatch.setattr(PlanClient, "at_iteration_boundary", at_iteration_boundary)
     monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
-    generate(lower(SCHEDULE), {}, MODEL, tmp_path)
+    generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
     measurement = launch(tmp_path, 2, 2, 30, launcher="fork", compares=False)
     assert measurement.clock_requests == {0: (), 1: ()}
 

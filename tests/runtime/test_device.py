@@ -1,7 +1,7 @@
 """Scripts on real processes give the losses and gradients of the unpipelined model, and no others do."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 import torch
 import torch.distributed as dist
+from small_runs import comparison_of, edited
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, loop_shape, m_shape, v_shape, wave_shape, x_shape
@@ -20,7 +21,7 @@ from runtime.clock import RecordingClock
 from runtime.codegen import generate
 from runtime.device import Device
 from runtime.launch import LaunchError, launch
-from runtime.measure import Comparison, Measurement
+from runtime.measure import Measurement
 from runtime.models import Text, Tokens, suitable_model
 from runtime.plans import SharedPlans
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
@@ -47,18 +48,6 @@ def run(
     generate(programs, clocks or {}, name | MODEL | model, directory)
     num_devices = programs.placement.num_devices
     return launch(directory, num_devices, iterations, 30, launcher="fork", blocking=blocking)
-
-
-def comparison_of(measurement: Measurement) -> Comparison:
-    assert measurement.comparison is not None
-    return measurement.comparison
-
-
-def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], None]) -> Programs:
-    """Return programs in which one device does something else."""
-    instructions = [list(program) for program in programs.instructions]
-    edit(instructions[device])
-    return replace(programs, instructions=tuple(map(tuple, instructions)))
 
 
 def split_backward(num_devices: int) -> Placement:

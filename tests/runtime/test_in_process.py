@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from small_runs import comparison_of, edited
 from strategies import any_schedules
 
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -19,7 +19,7 @@ from runtime.deadlock import UnsafeProgramsError, check
 from runtime.in_memory import DeadlockError, Network, StoppedError
 from runtime.in_process import NETWORKS
 from runtime.launch import LaunchError, launch
-from runtime.measure import Comparison, Measurement
+from runtime.measure import Measurement
 from runtime.models.options import OPTIMIZERS
 from runtime.profiler import Sweep
 from runtime.program import Instruction, Programs, Receive, Run, Send, lower
@@ -43,18 +43,6 @@ def run(
     generate(programs, {}, MODEL | model, directory)
     num_devices = programs.placement.num_devices
     return launch(directory, num_devices, 2, 30, launcher="in_process", backend=backend, blocking=blocking)
-
-
-def comparison_of(measurement: Measurement) -> Comparison:
-    assert measurement.comparison is not None
-    return measurement.comparison
-
-
-def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], None]) -> Programs:
-    """Return programs in which one device does something else."""
-    instructions = [list(program) for program in programs.instructions]
-    edit(instructions[device])
-    return replace(programs, instructions=tuple(map(tuple, instructions)))
 
 
 @FEW

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from small_runs import SMALL_GPT
 
 from placements.shapes import v_shape
 from runtime.calls import ScriptError
@@ -21,14 +22,6 @@ from runtime.run_options import RunOptions
 from schedsearch.baselines import gpipe
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = {
-    "name": "gpt",
-    "hidden_size": 8,
-    "sequence_length": 6,
-    "micro_batch_size": 2,
-    "num_layers": 2,
-    "num_heads": 2,
-}
 
 
 @pytest.fixture
@@ -36,7 +29,7 @@ def scripts(tmp_path: Path) -> Path:
     """Return the folder of the scripts of a V-shape on two devices, with clocks."""
     placement = v_shape(2)
     clocks = {block.name: [1410, 900] for block in placement.blocks}
-    generate(lower(gpipe(placement, 2)), clocks, MODEL, tmp_path / "scripts")
+    generate(lower(gpipe(placement, 2)), clocks, SMALL_GPT, tmp_path / "scripts")
     return tmp_path / "scripts"
 
 
@@ -189,7 +182,7 @@ def test_wrong_arguments_are_named(scripts: Path, arguments: dict[str, object], 
 
 
 def test_wrong_number_of_processes_is_named(tmp_path: Path) -> None:
-    generate(lower(gpipe(v_shape(2), 1)), {}, MODEL, tmp_path)
+    generate(lower(gpipe(v_shape(2), 1)), {}, SMALL_GPT, tmp_path)
     with pytest.raises(LaunchError, match="1 processes were started for the 2 devices of v_shape; start 2"):
         launch(tmp_path, 1, launcher="fork", timeout_s=30)
 

@@ -10,7 +10,7 @@ import pytest
 from fake_driver import FakeDriver, FakeGpu
 
 from placements import Profile, ProfileError
-from placements.profile import write_profile_rows
+from placements.profile_csv import write_profile_rows
 from placements.shapes import m_shape
 from runtime.clock import Clock, NvmlClock, RecordingClock
 from runtime.codegen import generate

@@ -12,6 +12,7 @@ from schedsearch.energy.baselines.envpipe import envpipe
 from schedsearch.energy.baselines.perseus import UNIT_MS, perseus_frontier, perseus_plans
 from schedsearch.energy.baselines.problem import Clocks, Problem
 from schedsearch.energy.baselines.zeus import zeus_global, zeus_per_stage
+from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.exponential import ExponentialCurve, exponential_curve
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError
@@ -51,6 +52,7 @@ def compute_baselines(
     profile: Profile,
     unit_ms: float = UNIT_MS,
     on_progress: OnProgress | None = None,
+    bound: LowerBound | None = None,
 ) -> dict[str, tuple[FrequencyPlan, ...]]:
     """Return the plans of some baselines, each baseline's by increasing time and decreasing effective energy.
 
@@ -60,6 +62,7 @@ def compute_baselines(
         profile: Cost of each of its blocks at each clock.
         unit_ms: Unit of time of ``perseus``; the others have none.
         on_progress: Told about the progress of ``perseus``.
+        bound: What no plan can beat, where it is at hand, as in `Frontier.relaxed`; computed without.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
@@ -68,7 +71,7 @@ def compute_baselines(
     for name in names:
         if name not in BASELINES:
             raise EnergyError(f"baselines: {name!r} is not known; the names are {', '.join(BASELINES)}")
-    problem = Problem(schedule, profile)
+    problem = Problem(schedule, profile, bound)
     return {
         name: problem.pareto_plans(_CLOCKS[name](problem))
         if name in _CLOCKS

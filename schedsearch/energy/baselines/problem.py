@@ -28,6 +28,7 @@ class Problem:
     Attributes:
         schedule: Valid; only its orders are used.
         profile: Cost of each of its blocks at each clock.
+        known_bound: What no plan can beat, where it is at hand.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
@@ -35,6 +36,7 @@ class Problem:
 
     schedule: Schedule
     profile: Profile
+    known_bound: LowerBound | None = None
 
     def __post_init__(self) -> None:
         """Check that every block has a cost."""
@@ -53,6 +55,8 @@ class Problem:
     @cached_property
     def bound(self) -> LowerBound:
         """What no plan can beat."""
+        if self.known_bound is not None:
+            return self.known_bound
         return lower_bound(self.graph, self.curves, waiting_w(self.schedule.placement, self.profile))
 
     @cached_property

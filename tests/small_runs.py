@@ -1,0 +1,30 @@
+"""What tests of runs share: a small model, changed programs, and what a run was compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from runtime.measure import Comparison, Measurement
+from runtime.program import Instruction, Programs
+
+SMALL_GPT = {
+    "name": "gpt",
+    "hidden_size": 8,
+    "sequence_length": 6,
+    "micro_batch_size": 2,
+    "num_layers": 2,
+    "num_heads": 2,
+}
+
+
+def comparison_of(measurement: Measurement) -> Comparison:
+    assert measurement.comparison is not None
+    return measurement.comparison
+
+
+def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], None]) -> Programs:
+    """Return programs in which one device does something else."""
+    instructions = [list(program) for program in programs.instructions]
+    edit(instructions[device])
+    return replace(programs, instructions=tuple(map(tuple, instructions)))
