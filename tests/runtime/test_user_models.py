@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import edited
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
@@ -197,12 +197,6 @@ def test_random_numbers_depend_on_the_block_and_its_micro_batch(options: Callabl
     assert again.seed in seeds and torch.equal(again.inputs[0], data.read("F0", 1, 1).inputs[0])
     other = body_of(options(MLP, seed=1), v_shape(2)).data(2, "cpu").read("F0", 1, 1)
     assert not torch.equal(again.inputs[0], other.inputs[0])
-
-
-def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], None]) -> Programs:
-    instructions = [list(program) for program in programs.instructions]
-    edit(instructions[device])
-    return replace(programs, instructions=tuple(map(tuple, instructions)))
 
 
 def test_swapped_receives_are_noticed(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
