@@ -62,6 +62,8 @@ def _block_to_dict(block: Block) -> dict[str, Any]:
     }
     if block.transient:
         data["transient"] = block.transient
+    if block.data_parallel != 1:
+        data["data_parallel"] = block.data_parallel
     return data
 
 
@@ -258,6 +260,7 @@ def _read_block(data: object, where: str, time: int) -> Block:
             for item in _list([] if entry.get("after") is None else entry["after"], f"{where}.after")
         ),
         transient=_integer(entry.get("transient", 0), f"{where}.transient"),
+        data_parallel=_integer(entry.get("data_parallel", 1), f"{where}.data_parallel"),
     )
 
 
@@ -286,7 +289,7 @@ def _block_fields(data: object, where: str) -> dict[str, Any]:
         data,
         where,
         required=("name", "kind", "devices"),
-        optional=("time", "time_ms", "memory", "after", "transient"),
+        optional=("time", "time_ms", "memory", "after", "transient", "data_parallel"),
     )
     _text(entry["name"], f"{where}.name")
     return entry

@@ -5,6 +5,7 @@ The module knows the rules of a placement. It does not know in what order blocks
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,13 +38,15 @@ class Block:
     Attributes:
         name: Unique within the placement.
         kind: What it computes.
-        devices: Device indices, kept ascending; several devices run it together (tensor parallel).
+        devices: Device indices, kept ascending; several devices run it together.
         time: Ticks; at least 1.
         memory: Units held from its start when positive, given back when negative: one number for each of its
             devices, or a tuple in the order of `devices`. A tuple of equal numbers is kept as the number.
         after: Names of the blocks of the same micro-batch that must end before it starts; for an optimizer
             block, of every micro-batch.
         transient: More units needed on each of its devices only while it runs.
+        data_parallel: Its GPUs, in order, are so many equal groups. Each computes its share of the
+            micro-batch's samples, and the GPUs of a group share the layers (tensor parallel).
     """
 
     name: str
@@ -53,6 +56,7 @@ class Block:
     memory: int | tuple[int, ...] = 0
     after: tuple[str, ...] = ()
     transient: int = 0
+    data_parallel: int = 1
 
     def __post_init__(self) -> None:
         """Sort the devices, so that all of them agree on their order, and their memory with them."""
@@ -145,6 +149,33 @@ class Placement:
         """GPUs that each device stands for; shape ``(num_devices,)``."""
         return self.num_gpus or (1,) * self.num_devices
 
+    @cached_property
+    def by_gpu(self) -> Placement:
+        """The same placement with each GPU as a device of its own: what the processes of a run are."""
+        if not self.num_gpus:
+            return self
+        ends = tuple(itertools.accumulate(self.gpus))
+        gpus = tuple(tuple(range(end - count, end)) for end, count in zip(ends, self.gpus, strict=True))
+
+        def each(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(value for value, own in zip(values, gpus, strict=True) for _ in own)
+
+        return replace(
+            self,
+            num_devices=ends[-1],
+            blocks=tuple(
+                replace(
+                    block,
+                    devices=tuple(gpu for device in block.devices for gpu in gpus[device]),
+                    memory=tuple(block.memory_on(device) for device in block.devices for _ in gpus[device]),
+                )
+                for block in self.blocks
+            ),
+            memory=None if self.memory is None else each(self.memory),
+            static_memory=each(self.static_memory) if self.static_memory else (),
+            num_gpus=(),
+        )
+
     def gpus_of(self, block: Block) -> int:
         """Return how many GPUs run a block: those of all of its devices."""
         return sum(self.gpus[device] for device in block.devices)
@@ -210,9 +241,9 @@ class Placement:
     def restricted_to(self, devices: Iterable[int]) -> Placement:
         """Return what runs on some devices, numbered anew from 0 on in ascending order.
 
-        Blocks that run on others too run on these alone. A block waits for what those in between waited for
-        where these are gone, and not for the time that they took: whatever the whole placement can do, what
-        is left of it can.
+        Blocks that run on others too run on these alone, whole. A block waits for what those in between
+        waited for where these are gone, and not for the time that they took: whatever the whole placement can
+        do, what is left of it can.
         """
         kept = sorted(set(devices))
         number = {device: i for i, device in enumerate(kept)}
@@ -225,7 +256,7 @@ class Placement:
             if here:
                 memory = tuple(block.memory_on(device) for device in here)
                 numbered = tuple(number[device] for device in here)
-                blocks.append(replace(block, devices=numbered, memory=memory, after=after))
+                blocks.append(replace(block, devices=numbered, memory=memory, after=after, data_parallel=1))
         by_name = {block.name: block for block in blocks}
         return replace(
             self,
@@ -311,6 +342,7 @@ def _check_blocks(placement: Placement) -> None:
                 f"{where}.memory: {list(block.memory)} has {len(block.memory)} entries for "
                 f"{len(block.devices)} devices; give one for each, or one number"
             )
+        _check_data_parallel(placement, block, where)
         for name in block.after:
             if name not in known:
                 raise PlacementError(
@@ -318,6 +350,14 @@ def _check_blocks(placement: Placement) -> None:
                 )
         if len(set(block.after)) < len(block.after):
             raise PlacementError(f"{where}.after: {list(block.after)} names a block twice; name each once")
+
+
+def _check_data_parallel(placement: Placement, block: Block, where: str) -> None:
+    count = placement.gpus_of(block)
+    if block.data_parallel < 1 or count % block.data_parallel:
+        raise PlacementError(
+            f"{where}.data_parallel: {block.data_parallel} does not divide its {count} GPUs; give a divisor"
+        )
 
 
 def some(names: Iterable[str]) -> str:

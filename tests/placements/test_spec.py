@@ -112,6 +112,30 @@ def test_gpus_survive_what_is_made_of_a_placement() -> None:
         replace(placement, num_gpus=(1, 1, 0))
 
 
+def test_each_gpu_as_a_device_of_its_own() -> None:
+    blocks = (
+        Block("E", Kind.F, (0, 1), 2, (3, 1), data_parallel=3),
+        Block("F", Kind.F, (1,), 1, 0, ("E",), data_parallel=4),
+        Block("B", Kind.B, (0, 1), 5, (-3, -1), ("F",)),
+    )
+    placement = Placement("two", 2, blocks, memory=(6, 5), static_memory=(0, 2), num_gpus=(2, 4))
+    gpus = placement.by_gpu
+    assert [block.devices for block in gpus.blocks] == [(0, 1, 2, 3, 4, 5), (2, 3, 4, 5), (0, 1, 2, 3, 4, 5)]
+    assert gpus.by_name["E"].memory == (3, 3, 1, 1, 1, 1)
+    assert (gpus.memory, gpus.static) == ((6, 6, 5, 5, 5, 5), (0, 0, 2, 2, 2, 2))
+    assert [block.data_parallel for block in gpus.blocks] == [3, 4, 1]
+    assert gpus.by_gpu is gpus and not gpus.num_gpus
+    assert placement.restricted_to((0,)).by_name["E"].data_parallel == 1
+    assert placement_from_dict(placement_to_dict(placement)) == placement
+
+
+@pytest.mark.parametrize("degree", [0, -1, 4])
+def test_data_parallel_groups_are_equal(degree: int) -> None:
+    block = Block("E", Kind.F, (0, 1), 2, data_parallel=degree)
+    with pytest.raises(PlacementError, match=rf"data_parallel: {degree} does not divide its 6 GPUs"):
+        Placement("two", 2, (block,), num_gpus=(2, 4))
+
+
 def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
     data = changed("memory", 3.7) | {"transfer": [["F0", "F1", 1]]}
     placement = placement_from_dict(data)
