@@ -2,17 +2,36 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forking import ForkServer
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer(ROOT)
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def command(tmp_path: Path, fork_server: ForkServer) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run ``python -m experiments.NAME`` with overrides; its output goes to ``tmp_path / "out"``."""
+
+    def run(name: str, *overrides: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+        arguments = [f"hydra.run.dir={tmp_path / 'out'}", *overrides]
+        return fork_server.run(f"experiments.{name}", arguments, ROOT, tmp_path, timeout_s)
+
+    return run
+
+
+@pytest.fixture
+def fresh_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Do the same in a process that has imported nothing before, as a user does."""
 
     def run(name: str, *overrides: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", f"experiments.{name}", f"hydra.run.dir={tmp_path / 'out'}", *overrides]

@@ -48,8 +48,8 @@ def check_run(out: Path, reorders_sums: bool) -> None:
     assert not re.search(r'(src|href)="https?:', page)
 
 
-def test_the_main_job(command, tmp_path: Path) -> None:
-    done = command("run", "runtime.iterations=2")
+def test_the_main_job(fresh_command, tmp_path: Path) -> None:
+    done = fresh_command("run", "runtime.iterations=2")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     check_run(out, reorders_sums=True)

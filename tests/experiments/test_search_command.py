@@ -20,8 +20,8 @@ from schedsearch.validate import validate
 ROOT = Path(__file__).parents[2]
 
 
-def test_writes_both_files(command, tmp_path: Path) -> None:
-    done = command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
+def test_writes_both_files(fresh_command, tmp_path: Path) -> None:
+    done = fresh_command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
     assert done.returncode == 0, done.stderr
     placement = read_placement(tmp_path / "out/placement.yaml")
     data = json.loads((tmp_path / "out/schedule.json").read_text())

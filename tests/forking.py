@@ -1,0 +1,143 @@
+"""Commands as processes of their own that start in no time: forked from one that has imported everything.
+
+The server imports what the commands import and computes nothing. For each request, a line of JSON, it forks;
+the child becomes ``python -m MODULE ARGUMENTS``, from the working directory, environment and files that the
+request names, and ends as that would. Whether a fresh process can import the command is not seen here: the
+tests that start one say so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+IMPORTED = ("torch", "z3", "scipy.optimize", "hydra", "matplotlib.pyplot", "experiments.run_task")
+"""Heavy modules; those that a test replaces by files of its own are not among them."""
+
+
+class ForkServer:
+    """The server, seen from the tests.
+
+    Args:
+        root: Where it starts; modules are found from there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Start it; it is ready when it answers."""
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, module: str, arguments: list[str], cwd: Path, folder: Path, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a module to its end, and return what it printed.
+
+        Args:
+            module: Run as ``python -m`` does.
+            arguments: Of its command line.
+            cwd: Its working directory.
+            folder: Where to keep what it prints meanwhile.
+            timeout_s: After so many seconds it is killed, with all its processes.
+
+        Raises:
+            subprocess.TimeoutExpired: It was.
+        """
+        outputs = [folder / "stdout.txt", folder / "stderr.txt"]
+        request = {
+            "module": module,
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "environment": dict(os.environ),
+            "outputs": [str(path) for path in outputs],
+            "timeout_s": timeout_s,
+        }
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        status = json.loads(self._process.stdout.readline())
+        printed, errors = (path.read_text() for path in outputs)
+        if status is None:
+            raise subprocess.TimeoutExpired(module, timeout_s, printed, errors)
+        return subprocess.CompletedProcess([module, *arguments], status, printed, errors)
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.communicate()
+
+
+def _serve() -> None:
+    """Answer each line with an exit status, or null for a child that had to be killed."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            answers.close()
+            _become(request)
+        answers.write(json.dumps(_wait(child, request["timeout_s"])) + "\n")
+        answers.flush()
+
+
+def _become(request: dict[str, Any]) -> NoReturn:
+    os.setsid()
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    for number, path in enumerate(request["outputs"], start=1):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(file, number)
+        os.close(file)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    sys.path[0] = request["cwd"]
+    sys.argv = [request["module"], *request["arguments"]]
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as end:
+        assert end.code is None or isinstance(end.code, int), "all that is imported exits with a number"
+        status = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # Taking apart all that was imported is slow.
+
+
+def _wait(child: int, timeout_s: float) -> int | None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+if __name__ == "__main__":
+    _serve()
