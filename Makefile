@@ -1,10 +1,11 @@
-# make run: the main job on a fresh machine. make test: lint, types and the whole test suite.
+# make run: the main job on a fresh machine. make test: lint, types and the whole test suite, without a GPU.
+# make test-gpu: what needs one; put a CUDA build of torch into .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: run test clean
+.PHONY: run test test-gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/python -m experiments.run
@@ -14,6 +15,9 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+test-gpu: $(INSTALLED)
+	$(BIN)/pytest -m gpu tests/gpu
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "schedsearch needs Python 3.11 or later; make PYTHON=/path/to/python3.11")'

@@ -128,6 +128,7 @@ class RuntimeOptions:
     weight_decay: float
     recompute: str | list[Any]
     launcher: str
+    device: str | None
     blocking: bool
     num_micro_batches: int | None
     receive_ahead: int

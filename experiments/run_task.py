@@ -36,6 +36,7 @@ from runtime.models import MODEL_NAMES, Blocks, Model, ModelError, ModelOptions,
 from runtime.periodic_clocks import PeriodicClocks
 from runtime.program import lower
 from runtime.program_file import programs_to_dict
+from runtime.run_options import check_device
 from schedsearch.files import write_json
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
@@ -53,6 +54,7 @@ def task(config: DictConfig) -> None:
     directory = output_directory()
     profile = read_profile(options)
     placement = build_placement(options, profile)
+    check_device_of(options.runtime, placement)
     check_realisable_on(options, placement, profile)
     model = choose_model(options.runtime, placement, options.search.num_micro_batches)
     check_energy_on(options, placement)
@@ -101,6 +103,18 @@ def check_runtime_options(options: RuntimeOptions) -> None:
     if options.resume is not None and not Path(options.resume).is_dir():
         raise OptionError(f"runtime.resume: {options.resume} is not a folder; give the checkpoints of a run")
     _model_options(options, "synthetic" if options.model == "auto" else options.model)
+
+
+def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
+    """Reject a device that this machine lacks, or that the launcher cannot use for the placement.
+
+    Raises:
+        OptionError: It is so.
+    """
+    try:
+        check_device(options.device, options.launcher, placement.num_devices)
+    except ScriptError as error:
+        raise OptionError(f"runtime.{error}") from None
 
 
 def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> ModelOptions:
@@ -185,6 +199,7 @@ def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path)
                 placement.num_devices,
                 options.iterations,
                 options.timeout_s,
+                device=options.device,
                 launcher=options.launcher,
                 blocking=options.blocking,
                 num_micro_batches=options.num_micro_batches,

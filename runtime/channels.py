@@ -24,6 +24,9 @@ from runtime.models import WHOLE, ProcessShards, Shards
 Channel = tuple[int, int]
 """(source device, target device)."""
 
+NCCL_EXTRA_S = 600.0
+"""By how much longer NCCL waits than a device, which counts from later on and says where it stands."""
+
 
 class Pending(Protocol):
     """A transfer on its way."""
@@ -45,6 +48,10 @@ class Transport(Protocol):
     @property
     def device(self) -> torch.device:
         """Return where this device's tensors live."""
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Return whether all devices of the run are on one GPU, so that none has its clock for itself."""
 
     @property
     def shards(self) -> Mapping[str, Shards]:
@@ -96,6 +103,11 @@ class Channels:
         """Return where this process's tensors live."""
         return torch_device()
 
+    @property
+    def shares_gpu(self) -> bool:
+        """Return no: NCCL takes a GPU for each device."""
+        return False
+
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
         return channel in self.links
@@ -134,7 +146,7 @@ class Channels:
 
     def connect_copies(self, copies: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Shards]:
         """Create and warm up a group for each set."""
-        timeout, device = timedelta(seconds=self.timeout_s), dist.get_rank()
+        timeout, device = _timeout(self.timeout_s), dist.get_rank()
         teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in copies}
         _warm_up({}, teams, device)
         return {
@@ -153,8 +165,8 @@ def connect(placement: Placement, channels: Sequence[Channel], device: int, time
         device: The caller.
         timeout_s: How long one transfer may wait for its other end.
     """
-    timeout = timedelta(seconds=timeout_s)
-    control: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timeout)
+    control: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    timeout = _timeout(timeout_s)
     links = {channel: dist.new_group(sorted(channel), timeout=timeout) for channel in channels}
     teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in _teams(placement)}
     _warm_up(links, teams, device)
@@ -165,6 +177,11 @@ def connect(placement: Placement, channels: Sequence[Channel], device: int, time
             index = block.devices.index(device)
             shards[block.name] = WHOLE if count == 1 else ProcessShards(teams[block.devices], index, count)
     return Channels(control, links, shards, timeout_s)
+
+
+def _timeout(timeout_s: float) -> timedelta:
+    """Return how long a group for tensors waits."""
+    return timedelta(seconds=timeout_s + (NCCL_EXTRA_S if dist.get_backend() == "nccl" else 0.0))
 
 
 def _teams(placement: Placement) -> Iterable[tuple[int, ...]]:

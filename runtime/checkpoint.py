@@ -192,7 +192,7 @@ def _load(model: Model, data: bytes) -> None:
             weight.copy_(values[tuple(shard)])
     model.optimizer.load(content["optimizer"])
     torch.set_rng_state(content["random"])
-    if content["random_cuda"] is not None:
+    if content["random_cuda"] is not None and model.device.type == "cuda":
         torch.cuda.set_rng_state(content["random_cuda"], model.device)
 
 

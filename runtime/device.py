@@ -34,6 +34,7 @@ from runtime.results import Position
 from runtime.run_options import RunOptions
 from runtime.script import Script, check_script, hand_over
 from runtime.stream_clock import StreamClock
+from runtime.stream_position import StreamPosition
 from runtime.training import train
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
@@ -62,6 +63,7 @@ class Device:
         position: Is told where the device stands.
         blocking: Wait at every transfer for its end: slower, and a proof that the program is safe even so.
         profiler: Measures every block, if there is one.
+        timeout_s: How long a GPU may stand at a transfer; elsewhere the transport knows.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Device:
         *,
         blocking: bool = False,
         profiler: Profiler | None = None,
+        timeout_s: float = 300.0,
     ) -> None:
         """Begin with nothing computed and nothing on its way."""
         self.order: list[tuple[str, int]] = []
@@ -87,6 +90,8 @@ class Device:
         self._blocking = blocking
         self._profiler = profiler
         self._torch_device = transport.device
+        is_gpu = self._torch_device.type == "cuda"
+        self._stream = StreamPosition(position, _mark, timeout_s) if is_gpu else None
         self._received: dict[Transfer, tuple[Tensor, Pending, int]] = {}
         self._sent: list[tuple[Transfer, int, Tensor, Pending]] = []
         self._made: dict[Transfer, Tensor] = {}
@@ -155,6 +160,9 @@ class Device:
             TransferError: A tensor did not arrive.
         """
         self._move("runs", f"{block} of micro-batch {micro_batch}")
+        with self._in_words():
+            if self._stream is not None:
+                self._stream.let_catch_up()
         arrived = [
             self._take(Transfer(producer, block, micro_batch)) for producer in self._blocks.inputs[block]
         ]
@@ -169,6 +177,8 @@ class Device:
             self._profiler.end(block)
         if clock_mhz is not None and isinstance(self._clock, StreamClock):
             self._clock.after(_event())
+        if self._stream is not None:
+            self._stream.ran()
         self.order.append((block, micro_batch))
         for consumer, tensor in made.items():
             transfer = Transfer(block, consumer, micro_batch)
@@ -206,13 +216,15 @@ class Device:
         for transfer, target, _, work in self._sent:
             self._wait(work, transfer, f"to device {target}")
         self._sent = []
-        if self._torch_device.type == "cuda":
-            torch.cuda.synchronize()
-        if self._profiler is not None:
-            self._profiler.end_iteration()
         left = [str(transfer) for transfer in (*self._received, *self._made)]
         if left:
             raise ScriptError(f"device {self._index}: nobody took {', '.join(left[:4])}")
+        if self._stream is not None:
+            with self._in_words():
+                self._stream.finish()
+            torch.cuda.synchronize()
+        if self._profiler is not None:
+            self._profiler.end_iteration()
 
     def _move(self, verb: str, what: object) -> None:
         self._num_calls += 1
@@ -241,12 +253,20 @@ class Device:
     def _wait(self, work: Pending, transfer: Transfer, where: str) -> None:
         before = self._position.text
         self._position.move(f"{before}, waits for {transfer} {where}")
-        try:
+        with self._in_words():
             work.wait()
+        if self._stream is not None:  # Only the GPU waits; the script goes on.
+            self._stream.waits(self._position.text)
+        self._position.move(before)
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """Say in an error of a transfer where the device stands."""
+        try:
+            yield
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise TransferError(f"device {self._index}: {self._position.text}: {reason}") from error
-        self._position.move(before)
 
     def _shape(self, transfer: Transfer) -> tuple[int, ...]:
         if transfer.producer not in self._blocks.inputs.get(transfer.consumer, ()):
@@ -280,6 +300,13 @@ class Device:
 def _event() -> torch.cuda.Event:
     """Record an event on the compute stream."""
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def _mark() -> torch.cuda.Event:
+    """Record an event on the compute stream that is not timed."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     return event
 
@@ -363,7 +390,7 @@ def take_part(
         transport,
         options.device,
     ) as shared:
-        clock = _clock(script.calls, shared, transport.device)
+        clock = _clock(script.calls, shared, transport)
         try:
             model = Model(script.model, script.placement, transport.shards, transport.device)
             blocks = Blocks(script.placement, model, script.num_micro_batches)
@@ -381,6 +408,7 @@ def take_part(
                 position,
                 blocking=options.blocking,
                 profiler=profiler.profiler if profiler else None,
+                timeout_s=options.timeout_s,
             )
             warm_up(transport.device)
             train(script, options, transport, device, model, blocks, clock, shared, profiler)
@@ -407,13 +435,15 @@ def _connected(script: Script, options: RunOptions) -> Iterator[Transport]:
     dist.destroy_process_group()
 
 
-def _clock(calls: Calls, plans: SharedPlans, device: torch.device) -> Clock:
+def _clock(calls: Calls, plans: SharedPlans, transport: Transport) -> Clock:
+    device = transport.device
     if not calls.asks_for_clocks and not plans.is_used:
         return RecordingClock("the script asks for none")
     if device.type != "cuda":
         return open_clock(None)
     latency = clock_latency_of(torch.cuda.get_device_name(device))
-    clock = open_clock(gpu_uuid(device), latency.dwell_ms)
+    shared = RecordingClock("all devices share one GPU") if transport.shares_gpu else None
+    clock = shared or open_clock(gpu_uuid(device), latency.dwell_ms)
     stream = StreamClock(clock, calls.runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)
     stream.start(lambda: torch.cuda.set_device(device))  # a new thread would look at the first GPU
     return stream

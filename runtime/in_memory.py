@@ -121,16 +121,21 @@ class Network:
         num_devices: Of the run.
         buffered: Whether a send copies its tensor and is done at once, as small ones are on NCCL; otherwise
             it ends when its receive is posted, as on gloo.
+        device: Where all tensors are. On a GPU all threads give their work to one stream, in their order.
 
     Attributes:
         turns: Whose turn it is.
         num_devices: Of the run.
+        device: See above.
     """
 
-    def __init__(self, num_devices: int, *, buffered: bool = False) -> None:
+    def __init__(
+        self, num_devices: int, *, buffered: bool = False, device: torch.device | str = "cpu"
+    ) -> None:
         """Begin with nothing on its way."""
         self.turns = Turns(num_devices)
         self.num_devices = num_devices
+        self.device = torch.device(device)
         self._buffered = buffered
         self._sends: dict[Channel, deque[_Transfer]] = defaultdict(deque)
         self._receives: dict[Channel, deque[_Transfer]] = defaultdict(deque)
@@ -245,8 +250,13 @@ class MemoryTransport:
 
     @property
     def device(self) -> torch.device:
-        """Return the CPU."""
-        return torch.device("cpu")
+        """Return where the network's tensors are."""
+        return self.network.device
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Return whether the network is on a GPU."""
+        return self.device.type == "cuda"
 
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,10 @@ class InProcess:
     def __init__(self, directory: Path, options: RunOptions) -> None:
         """Start the threads."""
         self._num_threads = torch.get_num_threads()
-        self._network = Network(options.num_devices, buffered=options.backend == NETWORKS[1])
+        here = torch.device(options.torch_device)
+        if here.type == "cuda":
+            here = torch.device("cuda", torch.cuda.current_device())
+        self._network = Network(options.num_devices, buffered=options.backend == NETWORKS[1], device=here)
         self._failed: list[int] = []
         scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
         self._threads = [
@@ -64,7 +69,8 @@ class InProcess:
             check_script(script, options.device, options.num_devices)
             transport = MemoryTransport.of(self._network, script.placement, script.channels, options.device)
             position = Position(options.results, options.device)
-            take_part(script, options, transport, position)
+            with _own_backward(self._network.device):
+                take_part(script, options, transport, position)
             position.close()
             failed = False
         except StoppedError:
@@ -76,3 +82,16 @@ class InProcess:
             if failed:
                 self._failed.append(options.device)
             turns.end(options.device, failed)
+
+
+@contextmanager
+def _own_backward(device: torch.device) -> Iterator[None]:
+    """Let the backward of this thread run in this thread.
+
+    Torch has one thread for the backward of everything on a GPU. If a block there waited for its other
+    devices, theirs could not even begin.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with torch.autograd.set_multithreading_enabled(False):
+        yield

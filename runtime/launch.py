@@ -36,7 +36,7 @@ from runtime.processes import (
 from runtime.profiler import DeviceProfile, Sweep
 from runtime.reference import Case, compare, losses_of_run
 from runtime.results import read_failures, read_position, read_progress, read_summary
-from runtime.run_options import RunOptions, default_backend
+from runtime.run_options import RunOptions, check_device, default_backend
 from runtime.script import programs_of, read_script
 
 _START: Mapping[str, Callable[[Path, RunOptions], Processes]] = {
@@ -46,7 +46,7 @@ _START: Mapping[str, Callable[[Path, RunOptions], Processes]] = {
 }
 LAUNCHERS = tuple(_START)
 """How devices are started: processes of torchrun, or forked from this process (CPU only, fractions of a
-second), or threads of this process that take turns (CPU only, always in the same order)."""
+second), or threads of this process that take turns (always in the same order, on the CPU or on one GPU)."""
 
 _EXTRA_TIMEOUT_S = 60.0
 """What a device waits longer than its watcher, which knows the positions of all."""
@@ -63,6 +63,7 @@ def launch(
     timeout_s: float = 300.0,
     *,
     backend: str | None = None,
+    device: str | None = None,
     launcher: str = "torchrun",
     compares: bool = True,
     blocking: bool = False,
@@ -82,6 +83,8 @@ def launch(
         timeout_s: How long the start, or one iteration, may take before the run is given up.
         backend: ``nccl``, ``gloo``, or None for NCCL where there is a GPU for each device; in process
             ``rendezvous`` (a send ends when its receive is posted; default) or ``buffered`` (at once).
+        device: ``cpu``, ``cuda``, or None: under torchrun what the backend is for, else the CPU. In process
+            all devices of the placement share the current GPU.
         launcher: One of `LAUNCHERS`.
         compares: Whether to compare with the reference; it trains the model twice in this process.
         blocking: Whether every transfer waits for its other end, to test that the order alone is safe.
@@ -99,10 +102,9 @@ def launch(
         LaunchError: A device failed, or the run made no progress for `timeout_s`.
     """
     directory = Path(directory).resolve()
-    if launcher == "in_process":
-        backend = backend or NETWORKS[0]
-    backend = backend or (default_backend(num_devices) if launcher == "torchrun" else "gloo")
+    backend = backend or _backend(launcher, device, num_devices)
     _check_arguments(directory, num_devices, iterations, launcher, backend)
+    device = _device(launcher, backend, device, num_devices)
     if checkpoint_every < 0 or (checkpoint_every and checkpoints is None):
         raise ScriptError(f"checkpoint_every: {checkpoint_every} needs a folder for checkpoints; give one")
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as folder:
@@ -120,6 +122,7 @@ def launch(
             checkpoints=Path(checkpoints).resolve() if checkpoints else None,
             resume=Path(resume).resolve() if resume else None,
             sweep=sweep,
+            torch_device=device,
         )
         if num_micro_batches is not None or resume is not None:
             _check_scripts(directory, options)
@@ -155,6 +158,29 @@ def _check_arguments(directory: Path, num_devices: int, iterations: int, launche
             )
 
 
+def _backend(launcher: str, device: str | None, num_devices: int) -> str:
+    """Return what moves the tensors, if nobody said."""
+    if launcher == "in_process":
+        return NETWORKS[0]
+    if launcher != "torchrun" or device == "cpu":
+        return "gloo"
+    return "nccl" if device == "cuda" else default_backend(num_devices)
+
+
+def _device(launcher: str, backend: str, device: str | None, num_devices: int) -> str:
+    """Return where the run computes.
+
+    Raises:
+        ScriptError: It cannot there, or the backend is for another device.
+    """
+    check_device(device, launcher, num_devices)
+    of_backend = {"nccl": "cuda", "gloo": "cpu"}.get(backend)
+    if device is not None and of_backend not in (None, device):
+        raise ScriptError(f"device: {device!r} is not what backend {backend!r} is for; use {of_backend}")
+    check_device(of_backend, launcher, num_devices)
+    return device or of_backend or "cpu"
+
+
 def _follow(
     processes: Processes, options: RunOptions, timeout_s: float, progress: Callable[[str], None] | None
 ) -> None:
@@ -179,10 +205,18 @@ def _follow(
             if status is not None:
                 raise LaunchError(_why_failed(options, status, processes))
             if time.monotonic() > deadline:
-                raise LaunchError(f"no progress for {timeout_s:g} s\n{_positions(options)}")
+                raise LaunchError(_why_late(options, timeout_s, processes))
             time.sleep(POLL_S)
     finally:
         processes.stop()
+
+
+def _why_late(options: RunOptions, timeout_s: float, processes: Processes) -> str:
+    """Return where every device stood; or why one failed whose process does not end, as its GPU hangs."""
+    assert options.results is not None
+    if read_failures(options.results):
+        return _why_failed(options, 1, processes)
+    return f"no progress for {timeout_s:g} s\n{_positions(options)}"
 
 
 def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
@@ -214,7 +248,7 @@ def _measurement(options: RunOptions, compares: bool) -> Measurement:
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
         first["first_iteration"] + len(first["time_ms"]),
-        "cuda" if options.backend == "nccl" else "cpu",
+        options.torch_device,
     )
     comparison = compare(options.results, case) if compares else None
     return Measurement(
@@ -256,6 +290,8 @@ def main(arguments: list[str] | None = None) -> int:
             os.environ[f"SCHEDSEARCH_{name.upper()}"] = str(value)
     if parsed.blocking:
         os.environ["SCHEDSEARCH_BLOCKING"] = "1"
+    # A kernel that is loaded at its first use waits for all streams, so for receives that are not due yet.
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     die_with_parent()
     end_if_orphaned()
     try:

@@ -90,7 +90,7 @@ class NvmlGpu:
         except self._nvml.NVMLError as error:
             if getattr(error, "value", None) == self._nvml.NVML_ERROR_NO_PERMISSION:
                 raise NvmlError(f"no right to lock the clock of GPU {self._gpu}; {GRANT}") from None
-            raise NvmlError(f"NVML refuses to control the clock of GPU {self._gpu} ({error})") from None
+            raise NvmlError(f"NVML refuses what was asked of GPU {self._gpu} ({error})") from None
 
 
 def num_gpus() -> int:

@@ -79,8 +79,9 @@ class DeviceProfiler:
     ) -> None:
         """Open what there is: a meter, and a clock where there is the right to one."""
         here = transport.device
-        self._is_cuda = here.type == "cuda"
-        self.profiler, self.description = _of_gpu(sweep, here) if self._is_cuda else _of_cpu(sweep)
+        is_cuda, is_shared = here.type == "cuda", transport.shares_gpu
+        self._measures_waiting = is_cuda and not is_shared  # a shared GPU is never one that waits
+        self.profiler, self.description = _of_gpu(sweep, here, is_shared) if is_cuda else _of_cpu(sweep)
         self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
         self._transport, self._channels, self._device = transport, channels, device
 
@@ -90,7 +91,7 @@ class DeviceProfiler:
 
     def result(self) -> DeviceProfile:
         """Return what was measured, the blocking power too where energy is; all ask together."""
-        power_w = self._blocking_power_w() if self._is_cuda else None
+        power_w = self._blocking_power_w() if self._measures_waiting else None
         return DeviceProfile(tuple(self.profiler.costs), power_w, self.description)
 
     def close(self) -> None:
@@ -124,16 +125,17 @@ def _of_cpu(sweep: Sweep) -> tuple[Profiler, str]:
     return profiler, "no GPU: times at the current clock of the processor, no energy"
 
 
-def _of_gpu(sweep: Sweep, device: torch.device) -> tuple[Profiler, str]:
+def _of_gpu(sweep: Sweep, device: torch.device, is_shared: bool) -> tuple[Profiler, str]:
     uuid = gpu_uuid(device)
     try:
         gpu = NvmlGpu(uuid)
+        gpu.energy_mj()  # some have no counter
     except NvmlError as error:
         profiler = Profiler(WallMeter(), sweep, synchronize=_synchronize)
         return profiler, f"times at the current clock, no energy: {error}"
     meter = NvmlMeter(gpu)
     try:
-        clock = NvmlClock(uuid)
+        clock = _own_clock(uuid, is_shared)
     except ClockError as error:
         profiler = Profiler(
             meter, sweep, current_mhz=gpu.clock_mhz, synchronize=_synchronize, align=meter.align
@@ -150,6 +152,12 @@ def _of_gpu(sweep: Sweep, device: torch.device) -> tuple[Profiler, str]:
         align=meter.align,
     )
     return profiler, f"times and energies from the highest clock down; {clock.description}"
+
+
+def _own_clock(uuid: str, is_shared: bool) -> NvmlClock:
+    if is_shared:
+        raise ClockError("all devices share one GPU")
+    return NvmlClock(uuid)
 
 
 def _synchronize() -> None:

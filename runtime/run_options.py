@@ -17,6 +17,9 @@ from runtime.profiler import Sweep
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
 """How scripts are started by hand."""
 
+DEVICES = ("cpu", "cuda")
+"""Where a run can compute."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -37,6 +40,8 @@ class RunOptions:
         checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
         checkpoints: Folder for them; see `runtime.checkpoint`.
         resume: Folder of checkpoints whose newest is gone on from, or None to begin anew.
+        torch_device: Where the threads of a run in one process compute; one of `DEVICES`. Processes compute
+            where their backend communicates.
     """
 
     device: int
@@ -53,6 +58,7 @@ class RunOptions:
     checkpoint_every: int = 0
     checkpoints: Path | None = None
     resume: Path | None = None
+    torch_device: str = "cpu"
 
     @classmethod
     def from_environment(cls) -> RunOptions:
@@ -109,6 +115,36 @@ _Value = TypeVar("_Value")
 def _if_given(read: Callable[[str], _Value], name: str) -> _Value | None:
     value = os.environ.get(name)
     return read(value) if value else None
+
+
+def check_device(device: str | None, launcher: str, num_devices: int) -> None:
+    """Ensure that a run can compute where it is asked to.
+
+    Args:
+        device: One of `DEVICES`, or None to leave it to the launcher.
+        launcher: See `runtime.launch.launch`.
+        num_devices: Of the placement.
+
+    Raises:
+        ScriptError: It cannot.
+    """
+    if device not in (None, *DEVICES):
+        raise ScriptError(f"device: {device!r} is not known; use {' or '.join(DEVICES)}")
+    found = torch.cuda.device_count()
+    if launcher == "fork" and found:
+        raise ScriptError(
+            "launcher: 'fork' cannot be used beside a GPU, for which PyTorch's backward has threads that no "
+            "fork inherits; use torchrun or in_process, or hide it with CUDA_VISIBLE_DEVICES="
+        )
+    if device != "cuda":
+        return
+    if not found:
+        raise ScriptError("device: 'cuda' cannot be used, PyTorch finds no GPU here; use cpu")
+    if launcher == "torchrun" and found < num_devices:
+        raise ScriptError(
+            f"device: 'cuda' under torchrun takes a GPU for each of the {num_devices} devices, PyTorch finds "
+            f"{found} here; use launcher in_process, in which all share one, or device cpu"
+        )
 
 
 def default_backend(num_local_devices: int) -> str:

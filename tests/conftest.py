@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +13,20 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that accepts what the tests produce as the new golden text."""
+    """Add the option that accepts new golden text, and the one that tries the tests for GPUs without one."""
     parser.addoption(
         "--update-golden", action="store_true", help="write what golden tests produce to tests/golden"
     )
+    parser.addoption("--gpu-on-cpu", action="store_true", help="run the tests of tests/gpu on the CPU")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Take Ctrl-C as usual, also where the tests were started in the background, which ignores it.
 
-    Commands that the tests start inherit that.
+    Commands that the tests start inherit that. Only ``-m gpu`` sees GPUs: beside one none can be forked.
     """
+    if config.option.markexpr != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

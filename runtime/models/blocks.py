@@ -175,6 +175,10 @@ class _RandomState:
 
 
 def warm_up(device: torch.device) -> None:
-    """Differentiate once, before any iteration does: at the first time torch imports many modules."""
-    value = torch.ones(1, device=device, requires_grad=True)
-    torch.autograd.backward(value * 2, torch.ones_like(value))
+    """Differentiate a product once, before any iteration does.
+
+    At the first time torch imports many modules, and cuBLAS may wait for all that a GPU does, so for receives
+    that are not due yet.
+    """
+    value = torch.ones(1, 1, device=device, requires_grad=True)
+    torch.autograd.backward(value @ value, torch.ones_like(value))

@@ -164,9 +164,16 @@ class UserData(NamedTuple):
                     f"{block}; return tensors"
                 )
         return tuple(
-            value.to(self.device, self.dtype if value.is_floating_point() else None)
+            _put(value.to(self.dtype) if value.is_floating_point() else value, torch.device(self.device))
             for value in several(found)
         )
+
+
+def _put(value: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device, without waiting for what a GPU was given to do before."""
+    if device.type == "cuda" and value.device.type == "cpu":
+        value = value.pin_memory()
+    return value.to(device, non_blocking=True)
 
 
 def several(values: Any) -> tuple[Any, ...]:

@@ -203,6 +203,7 @@ WRONG = [
     (["runtime.text=none.txt"], "none.txt"),
     (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
     (["runtime.launcher=mpi"], "runtime.launcher: 'mpi' is not known"),
+    (["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
     (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
     (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),
     (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not a positive number"),

@@ -19,7 +19,7 @@ from runtime.calls import Calls, ScriptError
 from runtime.channels import Channels, connect
 from runtime.clock import RecordingClock
 from runtime.codegen import generate
-from runtime.device import Device
+from runtime.device import Device, TransferError
 from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
 from runtime.models import Text, Tokens, suitable_model
@@ -290,6 +290,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("wait for the GPU"))
+    monkeypatch.setattr(device_module, "_mark", lambda: SimpleNamespace(query=lambda: True))
     monkeypatch.setattr(dist, "barrier", lambda group: happened.append(f"barrier of {group}"))
     return happened
 
@@ -377,6 +378,29 @@ def test_an_iteration_is_timed_from_an_idle_gpu_to_an_idle_gpu(
     script = cast(Script, SimpleNamespace(iteration=lambda on, n: on.run("F0", 0), num_micro_batches=1))
     timed_iteration(script, made, 0, Channels("all", {}, {}))  # type: ignore[arg-type]
     assert events == [*waited, "barrier of all", "run F0", *waited]
+
+
+def test_a_gpu_that_stands_at_a_message_is_named(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under NCCL the script has long gone on, so it is the stream whose place counts."""
+    work = SimpleNamespace(wait=lambda: None, is_completed=lambda: False)
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    monkeypatch.setattr(dist, "irecv", lambda *arguments, **options: work)
+    monkeypatch.setattr(torch, "empty", lambda *arguments, **options: torch.zeros(2))
+    monkeypatch.setattr(device_module, "_mark", lambda: SimpleNamespace(query=lambda: False))
+    groups = Channels("all", {(1, 0): "link"}, {})  # type: ignore[arg-type, dict-item]
+    blocks, clock = OneBlock(events), RecordingClock()
+    blocks.inputs = {"F1": ["F0"], "G": []}
+    place = Position(None, 0)
+    made = Device(0, blocks, groups, clock, Calls(), place, timeout_s=0.01)  # type: ignore[arg-type]
+    made.begin(0)
+    made.receive("F0", "F1", 0, source=1)
+    made.run("F1", 0)
+    made.run("G", 0)
+    where = (
+        r"device 0: iteration 0, call 2 of 0, runs F1 of micro-batch 0, waits for F0 -> F1 of micro-batch 0"
+    )
+    with pytest.raises(TransferError, match=f"{where} from device 1: the GPU did not go on within 0.01 s"):
+        made.finish()
 
 
 @pytest.mark.parametrize("index", range(3))

@@ -17,7 +17,7 @@ from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_sha
 from runtime.codegen import generate
 from runtime.deadlock import UnsafeProgramsError, check
 from runtime.in_memory import DeadlockError, Network, StoppedError
-from runtime.in_process import NETWORKS
+from runtime.in_process import NETWORKS, _own_backward
 from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
 from runtime.models.options import OPTIMIZERS
@@ -212,6 +212,14 @@ def test_a_failing_device_ends_the_others(tmp_path: Path) -> None:
     script.write_text(script.read_text().replace("    # Warmup.", '    raise RuntimeError("boom")', 1))
     with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom"):
         launch(tmp_path, 3, 1, 30, launcher="in_process")
+
+
+def test_a_backward_runs_in_the_thread_of_its_device() -> None:
+    """On a GPU torch has one for all of them, in which a block would wait for one that cannot begin."""
+    before = torch._C._is_multithreading_enabled()
+    with _own_backward(torch.device("cpu")):
+        assert not torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled() == before
 
 
 def test_a_transfer_of_another_form_is_an_error() -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from small_runs import SMALL_GPT
 
 from placements.shapes import v_shape
@@ -173,12 +174,46 @@ def test_scripts_run_by_hand(scripts: Path) -> None:
         ({"launcher": "mpi"}, "launcher: 'mpi' is not known; use torchrun or fork"),
         ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
         ({"backend": "mpi"}, "backend: 'mpi' cannot be used"),
+        ({"device": "tpu"}, "device: 'tpu' is not known; use cpu or cuda"),
+        ({"device": "cpu", "backend": "nccl"}, "device: 'cpu' is not what backend 'nccl' is for; use cuda"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_wrong_arguments_are_named(scripts: Path, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ScriptError, match=message):
         launch(scripts, **({"num_devices": 2} | arguments))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "arguments", "message"),
+    [
+        (0, {"device": "cuda", "launcher": "in_process"}, "device: 'cuda' cannot .* no GPU here; use cpu"),
+        (0, {"backend": "nccl"}, "device: 'cuda' cannot be used, PyTorch finds no GPU here; use cpu"),
+        (1, {"device": "cuda"}, "takes a GPU for each of the 2 devices, PyTorch finds 1 here; use launcher"),
+        (
+            2,
+            {"device": "cuda", "backend": "gloo"},
+            "device: 'cuda' is not what backend 'gloo' is for; use cpu",
+        ),
+        (1, {"launcher": "fork"}, "launcher: 'fork' cannot be used beside a GPU, .* CUDA_VISIBLE_DEVICES="),
+    ],
+)
+def test_a_run_is_refused_where_there_are_too_few_gpus(
+    scripts: Path, num_gpus: int, arguments: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    with pytest.raises(ScriptError, match=message):
+        launch(scripts, 2, **arguments)  # type: ignore[arg-type]
+
+
+def test_a_failure_is_told_also_if_its_process_does_not_end(scripts: Path) -> None:
+    """As that of a device whose GPU hangs."""
+    insert(scripts / "device_1.py", 'raise RuntimeError("boom")')
+    insert(scripts / "device_1.py", "__import__('threading').Thread(target=STAY).start()")
+    text = (scripts / "device_1.py").read_text()
+    (scripts / "device_1.py").write_text(f"import time\nSTAY = lambda: time.sleep(60)\n{text}")
+    with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom"):
+        launch(scripts, 2, 1, 2, launcher="fork")
 
 
 def test_wrong_number_of_processes_is_named(tmp_path: Path) -> None:

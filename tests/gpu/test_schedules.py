@@ -1,0 +1,213 @@
+"""Schedules of several devices on one GPU: real kernels, and the bits of the same GPU's replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import SMALL_GPT, comparison_of, edited
+
+from placements import Placement
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from runtime.codegen import generate
+from runtime.deadlock import check
+from runtime.early import post_early
+from runtime.in_process import NETWORKS
+from runtime.launch import LaunchError, launch
+from runtime.measure import Measurement
+from runtime.profiler import Sweep
+from runtime.program import Instruction, Programs, Receive, lower
+from schedsearch.baselines import gpipe, one_f_one_b, zb_v
+
+pytestmark = pytest.mark.gpu
+
+SIZES = {"hidden_size": 16, "sequence_length": 8, "micro_batch_size": 2, "num_layers": 4, "num_heads": 4}
+
+CASES: dict[str, tuple[str, Placement]] = {
+    "V gpt": ("gpt", v_shape(3)),
+    "M gpt": ("gpt", m_shape(3)),
+    "X gpt": ("gpt", x_shape(2)),
+    "NN mt5": ("mt5", nn_shape(4)),
+    "K flava": ("flava", k_shape(2)),
+    "NN synthetic": ("synthetic", nn_shape(2)),
+}
+
+
+def run(
+    programs: Programs, directory: Path, device: str, backend: str = "rendezvous", **model: object
+) -> Measurement:
+    """Run two iterations in one process."""
+    generate(programs, {}, {"name": "gpt", **SIZES, **model}, directory)
+    count = programs.placement.num_devices
+    return launch(directory, count, 2, 120, launcher="in_process", backend=backend, device=device)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("backend", NETWORKS)
+def test_a_model_equals_its_replay_and_the_unpipelined_one(
+    case: str, backend: str, device: str, tmp_path: Path
+) -> None:
+    name, placement = CASES[case]
+    measurement = run(lower(gpipe(placement, 3)), tmp_path, device, backend, name=name)
+    found = comparison_of(measurement)
+    assert found.bitwise_equal
+    assert found.is_equal, found
+    here = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    assert set(measurement.device_names) == {here}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("size", [16, 128])
+def test_blocks_of_one_device_have_the_bits_of_the_replay_in_every_type(
+    dtype: str, size: int, device: str, tmp_path: Path
+) -> None:
+    """The larger one is of the sizes that a GPU has special kernels for."""
+    programs = lower(one_f_one_b(v_shape(2), 4))
+    measurement = run(programs, tmp_path, device, dtype=dtype, hidden_size=size, sequence_length=size // 2)
+    found = comparison_of(measurement)
+    assert found.bitwise_equal
+    assert found.max_gradient_error <= {"float64": 1e-12, "float32": 1e-3, "bfloat16": 0.5}[dtype]
+    first, last = (sum(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
+    assert first != last, "it learned nothing, so the steps are not compared"
+
+
+def test_a_split_backward_equals_the_replay(device: str, tmp_path: Path) -> None:
+    programs = lower(zb_v(wave_shape(2, split_backward=True), 4))
+    found = comparison_of(run(programs, tmp_path, device))
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+def test_inference_gives_the_losses_of_the_model(device: str, tmp_path: Path) -> None:
+    programs = lower(gpipe(m_shape(2, inference=True), 3))
+    found = comparison_of(run(programs, tmp_path, device))
+    assert found.bitwise_equal
+    assert found.max_loss_error <= 1e-12
+
+
+@pytest.mark.parametrize("case", ["V gpt", "K flava", "M gpt"])
+def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
+    case: str, device: str, tmp_path: Path
+) -> None:
+    name, placement = CASES[case]
+    late = lower(gpipe(placement, 4))
+    early = post_early(late, 3, None, lambda producer, consumer: 1)
+    assert early.instructions != late.instructions
+    check(early)
+    found = [
+        run(programs, tmp_path / str(i), device, name=name, optimizer="adamw", recompute=recompute)
+        for i, (programs, recompute) in enumerate([(late, []), (early, []), (late, "all"), (early, "all")])
+    ]
+    assert all(comparison_of(each).bitwise_equal for each in found)
+    assert len({each.losses for each in found}) == 1
+    assert sum(found[1].peak_posted_bytes) >= sum(found[0].peak_posted_bytes)
+
+
+def swap_receives(program: list[Instruction]) -> None:
+    at = [i for i, each in enumerate(program) if isinstance(each, Receive)][:2]
+    program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
+    program.sort(key=lambda each: not isinstance(each, Receive))
+
+
+def off_by_one(program: list[Instruction]) -> None:
+    program[program.index(Receive("F0", "F1", 1, 0))] = Receive("F0", "F1", 2, 0)
+
+
+@pytest.mark.parametrize("edit", [swap_receives, off_by_one])
+def test_a_wrong_program_does_not_pass(
+    edit: Callable[[list[Instruction]], None], device: str, tmp_path: Path
+) -> None:
+    wrong = edited(lower(gpipe(v_shape(2), 3)), 1, edit)
+    try:
+        found = comparison_of(run(wrong, tmp_path, device, "buffered"))
+    except LaunchError:
+        return
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_did_not_stop(device: str, tmp_path: Path) -> None:
+    generate(lower(gpipe(m_shape(2), 2)), {}, SMALL_GPT | {"optimizer": "adamw"}, tmp_path / "scripts")
+
+    def go(iterations: int, **options: object) -> Measurement:
+        options |= {"launcher": "in_process", "device": device}
+        return launch(tmp_path / "scripts", 2, iterations, 120, **options)  # type: ignore[arg-type]
+
+    whole = go(4)
+    go(2, checkpoint_every=1, checkpoints=tmp_path / "kept")
+    resumed = go(4, resume=tmp_path / "kept")
+    assert resumed.first_iteration == 2
+    assert resumed.losses == whole.losses[2:]
+    assert comparison_of(resumed).bitwise_equal
+    other = launch(tmp_path / "scripts", 2, 3, 120, launcher="in_process", resume=tmp_path / "kept")
+    assert comparison_of(other).is_equal, "a checkpoint goes from a GPU to the CPU as well"
+
+
+OWN_MODEL = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+
+def blocks():
+    return {"F0": nn.Sequential(nn.Linear(8, 64), nn.Dropout()), "F1": nn.Linear(64, 2)}
+
+
+def data(iteration, micro_batch):
+    return torch.randn(32, 8), torch.randn(32, 2)
+"""
+
+
+def test_dropout_falls_the_same_way_when_a_block_is_computed_again(device: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_MODEL)
+    found = []
+    for recompute in ([], "all"):
+        folder = tmp_path / f"recompute_{len(found)}"
+        model = {"name": "module", "path": str(tmp_path / "own.py"), "recompute": recompute}
+        generate(lower(gpipe(v_shape(2), 3)), {}, model, folder)
+        found.append(launch(folder, 2, 2, 120, launcher="in_process", device=device))
+    assert found[0].losses == found[1].losses
+    assert all(comparison_of(each).bitwise_equal for each in found)
+
+
+def test_clocks_are_asked_for_in_the_order_of_the_plan_and_none_is_set(
+    device: str, refused: Path, tmp_path: Path
+) -> None:
+    """By events on the GPU's stream; all devices share it, so nobody sets its clock."""
+    programs = lower(one_f_one_b(v_shape(2), 3))
+    clocks = {
+        "F0": [1410, 1395, 1380],
+        "B0": [1200, 1185, 1170],
+        "F1": [900, 885, 870],
+        "B1": [705, 690, 675],
+    }
+    generate(programs, clocks, {"name": "gpt", **SIZES}, tmp_path / "scripts")
+    found = launch(tmp_path / "scripts", 2, 2, 120, launcher="in_process", device=device)
+    planned = {
+        index: [clocks[run.block][run.micro_batch] for run in programs.instructions[index] if _runs(run)] * 2
+        for index in range(2)
+    }
+    assert {index: list(asked) for index, asked in found.clock_requests.items()} == planned
+    reason = "all devices share one GPU" if device == "cuda" else "the script runs on the CPU"
+    assert found.clock_backend == f"clocks are recorded only: {reason}"
+    assert refused.read_text() == ""
+
+
+def _runs(instruction: Instruction) -> bool:
+    return hasattr(instruction, "block")
+
+
+def test_blocks_are_profiled_at_the_clock_that_the_gpu_has(
+    device: str, refused: Path, tmp_path: Path
+) -> None:
+    generate(lower(gpipe(m_shape(2), 2)), {}, {"name": "gpt", **SIZES}, tmp_path / "scripts")
+    sweep = Sweep(iterations=1)
+    found = launch(tmp_path / "scripts", 2, 9, 120, launcher="in_process", device=device, sweep=sweep)
+    assert found.iterations == 2, "one that is not counted, then one"
+    for index, profile in enumerate(found.profiles):
+        assert {cost.kind for cost in profile.costs} == {block.name for block in m_shape(2).on(index)}
+        assert all(cost.time_ms > 0 for cost in profile.costs)
+        assert "all devices share one GPU" in profile.description or "no energy" in profile.description
+    assert refused.read_text() == ""

@@ -1,0 +1,112 @@
+"""Clocks and positions that follow a real stream."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+from gpu.streams import Stream, stream_of
+
+from runtime.calls import Run
+from runtime.clock import RecordingClock
+from runtime.results import Position
+from runtime.stream_clock import StreamClock
+from runtime.stream_position import StreamPosition, StreamTimeoutError
+
+pytestmark = pytest.mark.gpu
+
+RUNS = [Run("F0", 0, 1410), Run("F1", 0, 900), Run("F2", 0, 1200)]
+LENGTHS_S = (0.08, 0.02, 0.05)
+
+
+@pytest.fixture
+def stream(device: str) -> Stream:
+    return stream_of(device)
+
+
+def hand_over(stream: Stream, follower: StreamClock) -> None:
+    """Give the stream an iteration, without waiting for it."""
+    follower.begin_iteration()
+    for length_s in LENGTHS_S:
+        follower.before(stream.event())
+        stream.sleep(length_s)
+        follower.after(stream.event())
+
+
+def await_requests(clock: RecordingClock, count: int) -> list[int]:
+    """Return what was passed on, as soon as it is so much; give up after a long while."""
+    deadline = time.monotonic() + 20
+    while len(clock.requests) < count and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return clock.requests
+
+
+def test_clocks_are_passed_on_in_the_order_of_the_plan_when_the_stream_is_there(
+    stream: Stream, device: str
+) -> None:
+    clock = RecordingClock()
+    follower = StreamClock(clock, RUNS)
+    follower.start(lambda: torch.cuda.set_device(0) if device == "cuda" else None)
+    stream.sleep(1.0)
+    gate = stream.event()
+    hand_over(stream, follower)
+    assert follower.requests == [1410, 900, 1200], "the script is ahead"
+    time.sleep(0.2)
+    seen = list(clock.requests)
+    assert not gate.query(), "this machine is too busy for the test"
+    assert seen == [], "the stream has not begun"
+    stream.synchronize()
+    assert await_requests(clock, 3) == [1410, 900, 1200]
+    follower.reset()
+    assert clock.requests == [1410, 900, 1200]
+
+
+def test_lengths_are_those_of_the_blocks(stream: Stream) -> None:
+    clock = RecordingClock()
+    follower = StreamClock(clock, RUNS)
+    hand_over(stream, follower)
+    stream.synchronize()
+    follower.step()
+    found = [follower._length_s[run.block, run.clock_mhz] for run in RUNS]
+    assert found[0] > found[2] > found[1] > 0
+    for length_s, asked_s in zip(found, LENGTHS_S, strict=True):
+        assert asked_s / 4 < length_s < asked_s * 4, "the unit is the second"
+
+
+def test_events_are_in_the_order_of_the_stream(stream: Stream) -> None:
+    events = [stream.event()]
+    for length_s in LENGTHS_S:
+        stream.sleep(length_s)
+        events.append(stream.event())
+    stream.synchronize()
+    lengths = [before.elapsed_time(after) for before, after in pairwise(events)]
+    assert all(length > 0 for length in lengths)
+    assert events[0].elapsed_time(events[-1]) == pytest.approx(sum(lengths), rel=0.01)
+
+
+def test_the_script_stays_a_block_ahead_and_knows_where_the_stream_stands(stream: Stream) -> None:
+    position = Position(None, 0)
+    script = StreamPosition(position, stream.event, ahead=1)
+    marks = []
+    for number in range(4):
+        script.let_catch_up()
+        assert all(mark.query() for mark in marks[:-1])
+        stream.sleep(0.02)
+        script.waits(f"waits for message {number}")
+        script.ran()
+        marks.append(stream.event())
+    script.finish()
+    assert all(mark.query() for mark in marks)
+
+
+def test_a_stream_that_stands_is_named(stream: Stream) -> None:
+    position = Position(None, 0)
+    script = StreamPosition(position, stream.event, timeout_s=0.05)
+    stream.sleep(1.0)
+    script.waits("waits for F0 -> F1 of micro-batch 0 from device 1")
+    with pytest.raises(StreamTimeoutError, match="the GPU did not go on within 0.05 s"):
+        script.finish()
+    assert position.text == "waits for F0 -> F1 of micro-batch 0 from device 1"
+    stream.synchronize()
