@@ -135,6 +135,7 @@ class RuntimeOptions:
     receive_memory: int | None
     checkpoint_every: int
     resume: str | None
+    trace: bool
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from experiments.energy_baselines import baseline_facts
 from experiments.orders import describe_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from placements import Placement, Profile
+from runtime.busy import BusyTable
 from runtime.measure import TOLERANCE, Measurement
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.picture import picture
@@ -35,6 +36,10 @@ FILES = {
     "scripts/device_0.py": "one PyTorch script per device",
     "scripts/programs.json": "the same programs as text, to check without running them",
     "simulated.json": "time and energy of the scripts on simulated GPUs",
+    "simulated_trace.json": "the same iteration, planned and simulated, for ui.perfetto.dev",
+    "simulated_trace.csv": "how busy each device is in it",
+    "trace.json": "the last iterations, planned and measured, for ui.perfetto.dev",
+    "trace.csv": "how busy each device was in the last one",
     "measurement.json": "times, losses, and the comparison with the unpipelined model",
 }
 """What a run leaves in its directory, beside the pictures and the report."""
@@ -55,9 +60,13 @@ ENERGY_PICTURES = ("frontier", "power_all_maximum", "power")
 
 
 def save_report(
-    found: SearchOutcome, tuned: EnergyOutcome, measurement: Measurement, directory: Path
+    found: SearchOutcome,
+    tuned: EnergyOutcome,
+    measurement: Measurement,
+    directory: Path,
+    busy: BusyTable | None = None,
 ) -> Path:
-    """Write ``report.html``; return its path."""
+    """Write ``report.html``, with the last iteration beside its plan if that is known; return its path."""
     pictures = {name: Picture(png, DESCRIPTIONS[name]) for name, png in tuned.pictures.items()}
     name, number = found.placement.name, found.schedule.num_micro_batches
     return write_report(
@@ -67,7 +76,7 @@ def save_report(
             Section("Schedule", _schedule_facts(found), (pictures["timeline"],), _text_picture(found)),
             Section("Memory", _memory_facts(found), (pictures["memory"],)),
             Section("Energy", _energy_facts(found, tuned), tuple(pictures[each] for each in ENERGY_PICTURES)),
-            Section("Run", _run_facts(measurement)),
+            Section("Run", (*_run_facts(measurement), *_busy_facts(busy))),
             Section("Files", _file_facts(directory)),
         ],
         summary=_summary(found, tuned, measurement),
@@ -203,6 +212,24 @@ def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
             good=comparison.bitwise_equal,
         ),
         Fact("Clocks", measurement.clock_backend),
+    )
+
+
+def _busy_facts(busy: BusyTable | None) -> tuple[Fact, ...]:
+    if busy is None:
+        return ()
+    planned = "" if busy.planned_ms is None else f"planned: {busy.planned_ms:.6g} ms"
+    return (
+        Fact("Last iteration", f"{busy.measured_ms:.6g} ms", planned),
+        Fact("With free transfers", f"{busy.free_transfers_ms:.6g} ms", "of the same measured block times"),
+        *(
+            Fact(
+                f"Device {device}",
+                f"computes {shares.measured:.1%}, waits {shares.waiting:.1%}",
+                "" if shares.planned is None else f"planned: {shares.planned:.1%}",
+            )
+            for device, shares in enumerate(busy.devices)
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from experiments.report import save_report
 from experiments.search_task import output_directory, search_and_save
 from experiments.simulated_run import check_simulated_on, simulate_scripts
 from experiments.steps import build_placement, read_profile
+from experiments.traces import planned_run, save_trace
 from placements import Placement
 from runtime.autodiff import pair_backward
 from runtime.calls import ScriptError
@@ -34,6 +35,7 @@ from runtime.launch import LAUNCHERS, LaunchError, launch
 from runtime.measure import Measurement
 from runtime.models import MODEL_NAMES, Blocks, Model, ModelError, ModelOptions, body_of, suitable_model
 from runtime.periodic_clocks import PeriodicClocks
+from runtime.planned import Planned
 from runtime.program import lower
 from runtime.program_file import programs_to_dict
 from runtime.run_options import check_device
@@ -64,11 +66,14 @@ def task(config: DictConfig) -> None:
     tuned = frontier_and_save(options, found, directory)
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
-        schedule, clocks = _schedule_and_clocks(found, tuned)
-        latency_ms = options.energy.switch_ms
-        simulate_scripts(schedule, clocks, tuned.profile, directory / "scripts", latency_ms, directory)
+        planned, latency_ms = _planned(found, tuned), options.energy.switch_ms
+        simulate_scripts(planned, directory / "scripts", latency_ms, directory, traces=options.runtime.trace)
     measurement = run_and_save(options.runtime, placement, directory)
-    save_report(found, tuned, measurement, directory)
+    busy = None
+    if options.runtime.trace:
+        planned = _planned(found, tuned, measurement.num_micro_batches)
+        busy = save_trace(measurement.records, planned, directory)
+    save_report(found, tuned, measurement, directory, busy)
     made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
     log.info("made:\n%s", "\n".join(f"  {path}" for path in made))
 
@@ -168,7 +173,15 @@ def generate_scripts(
     )
 
 
-def _schedule_and_clocks(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Schedule, Clocks]:
+def _planned(found: SearchOutcome, tuned: EnergyOutcome, num_micro_batches: int | None = None) -> Planned:
+    """Return what is planned for the scripts, by default for their own number of micro-batches."""
+    schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
+    return planned_run(schedule, tuned.profile, clocks, found.memory_unit)
+
+
+def _schedule_and_clocks(
+    found: SearchOutcome, tuned: EnergyOutcome, num_micro_batches: int | None = None
+) -> tuple[Schedule, Clocks]:
     """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
     names = found.placement.per_micro_batch.by_name
     if tuned.periodic is None:
@@ -179,7 +192,8 @@ def _schedule_and_clocks(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Sc
         {name: lanes for name, lanes in data[part].items() if name in names}
         for part in ("warmup", "steady", "cooldown")
     )
-    schedule = tuned.periodic.periodic.schedule(found.schedule.num_micro_batches)
+    number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
+    schedule = tuned.periodic.periodic.schedule(number)
     return schedule, PeriodicClocks(warmup, steady, cooldown, data["micro_batches_per_repetend"])
 
 
@@ -206,6 +220,7 @@ def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path)
                 checkpoint_every=options.checkpoint_every,
                 checkpoints=directory / "checkpoints",
                 resume=options.resume,
+                trace=options.trace,
                 progress=lambda line: bar(line, next(done), options.iterations),
             )
         except ScriptError as error:

@@ -6,13 +6,11 @@ import logging
 from pathlib import Path
 
 from experiments.options import OptionError, Options
-from placements import Placement, Profile
-from runtime.codegen import Clocks
-from runtime.periodic_clocks import PeriodicClocks
+from experiments.traces import save_trace
+from placements import Placement
+from runtime.planned import Planned
 from runtime.simulated import SimulatedGpu, VirtualScripts, run_virtually
-from schedsearch.energy import simulate
 from schedsearch.files import write_json
-from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
@@ -40,35 +38,22 @@ def check_simulated_on(options: Options, placement: Placement) -> None:
 
 
 def simulate_scripts(
-    schedule: Schedule,
-    clocks: Clocks,
-    profile: Profile,
-    scripts: Path,
-    latency_ms: float,
-    directory: Path,
+    planned: Planned, scripts: Path, latency_ms: float, directory: Path, *, traces: bool = False
 ) -> None:
     """Run the scripts in virtual time; write ``simulated.json``, and a line beside what was planned.
 
-    Optimizer blocks are in neither, for the scripts have none.
-
     Args:
-        schedule: What the scripts do.
-        clocks: What they ask for.
-        profile: What the blocks cost.
+        planned: What the scripts are to do.
         scripts: Their folder.
         latency_ms: What each change of clock takes; the plan reckons without.
         directory: Of the output.
+        traces: Whether to write ``simulated_trace.json`` too.
     """
-    schedule = schedule.per_micro_batch
-    number = schedule.num_micro_batches
-    if isinstance(clocks, PeriodicClocks):
-        names = [block.name for block in schedule.placement.blocks]
-        clocks = {name: [clocks.at(name, n, number) for n in range(number)] for name in names}
-    planned = simulate(schedule, profile, clocks)
+    profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
     gpus = [
         SimulatedGpu(highest, profile.least_blocking_power_w, latency_ms)
-        for _ in range(schedule.placement.num_devices)
+        for _ in range(planned.schedule.placement.num_devices)
     ]
     run = run_virtually(VirtualScripts.read(scripts), profile, gpus)
     facts = {
@@ -89,3 +74,5 @@ def simulate_scripts(
         planned.time_ms,
         planned.energy_mj / 1000,
     )
+    if traces:
+        save_trace([(record,) for record in run.records], planned, directory, "simulated_trace")

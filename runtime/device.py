@@ -30,6 +30,7 @@ from runtime.periodic_clocks import PeriodicClocks
 from runtime.plans import SharedPlans, shared_plans
 from runtime.profiler import Profiler
 from runtime.profiling import DeviceProfiler, gpu_uuid
+from runtime.recorder import DeviceRecorder, HostTimes, Recorder, StreamTimes
 from runtime.results import Position
 from runtime.run_options import RunOptions
 from runtime.script import Script, check_script, hand_over
@@ -53,6 +54,7 @@ class Device:
     Attributes:
         order: The (block, micro-batch) pairs that ran in this iteration, in order.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, of all iterations.
+        recorder: Takes note of what the device does.
 
     Args:
         index: Position in the placement.
@@ -64,6 +66,7 @@ class Device:
         blocking: Wait at every transfer for its end: slower, and a proof that the program is safe even so.
         profiler: Measures every block, if there is one.
         timeout_s: How long a GPU may stand at a transfer; elsewhere the transport knows.
+        recorder: By default one that takes note of nothing.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Device:
         blocking: bool = False,
         profiler: Profiler | None = None,
         timeout_s: float = 300.0,
+        recorder: Recorder | None = None,
     ) -> None:
         """Begin with nothing computed and nothing on its way."""
         self.order: list[tuple[str, int]] = []
@@ -101,9 +105,14 @@ class Device:
         self._num_calls = 0
         self._posted_bytes = 0
         self.peak_posted_bytes = 0
+        self.recorder = recorder or Recorder()
+        self.recorder.watch(self._kept)
+        if isinstance(clock, StreamClock):
+            clock.tell(self.recorder.request)
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
+        self.recorder.begin(iteration)
         self._blocks.begin(iteration)
         if isinstance(self._clock, StreamClock):
             self._clock.begin_iteration()
@@ -141,7 +150,9 @@ class Device:
         transfer = Transfer(producer, consumer, micro_batch)
         self._move("receives", transfer)
         buffer = torch.empty(self._shape(transfer), dtype=self._blocks.dtype, device=self._torch_device)
+        self.recorder.receive(transfer, source, self._index)
         work = self._transport.receive(buffer, self._channel(source, self._index))
+        self.recorder.posted(work)
         self._received[transfer] = buffer, work, source
         self._posted_bytes += buffer.nbytes
         self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
@@ -163,6 +174,7 @@ class Device:
         with self._in_words():
             if self._stream is not None:
                 self._stream.let_catch_up()
+        self.recorder.reach(block, micro_batch)
         arrived = [
             self._take(Transfer(producer, block, micro_batch)) for producer in self._blocks.inputs[block]
         ]
@@ -172,7 +184,9 @@ class Device:
             self._request(clock_mhz)
         if self._profiler is not None:
             self._profiler.begin(block)
+        self.recorder.start(arrived)
         made = self._blocks.run(block, micro_batch, arrived)
+        self.recorder.stop(made.values())
         if self._profiler is not None:
             self._profiler.end(block)
         if clock_mhz is not None and isinstance(self._clock, StreamClock):
@@ -198,7 +212,9 @@ class Device:
         self._move("sends", transfer)
         tensor = self._use(transfer)
         self._check_form(transfer, tensor)
+        self.recorder.send(transfer, self._index, target)
         work = self._transport.send(tensor, self._channel(self._index, target))
+        self.recorder.posted(work)
         # Gloo says only in wait() that a send is complete, so there the tensors stay until the end.
         self._sent = [sent for sent in self._sent if not sent[3].is_completed()]
         if self._blocking:
@@ -223,6 +239,7 @@ class Device:
             with self._in_words():
                 self._stream.finish()
             torch.cuda.synchronize()
+        self.recorder.end()
         if self._profiler is not None:
             self._profiler.end_iteration()
 
@@ -253,10 +270,12 @@ class Device:
     def _wait(self, work: Pending, transfer: Transfer, where: str) -> None:
         before = self._position.text
         self._position.move(f"{before}, waits for {transfer} {where}")
+        self.recorder.wait(work)
         with self._in_words():
             work.wait()
         if self._stream is not None:  # Only the GPU waits; the script goes on.
             self._stream.waits(self._position.text)
+        self.recorder.waited(work)
         self._position.move(before)
 
     @contextmanager
@@ -267,6 +286,11 @@ class Device:
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise TransferError(f"device {self._index}: {self._position.text}: {reason}") from error
+
+    def _kept(self) -> list[Tensor]:
+        """Return the tensors of messages: received and not taken, made and not used up, sent and not gone."""
+        received = [buffer for buffer, _, _ in self._received.values()]
+        return [*received, *self._made.values(), *(tensor for _, _, tensor, _ in self._sent)]
 
     def _shape(self, transfer: Transfer) -> tuple[int, ...]:
         if transfer.producer not in self._blocks.inputs.get(transfer.consumer, ()):
@@ -294,6 +318,7 @@ class Device:
         if isinstance(self._clock, StreamClock):
             self._clock.before(_event())
         else:
+            self.recorder.request(clock_mhz)
             self._clock.set(clock_mhz)
 
 
@@ -409,6 +434,7 @@ def take_part(
                 blocking=options.blocking,
                 profiler=profiler.profiler if profiler else None,
                 timeout_s=options.timeout_s,
+                recorder=_recorder(script, options, model, blocks),
             )
             warm_up(transport.device)
             train(script, options, transport, device, model, blocks, clock, shared, profiler)
@@ -433,6 +459,13 @@ def _connected(script: Script, options: RunOptions) -> Iterator[Transport]:
     yield channels
     channels.barrier()
     dist.destroy_process_group()
+
+
+def _recorder(script: Script, options: RunOptions, model: Model, blocks: Blocks) -> Recorder:
+    if not options.is_recorded:
+        return Recorder()
+    times = StreamTimes() if model.device.type == "cuda" else HostTimes()
+    return DeviceRecorder(options.device, script.placement, blocks, model, times)
 
 
 def _clock(calls: Calls, plans: SharedPlans, transport: Transport) -> Clock:

@@ -34,6 +34,7 @@ from runtime.processes import (
     run_script,
 )
 from runtime.profiler import DeviceProfile, Sweep
+from runtime.records import Record
 from runtime.reference import Case, compare, losses_of_run
 from runtime.results import read_failures, read_position, read_progress, read_summary
 from runtime.run_options import RunOptions, check_device, default_backend
@@ -73,6 +74,7 @@ def launch(
     resume: str | Path | None = None,
     progress: Callable[[str], None] | None = None,
     sweep: Sweep | None = None,
+    trace: bool = False,
 ) -> Measurement:
     """Run the scripts of a folder, one process for each device, and compare with the reference.
 
@@ -95,6 +97,7 @@ def launch(
         resume: Folder of checkpoints whose newest the run goes on from.
         progress: Called with a line for each iteration as it ends.
         sweep: Profile the blocks, and end with that; nothing is compared then, and at most `iterations` run.
+        trace: Whether every device records its last iterations, for `runtime.trace`.
 
     Raises:
         ScriptError: A script is missing, an argument is out of its range, or the run cannot be resumed.
@@ -123,6 +126,7 @@ def launch(
             resume=Path(resume).resolve() if resume else None,
             sweep=sweep,
             torch_device=device,
+            records=trace,
         )
         if num_micro_batches is not None or resume is not None:
             _check_scripts(directory, options)
@@ -268,6 +272,9 @@ def _measurement(options: RunOptions, compares: bool) -> Measurement:
         profiles=tuple(
             DeviceProfile.from_plain(summary["profile"]) for summary in summaries if "profile" in summary
         ),
+        records=tuple(
+            tuple(map(Record.from_plain, summary["records"])) for summary in summaries if "records" in summary
+        ),
     )
 
 
@@ -284,8 +291,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoint-every", type=int, help="iterations between two checkpoints")
     parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
     parser.add_argument("--resume", type=Path, help="folder of checkpoints whose newest to go on from")
+    parser.add_argument("--trace", type=Path, help="file for what the devices did in the last iterations")
     parsed = parser.parse_args(arguments)
-    for name in ("iterations", "backend", "num_micro_batches", "checkpoint_every", "checkpoints", "resume"):
+    if parsed.trace is not None and parsed.trace.is_dir():
+        sys.stderr.write(f"runtime.launch: --trace: {parsed.trace} is a folder; give a file in it\n")
+        return 1
+    names = (
+        "iterations",
+        "backend",
+        "num_micro_batches",
+        "checkpoint_every",
+        "checkpoints",
+        "resume",
+        "trace",
+    )
+    for name in names:
         if (value := getattr(parsed, name)) is not None:
             os.environ[f"SCHEDSEARCH_{name.upper()}"] = str(value)
     if parsed.blocking:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from runtime.profiler import DeviceProfile
+from runtime.records import Record
 
 SCHEMA_VERSION = 1
 """Version of the plain-data form."""
@@ -59,6 +60,7 @@ class Measurement:
         num_micro_batches: Of one iteration.
         first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, by device.
+        records: For each device what it did in the last iterations, if the run was recorded.
     """
 
     backend: str
@@ -73,6 +75,7 @@ class Measurement:
     num_micro_batches: int = 0
     first_iteration: int = 0
     peak_posted_bytes: tuple[int, ...] = ()
+    records: tuple[tuple[Record, ...], ...] = ()
 
     @property
     def iterations(self) -> int:

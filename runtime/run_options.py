@@ -42,6 +42,9 @@ class RunOptions:
         resume: Folder of checkpoints whose newest is gone on from, or None to begin anew.
         torch_device: Where the threads of a run in one process compute; one of `DEVICES`. Processes compute
             where their backend communicates.
+        records: Whether each device's summary tells what it did in the last iterations; see
+            `runtime.recorder`.
+        trace: File in which device 0 draws that for all devices at the end, or None; see `runtime.trace`.
     """
 
     device: int
@@ -59,6 +62,13 @@ class RunOptions:
     checkpoints: Path | None = None
     resume: Path | None = None
     torch_device: str = "cpu"
+    records: bool = False
+    trace: Path | None = None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether devices take note of what they do."""
+        return self.records or self.trace is not None
 
     @classmethod
     def from_environment(cls) -> RunOptions:
@@ -86,6 +96,8 @@ class RunOptions:
             checkpoint_every=int(environment.get("SCHEDSEARCH_CHECKPOINT_EVERY", "0")),
             checkpoints=_if_given(Path, "SCHEDSEARCH_CHECKPOINTS"),
             resume=_if_given(Path, "SCHEDSEARCH_RESUME"),
+            records=environment.get("SCHEDSEARCH_RECORDS", "0") == "1",
+            trace=_if_given(Path, "SCHEDSEARCH_TRACE"),
             sweep=Sweep(**json.loads(sweep)) if sweep else None,
         )
 
@@ -98,12 +110,14 @@ class RunOptions:
             "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
             "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
             "SCHEDSEARCH_CHECKPOINT_EVERY": str(self.checkpoint_every),
+            "SCHEDSEARCH_RECORDS": str(int(self.records)),
         }
         given = {
             "SCHEDSEARCH_RESULTS": self.results,
             "SCHEDSEARCH_NUM_MICRO_BATCHES": self.num_micro_batches,
             "SCHEDSEARCH_CHECKPOINTS": self.checkpoints,
             "SCHEDSEARCH_RESUME": self.resume,
+            "SCHEDSEARCH_TRACE": self.trace,
             "SCHEDSEARCH_SWEEP": json.dumps(asdict(self.sweep)) if self.sweep else None,
         }
         return found | {name: str(value) for name, value in given.items() if value is not None}

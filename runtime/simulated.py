@@ -18,6 +18,7 @@ from placements import OperatingPoint, Placement, Profile
 from placements.placement_file import placement_from_dict
 from runtime.autodiff import tensor_inputs
 from runtime.calls import Run, ScriptError, Transfer
+from runtime.records import BlockRecord, MessageRecord, Record, Sample
 from schedsearch.schedule import Instance
 
 
@@ -123,11 +124,13 @@ class VirtualRun:
         time_ms: From its begin to the end of the last block.
         energy_mj: Of all GPUs over that time.
         start_ms: Of each (block, micro-batch).
+        records: What each device did.
     """
 
     time_ms: float
     energy_mj: float
     start_ms: Mapping[Instance, float]
+    records: tuple[Record, ...]
 
 
 @dataclass(frozen=True)
@@ -229,9 +232,12 @@ class _Virtual:
         self.position = [0] * len(gpus)
         self.asked = [False] * len(gpus)
         self.there_ms: dict[tuple[Transfer, int], float] = {}
-        self.expected: set[tuple[Transfer, int]] = set()
+        self.expected: dict[tuple[Transfer, int], MessageRecord] = {}
         self.begin_ms = [0.0] * len(gpus)
         self.start_ms: dict[Instance, float] = {}
+        self.blocks: list[list[BlockRecord]] = [[] for _ in gpus]
+        self.sends: list[list[MessageRecord]] = [[] for _ in gpus]
+        self.clock_mhz: list[list[Sample]] = [[] for _ in gpus]
 
     def run(self) -> VirtualRun:
         """Begin with the first clocks in force, go on while anything moves, end together."""
@@ -251,7 +257,23 @@ class _Virtual:
         for device in range(len(self.gpus)):
             self._wait_until(device, time_ms)
         after_mj = [gpu.energy_mj() for gpu in self.gpus]
-        return VirtualRun(time_ms, sum(after_mj) - sum(before_mj), self.start_ms)
+        records = tuple(self._record(device, time_ms) for device in range(len(self.gpus)))
+        return VirtualRun(time_ms, sum(after_mj) - sum(before_mj), self.start_ms, records)
+
+    def _record(self, device: int, end_ms: float) -> Record:
+        """Return what a device did; all share one clock, and begin at 0."""
+        receives = tuple(end for (_, target), end in self.expected.items() if target == device)
+        return Record(
+            device,
+            0,
+            "virtual time",
+            0.0,
+            end_ms,
+            tuple(self.blocks[device]),
+            receives,
+            tuple(self.sends[device]),
+            tuple(self.clock_mhz[device]),
+        )
 
     def _now_ms(self, device: int) -> float:
         return self.gpus[device].now_ms() - self.begin_ms[device]
@@ -269,10 +291,15 @@ class _Virtual:
                 if not self._run_block(device, step.run):
                     break
                 continue
+            now_ms = self._now_ms(device)
             if step.sends is not None:
-                self.there_ms[step.sends, step.other] = self._now_ms(device) + self._transfer_ms(step.sends)
+                there_ms = now_ms + self._transfer_ms(step.sends)
+                self.there_ms[step.sends, step.other] = there_ms
+                end = MessageRecord(*step.sends, device, step.other, now_ms, ended_ms=there_ms)
+                self.sends[device].append(end)
             elif step.receives is not None:
-                self.expected.add((step.receives, device))
+                end = MessageRecord(*step.receives, step.other, device, now_ms)
+                self.expected[step.receives, device] = end
             self.position[device] += 1
         return self.position[device] > begin
 
@@ -281,6 +308,7 @@ class _Virtual:
         if not self.asked[device]:
             if run.clock_mhz is not None:
                 self.gpus[device].set(run.clock_mhz)
+                self.clock_mhz[device].append(Sample(self._now_ms(device), run.clock_mhz))
             self.asked[device] = True
         team = self.placement.by_name[run.block].devices
         if not all(self._next_run(other) == run and self.asked[other] for other in team):
@@ -296,12 +324,20 @@ class _Virtual:
         if self.waits_for_clock:
             start_ms = max(start_ms, *(self._in_force_ms(other) for other in team))
         self.start_ms[run.block, run.micro_batch] = start_ms
+        reached_ms = {other: self._now_ms(other) for other in team}
+        for transfer, other in needed:
+            if end := self.expected.get((transfer, other)):
+                taken_ms = max(reached_ms[other], self.there_ms[transfer, other])
+                end = end._replace(waited_ms=reached_ms[other], ended_ms=taken_ms)
+                self.expected[transfer, other] = end
         for other in team:
             self._wait_until(other, start_ms)
             self.gpus[other].work(self.profile.points[run.block])
         end_ms = max(self._now_ms(other) for other in team)
         for other in team:
             self._wait_until(other, end_ms)
+            times_ms = reached_ms[other], start_ms, start_ms, end_ms
+            self.blocks[other].append(BlockRecord(run.block, run.micro_batch, *times_ms))
             self.position[other] += 1
             self.asked[other] = False
             for consumer in self.placement.successors[run.block]:

@@ -87,11 +87,17 @@ class StreamClock:
         self._ends = threading.Event()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
+        self._told: Callable[[int], None] = lambda clock_mhz: None
         self.follow(runs)
+
+    def tell(self, told: Callable[[int], None]) -> None:
+        """Call this with every clock that is passed on from now on, in whichever thread that happens."""
+        self._told = told
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock at once."""
         self.requests.append(clock_mhz)
+        self._told(clock_mhz)
         self._clock.set(clock_mhz)
 
     def reset(self) -> None:
@@ -142,6 +148,7 @@ class StreamClock:
             wanted = self._due()
         if wanted is not None and wanted != self._passed_mhz:
             self._passed_mhz = wanted
+            self._told(wanted)
             self._clock.set(wanted)
 
     def start(self, prepare: Callable[[], None] = lambda: None) -> None:

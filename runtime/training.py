@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from runtime.models import Blocks, Model, ParameterShard
 from runtime.models.blocks import Instance
 from runtime.plans import SharedPlans
 from runtime.profiling import DeviceProfiler
+from runtime.recorder import Recorder
 from runtime.results import Progress, write_progress, write_summary, write_tensors
 from runtime.run_options import RunOptions
 from runtime.script import Script
@@ -35,6 +37,7 @@ class Runner(Protocol):
 
     order: list[Instance]
     peak_posted_bytes: int
+    recorder: Recorder
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
@@ -85,6 +88,8 @@ def train(
         if profiler is not None and profiler.all_done():
             break
     _keep(options, "parameters", model.parameters)
+    if options.trace:
+        _draw(options.trace, options, script, transport, device.recorder)
     if options.results:
         measured: dict[str, Any] = {
             "first_iteration": first,
@@ -96,8 +101,19 @@ def train(
         if profiler is not None:
             measured["profile"] = profiler.result().to_plain()
             profiler.close()
+        if options.records:
+            measured["records"] = [record.to_plain() for record in device.recorder.records]
         facts = _facts(script, options, transport, clock)
         write_summary(options.results, options.device, facts | measured)
+
+
+def _draw(path: Path, options: RunOptions, script: Script, transport: Transport, recorder: Recorder) -> None:
+    """Collect what all devices recorded; device 0 draws it."""
+    from runtime.trace import write_trace  # loads the solvers of plans, which no other run needs
+
+    records = transport.collect(recorder.records)
+    if options.device == 0:
+        write_trace(path, script.placement, records)
 
 
 def timed_iteration(script: Script, device: Runner, index: int, transport: Transport) -> float:

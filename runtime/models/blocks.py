@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,20 @@ from runtime.models.model import Model
 
 Instance = tuple[str, int]
 """A block of one micro-batch: (block name, micro-batch)."""
+
+
+class Held(NamedTuple):
+    """What a forward block of one micro-batch keeps for its backward.
+
+    Attributes:
+        block: The forward block.
+        tensors: Its inputs and output, as far as they are kept, or its output and the gradient of that.
+        has_graph: Whether what autograd saved of it is kept too.
+    """
+
+    block: str
+    tensors: tuple[Tensor, ...]
+    has_graph: bool
 
 
 class Blocks:
@@ -62,6 +77,15 @@ class Blocks:
         assert not left, "a forward block of the last iteration had no backward"
         self._iteration = iteration
         self.losses = {}
+
+    def held(self) -> Iterator[Held]:
+        """Yield what is kept of each forward block that ran and whose backward is not over."""
+        for (block, _), (inputs, output) in self._saved.items():
+            yield Held(block, (*inputs, output), True)
+        for (block, _), (inputs, _) in self._recomputed.items():
+            yield Held(block, tuple(inputs), False)
+        for (block, _), tensors in self._halfway.items():
+            yield Held(block, tensors, True)
 
     def shape_between(self, producer: str, consumer: str) -> tuple[int, ...]:
         """Return the shape of what a block hands to another: an output, or the gradient of one."""

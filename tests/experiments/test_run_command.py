@@ -1,10 +1,13 @@
 import ast
+import csv
 import json
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from commands import one_line_error
+from perfetto_rules import problems, read_events, thread_of
 
 from placements.placement_file import read_placement
 from runtime.check import check_file
@@ -46,6 +49,26 @@ def check_run(out: Path, reorders_sums: bool) -> None:
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(PICTURES)
     assert not re.search(r'(src|href)="https?:', page)
+
+
+def check_traces(out: Path) -> None:
+    """The measured run beside the plan, and the simulated one, which is the plan."""
+    schedule = read_schedule(out / "schedule.json").per_micro_batch
+    for name, iterations in (("trace", 2), ("simulated_trace", 1)):
+        events = read_events(out / f"{name}.json")
+        assert problems(events) == []
+        rows = list(csv.DictReader((out / f"{name}.csv").read_text().splitlines()))
+        for device in range(schedule.placement.num_devices):
+            planned, measured = (thread_of(events, device, row) for row in ("planned", "measured"))
+            order = [f"{block} {n}" for block, n in schedule.order(device)]
+            assert [event["name"] for event in planned] == order
+            assert [event["name"] for event in measured] == order * iterations
+            if name == "simulated_trace":
+                times, expected = ([(e["ts"], e["dur"]) for e in each] for each in (measured, planned))
+                assert [*chain(*times)] == pytest.approx([*chain(*expected)], abs=0.0021)
+                assert rows[device]["measured_busy"] == rows[device]["planned_busy"]
+    assert 'href="./trace.json"' in (out / "report.html").read_text()
+    assert "With free transfers" in (out / "report.html").read_text()
 
 
 def test_the_main_job(fresh_command, tmp_path: Path) -> None:
@@ -140,13 +163,14 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     (tmp_path / "real.yaml").write_text(REAL)
     options = ["placement=file", f"placement.path={tmp_path / 'real.yaml'}", "search.num_micro_batches=5"]
     more = ["runtime.hidden_size=16", "runtime.iterations=2", "runtime.simulated_gpus=true"]
-    done = command("run", *options, *more)
+    done = command("run", *options, *more, "runtime.trace=true")
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", reorders_sums=False)
     simulated = json.loads((tmp_path / "out/simulated.json").read_text())
     assert simulated["time_ms"] == pytest.approx(simulated["planned_time_ms"], rel=1e-9)
     assert simulated["energy_mj"] == pytest.approx(simulated["planned_energy_mj"], rel=1e-9)
     assert "simulated" in simulated["clock_backend"]
+    check_traces(tmp_path / "out")
     schedule = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (schedule["period"], schedule["status"], schedule["peak_memory"][0]) == (3820, "OPTIMAL", 9)
     assert [name for name, _, _ in schedule["blocks"][-3:]] == ["R", "O0", "O1"]
@@ -165,12 +189,15 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_pat
         *("runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.launcher=in_process"),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01", "runtime.recompute=[F0]"),
         *("runtime.num_micro_batches=9", "runtime.receive_ahead=1", "runtime.blocking=true"),
-        *("runtime.checkpoint_every=1", "runtime.iterations=2"),
+        *("runtime.checkpoint_every=1", "runtime.iterations=2", "runtime.trace=true"),
     ]
     done = command("run", *options)
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "out/measurement.json").read_text())
     assert (data["backend"], data["blocking"], data["num_micro_batches"]) == ("rendezvous", True, 9)
+    events = read_events(tmp_path / "out/trace.json")
+    assert problems(events) == []
+    assert [len(thread_of(events, 0, row)) for row in ("planned", "measured")] == [18, 36]
     assert data["bitwise_equal"] is True
     assert data["peak_posted_bytes"] == [2 * 8 * 16 * 8 * 2] * 2
     clocks = json.loads((tmp_path / "out/periodic.json").read_text())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from perfetto_rules import problems, read_events, thread_of
 from small_runs import SMALL_GPT
 
 from placements.shapes import v_shape
@@ -152,10 +153,11 @@ def test_devices_die_with_a_killed_launch(scripts: Path, launcher: str) -> None:
 
 
 @pytest.mark.slow
-def test_scripts_run_by_hand(scripts: Path) -> None:
+def test_scripts_run_by_hand(scripts: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "drawn" / "trace.json"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, "-m", "runtime.launch", str(scripts), "--iterations", "2"],
+        [*command, "-m", "runtime.launch", str(scripts), "--iterations", "2", "--trace", str(trace)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -163,6 +165,16 @@ def test_scripts_run_by_hand(scripts: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("iteration ") == 2
+    events = read_events(trace)
+    assert problems(events) == []
+    assert [len(thread_of(events, device, "measured")) for device in (0, 1)] == [8, 8]
+
+
+def test_a_trace_needs_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path), "--trace", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"runtime.launch: --trace: {tmp_path} is a folder; give a file in it\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,6 +249,8 @@ def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         checkpoint_every=3,
         checkpoints=Path("/checkpoints"),
         resume=Path("/before"),
+        records=True,
+        trace=Path("/trace.json"),
     )
     for name, value in options.to_environment().items():
         monkeypatch.setenv(name, value)

@@ -222,8 +222,9 @@ def test_a_run_ends_with_all_devices(tmp_path: Path) -> None:
     points = {"F0": (OperatingPoint(1000, 10.0, 1000.0),), "F1": (OperatingPoint(1000, 30.0, 3000.0),)}
     profile = Profile("made up", points, 5.0)
     found = run_virtually(scripts_of(gpipe(placement, 2), {}, tmp_path), profile, simulated_gpus(profile, 2))
-    assert found == VirtualRun(
+    assert replace(found, records=()) == VirtualRun(
         70.0,
         2 * 1000 + 2 * 3000 + 5.0 * (50 + 10),
         {("F0", 0): 0.0, ("F0", 1): 10.0, ("F1", 0): 10.0, ("F1", 1): 40.0},
+        (),
     )

@@ -150,3 +150,14 @@ def test_the_script_learns_that_the_clock_is_gone() -> None:
     stream.follower._thread.join(20)
     with pytest.raises(ClockError, match="has ended"):
         stream.hand_over(1)
+
+
+def test_what_is_passed_on_is_told_when_it_is() -> None:
+    stream, told = Stream(1410, 900, 900), []
+    stream.follower.tell(lambda clock_mhz: told.append((stream.now_s, clock_mhz)))
+    stream.hand_over(3)
+    stream.reach(stream.begins[0], 1.0)
+    stream.reach(stream.ends[0], 2.0)
+    stream.reach(stream.begins[1], 3.0)
+    assert told == [(1.0, 1410), (2.0, 900)]
+    assert stream.follower.requests == [1410, 900, 900]

@@ -1,0 +1,55 @@
+"""A recorded run beside its plan, on request: a file for ui.perfetto.dev, a table, and a line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from placements import Profile
+from runtime.busy import BusyTable, busy_table
+from runtime.codegen import Clocks
+from runtime.periodic_clocks import PeriodicClocks
+from runtime.planned import Planned
+from runtime.records import Record
+from runtime.trace import write_trace
+from schedsearch.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+
+def planned_run(schedule: Schedule, profile: Profile, clocks: Clocks, memory_unit: str = "") -> Planned:
+    """Return what the scripts of a schedule are to do.
+
+    Optimizer blocks are not in it, for the scripts have none.
+
+    Args:
+        schedule: What the scripts do.
+        profile: What the blocks cost.
+        clocks: What the scripts ask for.
+        memory_unit: Of the placement's memory, where it is known.
+    """
+    schedule = schedule.per_micro_batch
+    if isinstance(clocks, PeriodicClocks):
+        names, number = [block.name for block in schedule.placement.blocks], schedule.num_micro_batches
+        clocks = {name: [clocks.at(name, n, number) for n in range(number)] for name in names}
+    return Planned.of(schedule, profile, clocks, memory_unit)
+
+
+def save_trace(
+    records: Sequence[Sequence[Record]], planned: Planned, directory: Path, name: str = "trace"
+) -> BusyTable:
+    """Write ``NAME.json`` and ``NAME.csv`` of a run, and a line; return the table.
+
+    Args:
+        records: Of each device, those of the same iterations.
+        planned: What the last iteration is compared with.
+        directory: Of the output.
+        name: Of the files.
+    """
+    placement = planned.schedule.placement
+    write_trace(directory / f"{name}.json", placement, records, planned)
+    table = busy_table(placement, [of_device[-1] for of_device in records], planned)
+    table.write_csv(directory / f"{name}.csv")
+    log.info("%s", table.describe())
+    return table
