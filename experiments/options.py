@@ -12,6 +12,10 @@ from typing import Any, TypeVar, get_args, get_origin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from experiments.plans import BALANCES, PLANNERS, read_plan
+from placements.hardware import GPUS, Gpu
+from placements.planners.galvatron import recomputed_blocks
+
 
 class OptionError(ValueError):
     """An option of the config is wrong; the message names it and the remedy in one line."""
@@ -38,6 +42,29 @@ class GptPlacementOptions:
     reserve_gib: float
     tick_ms: float | None
     num_gpus: int | list[Any]
+
+
+@dataclass(frozen=True)
+class PlanPlacementOptions:
+    """The `placement` group of a planner's plan; see `placements.planners` and `placements.models.rates`."""
+
+    planner: str
+    path: str
+    balance: str | None
+    world_size: int | None
+    num_layers: int | None
+    hidden_size: int
+    num_heads: int
+    vocab_size: int
+    sequence_length: int
+    flash_attention: bool
+    model_flops_utilisation: float
+    output_layer_utilisation: float
+    memory_efficiency: float
+    link_efficiency: float
+    overlap_slowdown: float
+    reserve_gib: float
+    tick_ms: float | None
 
 
 @dataclass(frozen=True)
@@ -197,9 +224,61 @@ class MemorySweepOptions(SweepOptions):
     most_micro_batches_per_repetend: int
 
 
+NUM_MICRO_BATCHES = 16
+"""Of an iteration, where neither the options nor a plan say it."""
+
+
 def read_options(config: DictConfig) -> Options:
-    """Return the options of a composed config; see `read_record`."""
-    return read_record(config, Options)
+    """Return the options of a composed config; where one is null that a plan decides, it is the plan's.
+
+    Raises:
+        OptionError: An option is missing, unknown or of the wrong type.
+        PlanError: The plan is wrong.
+    """
+    data = _plain(config)
+    _fill_in(data)
+    return read_fields(data, Options, "")
+
+
+def read_plan_options(placement: dict[str, Any]) -> PlanPlacementOptions | None:
+    """Return the `placement` group of a plan, or None where it is another one.
+
+    Raises:
+        OptionError: An option is wrong.
+    """
+    if "planner" not in placement:
+        return None
+    options = read_fields(placement, PlanPlacementOptions, "placement")
+    for name, known in (("planner", PLANNERS), ("balance", BALANCES)):
+        value = getattr(options, name)
+        if value not in known and value is not None:
+            raise OptionError(f"placement.{name}: {value!r} is not known; {did_you_mean(value, known)}")
+    return options
+
+
+def read_gpu(name: str) -> Gpu:
+    """Return the GPU that `profile.gpu` names.
+
+    Raises:
+        OptionError: It is not known.
+    """
+    if name not in GPUS:
+        raise OptionError(f"profile.gpu: {name!r} is not known; {did_you_mean(name, GPUS)}")
+    return GPUS[name]
+
+
+def _fill_in(data: dict[Any, Any]) -> None:
+    """Put what the plan says, if there is one, in the place of nulls."""
+    number, recompute = NUM_MICRO_BATCHES, list[str]()
+    placement, profile = data.get("placement"), data.get("profile")
+    chosen = read_plan_options(placement) if isinstance(placement, dict) else None
+    if chosen is not None:
+        plan = read_plan(chosen, read_gpu(read_fields(profile, ProfileOptions, "profile").gpu)).plan
+        number, recompute = plan.num_micro_batches, list(recomputed_blocks(plan))
+    for group, name, value in (("search", "num_micro_batches", number), ("runtime", "recompute", recompute)):
+        options = data.get(group)
+        if isinstance(options, dict) and options.get(name, value) is None:
+            options[name] = value
 
 
 Record = TypeVar("Record")
@@ -211,6 +290,10 @@ def read_record(config: DictConfig, record: type[Record]) -> Record:
     Raises:
         OptionError: An option is missing, unknown or of the wrong type.
     """
+    return read_fields(_plain(config), record, "")
+
+
+def _plain(config: DictConfig) -> dict[Any, Any]:
     try:
         data = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
@@ -218,7 +301,7 @@ def read_record(config: DictConfig, record: type[Record]) -> Record:
     except OmegaConfBaseException as error:
         raise OptionError(f"config: {str(error).splitlines()[0]}") from None
     assert isinstance(data, dict), "a Hydra config is a mapping"
-    return read_fields(data, record, "")
+    return data
 
 
 def read_fields(data: Any, record: type[Record], where: str) -> Record:

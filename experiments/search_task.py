@@ -11,9 +11,10 @@ from omegaconf import DictConfig
 from experiments.command import Interrupted
 from experiments.options import OptionError, Options, read_options
 from experiments.outcomes import SearchOutcome
-from experiments.steps import build_placement, find_schedule, memory_unit, read_profile
+from experiments.steps import build_placement, find_schedule, memory_unit, planned_by, read_profile
 from placements import Placement, Profile
 from placements.placement_file import placement_to_yaml
+from placements.planners.galvatron_file import galvatron_to_dict
 from runtime.torch_csv import NoTorchFormError, stage_of, torch_order
 from schedsearch.files import write_json, write_text
 from schedsearch.picture import picture
@@ -41,6 +42,8 @@ def search_and_save(
 ) -> SearchOutcome:
     """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``, and what is exported.
 
+    Of a plan, the plan as it is carried out is written too.
+
     Raises:
         OptionError: The placement does not have the form to export.
         Interrupted: The search was interrupted from the keyboard; both files are written all the same.
@@ -48,6 +51,8 @@ def search_and_save(
     check_search_export(options, placement)
     schedule, result = find_schedule(options, placement)
     write_text(directory / "placement.yaml", placement_to_yaml(placement))
+    if planned := planned_by(options):
+        write_json(directory / "galvatron_config.json", galvatron_to_dict(planned.plan))
     save_schedule(options, schedule, result, directory)
     log.info("%s", describe(schedule, result))
     log.info("schedule in %s", directory / "schedule.json")

@@ -11,12 +11,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.command import Failed, Interrupted
-from experiments.options import GptPlacementOptions, OptionError, Options, did_you_mean, read_fields
+from experiments.options import (
+    GptPlacementOptions,
+    OptionError,
+    Options,
+    did_you_mean,
+    read_fields,
+    read_gpu,
+    read_plan_options,
+)
+from experiments.plans import Planned, read_plan
 from experiments.progress import SearchBar
 from placements import BlockingPower, Placement, PlacementError, Profile, ProfileError
-from placements.hardware import GPUS, Gpu, modelled_profile
+from placements.hardware import Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
 from placements.placement_file import read_capacity, read_num_gpus, read_placement
+from placements.planners.galvatron import plan_compute_shares, plan_placement
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds import require_capacity
@@ -108,7 +118,24 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         except ProfileError as error:
             raise OptionError(f"{options.profile.path}: {error}") from None
     require_capacity(placement)
+    if planned := planned_by(options):
+        log.info("%s", planned.describe())
     return placement
+
+
+def planned_by(options: Options) -> Planned | None:
+    """Return the plan that the placement is of, or None where there is none.
+
+    Raises:
+        OptionError: An option is wrong.
+        PlanError: The plan is wrong, or does not fit the model.
+    """
+    chosen, number = read_plan_options(options.placement), options.search.num_micro_batches
+    if chosen is None:
+        return None
+    if number < 1:
+        raise OptionError(f"search.num_micro_batches: {number} is not at least 1")
+    return read_plan(chosen, _gpu(options), number)
 
 
 def complete_profile(options: Options, placement: Placement, profile: Profile | None) -> Profile:
@@ -116,7 +143,9 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     if profile is not None:
         return profile
     gpu = _gpu(options)
-    if "shape" in options.placement or "path" in options.placement:
+    if planned := planned_by(options):
+        modelled = modelled_profile(placement, gpu, plan_compute_shares(planned.plan, planned.work))
+    elif "shape" in options.placement or "path" in options.placement:
         modelled = modelled_profile(placement, gpu)
     else:
         modelled = modelled_profile(placement, gpu, gpt_compute_shares(placement))
@@ -147,7 +176,7 @@ def _blocking_power(options: Options) -> BlockingPower | None:
 
 def memory_unit(options: Options) -> str:
     """Return the unit of memory of the chosen placement; empty where only the user knows it."""
-    return "MiB" if "arrangement" in options.placement else ""
+    return "MiB" if {"arrangement", "planner"} & options.placement.keys() else ""
 
 
 def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, SearchResult | None]:
@@ -238,6 +267,8 @@ def _require_schedule(result: SearchResult) -> Schedule:
 
 def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     chosen = dict(options.placement)
+    if planned := planned_by(options):
+        return plan_placement(planned.plan, planned.work, chosen["tick_ms"])
     if "path" in chosen:
         _only(chosen, ["path"])
         path = Path(_path(chosen["path"], "placement.path"))
@@ -310,7 +341,4 @@ def _only(chosen: dict[str, Any], known: list[str], *more: str) -> None:
 
 
 def _gpu(options: Options) -> Gpu:
-    name = options.profile.gpu
-    if name not in GPUS:
-        raise OptionError(f"profile.gpu: {name!r} is not known; {did_you_mean(name, GPUS)}")
-    return GPUS[name]
+    return read_gpu(options.profile.gpu)

@@ -1,7 +1,6 @@
 """Placements of a GPT, with times and memory from its shape and the data sheet of a GPU.
 
-Times are computed, not measured: the operations and bytes of `placements.models.transformer` over the
-rates that a GPU reaches, which are assumptions and parameters. The module does not know in what order
+Times are computed, not measured: those of `placements.models.rates`. The module does not know in what order
 blocks run.
 """
 
@@ -13,17 +12,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placements.hardware import Gpu
+from placements.models.rates import (
+    COPY_COMPUTE_SHARE,
+    LINK_EFFICIENCY,
+    MEMORY_EFFICIENCY,
+    MODEL_FLOPS_UTILISATION,
+    OUTPUT_LAYER_UTILISATION,
+    RESERVE_GIB,
+    Rates,
+    layer_backward_ms,
+    layer_forward_ms,
+    lookup_ms,
+    output_backward_ms,
+    output_forward_ms,
+    table_gradient_ms,
+    tick_for,
+)
 from placements.models.transformer import (
     STATIC_BYTES,
     GptConfig,
     hidden_bytes,
     layer_activation_bytes,
-    layer_backward_flops,
-    layer_forward_flops,
     layer_parameters,
     layer_working_bytes,
     output_activation_bytes,
-    output_forward_flops,
     position_parameters,
     table_parameters,
 )
@@ -41,24 +53,6 @@ GPT_11B = GptConfig(
 )
 """GPT-11B of Tessel (Table III). Two samples per micro-batch of 2048 tokens are our choice: the memory of
 four A100 then holds seven micro-batches at once and not sixteen, so that it matters."""
-
-MODEL_FLOPS_UTILISATION = 0.50
-"""Share of the peak that transformer layers reach; end to end 44 to 52 % of an A100's were measured
-(Narayanan's dissertation, Sec. 4.5.1)."""
-
-OUTPUT_LAYER_UTILISATION = 0.65
-"""Share of the peak that the output layer's product reaches: assumed, above that of whole layers because
-it is one large matrix product with nothing between."""
-
-MEMORY_EFFICIENCY = 0.85
-"""Share of the data sheet's memory bandwidth that long streams reach: assumed."""
-
-LINK_EFFICIENCY = 0.77
-"""Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
-300 GB/s of an A100."""
-
-RESERVE_GIB = 4.0
-"""Memory kept for the CUDA context, communication buffers, temporaries and fragmentation: assumed."""
 
 
 def gpt_m_shape(
@@ -106,7 +100,7 @@ def gpt_m_shape(
     Raises:
         PlacementError: An argument is out of its range, or one micro-batch does not fit.
     """
-    rates = _Rates(
+    rates = Rates(
         gpu,
         model_flops_utilisation,
         output_layer_utilisation,
@@ -122,16 +116,16 @@ def gpt_m_shape(
         "E",
         "EB",
         everywhere,
-        _lookup_ms(config, rates) + rates.all_reduce_ms(hidden_bytes(config), num_devices),
-        _table_gradient_ms(config, rates, rows),
+        lookup_ms(config, rates) + rates.all_reduce_ms(hidden_bytes(config), num_devices),
+        table_gradient_ms(config, rates, rows),
         hidden_bytes(config),
     )
     output = _Pair(
         "H",
         "HB",
         everywhere,
-        _output_forward_ms(config, rates, rows),
-        _output_backward_ms(config, rates, rows) + rates.all_reduce_ms(hidden_bytes(config), num_devices),
+        output_forward_ms(config, rates, rows),
+        output_backward_ms(config, rates, rows) + rates.all_reduce_ms(hidden_bytes(config), num_devices),
         output_activation_bytes(config, rows),
     )
     parameters = [share * layer_parameters(config) + table_parameters(config, rows) for share in shares]
@@ -174,7 +168,7 @@ def gpt_v_shape(
     Raises:
         PlacementError: An argument is out of its range, or one micro-batch does not fit.
     """
-    rates = _Rates(
+    rates = Rates(
         gpu,
         model_flops_utilisation,
         output_layer_utilisation,
@@ -185,12 +179,12 @@ def gpt_v_shape(
     _check_stages(config, num_devices)
     rows, last = config.vocab_size, num_devices - 1
     forward, backward, kept = ([0.0] * num_devices for _ in range(3))
-    forward[0] += _lookup_ms(config, rates)
-    backward[0] += _table_gradient_ms(config, rates, rows)
-    forward[last] += _output_forward_ms(config, rates, rows)
-    backward[last] += _output_backward_ms(config, rates, rows)
+    forward[0] += lookup_ms(config, rates)
+    backward[0] += table_gradient_ms(config, rates, rows)
+    forward[last] += output_forward_ms(config, rates, rows)
+    backward[last] += output_backward_ms(config, rates, rows)
     kept[last] += output_activation_bytes(config, rows)
-    layer_ms = _layer_forward_ms(config, rates) + _layer_backward_ms(config, rates)
+    layer_ms = layer_forward_ms(config, rates) + layer_backward_ms(config, rates)
     shares = _least_largest_shares(
         config.num_layers, layer_ms, [a + b for a, b in zip(forward, backward, strict=True)]
     )
@@ -211,11 +205,6 @@ def gpt_v_shape(
     return _placement("gpt_v_shape", config, rates, pairs, parameters, tick_ms)
 
 
-EMBEDDING_COMPUTE_SHARE = 0.2
-"""Share of the embedding's time that depends on the clock: assumed. Copies and transfers are bound by memory
-and links, but at the lowest clocks even those slow down."""
-
-
 def gpt_compute_shares(placement: Placement) -> dict[str, float]:
     """Return the share of time that depends on the clock, of the blocks where it is not the GPU's own.
 
@@ -228,82 +217,7 @@ def gpt_compute_shares(placement: Placement) -> dict[str, float]:
     Returns:
         By block name, 0 to 1; for `placements.hardware.modelled_profile`.
     """
-    return {name: EMBEDDING_COMPUTE_SHARE for name in ("E", "EB") if name in placement.by_name}
-
-
-@dataclass(frozen=True)
-class _Rates:
-    """What a GPU reaches, from its data sheet and the assumed shares of it."""
-
-    gpu: Gpu
-    model_flops_utilisation: float
-    output_layer_utilisation: float
-    memory_efficiency: float
-    link_efficiency: float
-    reserve_gib: float
-
-    def __post_init__(self) -> None:
-        for name in (
-            "model_flops_utilisation",
-            "output_layer_utilisation",
-            "memory_efficiency",
-            "link_efficiency",
-        ):
-            if not 0 < getattr(self, name) <= 1:
-                raise PlacementError(
-                    f"{name}: {getattr(self, name)} is not a share above 0 and at most 1; give one"
-                )
-        if not 0 <= self.reserve_gib < self.gpu.memory_gib:
-            raise PlacementError(
-                f"reserve_gib: {self.reserve_gib} is not from 0 to below the {self.gpu.memory_gib:g} GiB of "
-                f"{self.gpu.name}; give less"
-            )
-
-    def product_ms(self, flops: float, utilisation: float) -> float:
-        """Return the milliseconds of matrix products."""
-        return flops / (self.gpu.peak_tflops * 1e9 * utilisation)
-
-    def memory_ms(self, num_bytes: float) -> float:
-        """Return the milliseconds of reading or writing memory."""
-        return num_bytes / (self.gpu.memory_bandwidth_gb_s * 1e6 * self.memory_efficiency)
-
-    def transfer_ms(self, num_bytes: float) -> float:
-        """Return the milliseconds of a transfer between two devices, or of a broadcast in a ring."""
-        return num_bytes / (self.gpu.link_bandwidth_gb_s * 1e6 * self.link_efficiency)
-
-    def all_reduce_ms(self, num_bytes: float, num_devices: int) -> float:
-        """Return the milliseconds of a ring all-reduce: 2 (n - 1) / n of the bytes over each link."""
-        return self.transfer_ms(2 * (num_devices - 1) / num_devices * num_bytes)
-
-
-def _layer_forward_ms(config: GptConfig, rates: _Rates) -> float:
-    return rates.product_ms(layer_forward_flops(config), rates.model_flops_utilisation)
-
-
-def _layer_backward_ms(config: GptConfig, rates: _Rates) -> float:
-    return rates.product_ms(layer_backward_flops(config), rates.model_flops_utilisation)
-
-
-def _lookup_ms(config: GptConfig, rates: _Rates) -> float:
-    """Return the time to read rows, write them, and mask those of other devices: three passes."""
-    return rates.memory_ms(3 * hidden_bytes(config))
-
-
-def _table_gradient_ms(config: GptConfig, rates: _Rates, num_rows: int) -> float:
-    """Return the time to add a dense gradient to a 32-bit sum: 4 bytes read and 4 written each."""
-    return rates.memory_ms(8 * table_parameters(config, num_rows))
-
-
-def _output_forward_ms(config: GptConfig, rates: _Rates, num_rows: int) -> float:
-    """Return the time of the logits and their softmax: 8 bytes each, 16-bit out and in, then 32-bit out."""
-    product = rates.product_ms(output_forward_flops(config, num_rows), rates.output_layer_utilisation)
-    return product + rates.memory_ms(8 * config.num_tokens * num_rows)
-
-
-def _output_backward_ms(config: GptConfig, rates: _Rates, num_rows: int) -> float:
-    """Return the time of two products and the logits' gradient: 6 bytes each, 32-bit in and 16-bit out."""
-    product = rates.product_ms(2 * output_forward_flops(config, num_rows), rates.output_layer_utilisation)
-    return product + rates.memory_ms(6 * config.num_tokens * num_rows)
+    return {name: COPY_COMPUTE_SHARE for name in ("E", "EB") if name in placement.by_name}
 
 
 @dataclass(frozen=True)
@@ -359,14 +273,14 @@ def _least_largest_shares(num_layers: int, layer_ms: float, other_ms: Sequence[f
     return shares
 
 
-def _stages(config: GptConfig, rates: _Rates, shares: Sequence[int]) -> list[_Pair]:
+def _stages(config: GptConfig, rates: Rates, shares: Sequence[int]) -> list[_Pair]:
     return [
         _Pair(
             f"F{stage}",
             f"B{stage}",
             (stage,),
-            share * _layer_forward_ms(config, rates),
-            share * _layer_backward_ms(config, rates),
+            share * layer_forward_ms(config, rates),
+            share * layer_backward_ms(config, rates),
             share * layer_activation_bytes(config),
         )
         for stage, share in enumerate(shares)
@@ -376,20 +290,14 @@ def _stages(config: GptConfig, rates: _Rates, shares: Sequence[int]) -> list[_Pa
 def _placement(
     name: str,
     config: GptConfig,
-    rates: _Rates,
+    rates: Rates,
     pairs: Sequence[_Pair],
     parameters: Sequence[int],
     tick_ms: float | None,
 ) -> Placement:
     """Return the chain of the pairs' forwards and, in reverse, their backwards."""
     shortest_ms = min(min(pair.forward_ms, pair.backward_ms) for pair in pairs)
-    if tick_ms is None:
-        tick_ms = float(f"1e{math.floor(math.log10(shortest_ms / 100))}")
-    if not 0 < tick_ms <= shortest_ms:
-        raise PlacementError(
-            f"tick_ms: {tick_ms} is not above 0 and at most the {shortest_ms:.3g} ms of the shortest block; "
-            "give a value in between"
-        )
+    tick_ms = tick_for(shortest_ms, tick_ms)
     blocks = _chain(pairs, tick_ms)
     transfer_ticks = math.ceil(rates.transfer_ms(hidden_bytes(config)) / tick_ms)
     return Placement(
@@ -418,7 +326,7 @@ def _chain(pairs: Sequence[_Pair], tick_ms: float) -> list[Block]:
 
 
 def _capacities(
-    config: GptConfig, rates: _Rates, pairs: Sequence[_Pair], parameters: Sequence[int]
+    config: GptConfig, rates: Rates, pairs: Sequence[_Pair], parameters: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the MiB that each device has for activations.
 

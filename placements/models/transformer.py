@@ -155,12 +155,18 @@ def layer_activation_bytes(config: GptConfig) -> int:
     return layer_working_bytes(config)
 
 
-def layer_working_bytes(config: GptConfig) -> int:
-    """Return what one layer holds between its forward and its backward when nothing is recomputed."""
+def layer_working_bytes(config: GptConfig, tensor_parallel: int = 1) -> int:
+    """Return what one layer holds between its forward and its backward when nothing is recomputed.
+
+    Where several devices share the layer, each holds s b h (10 + 24 / t + 5 a s / (h t)) bytes (Korthikanti
+    et al., 2022, Sec. 4.2.1, Eq. 2): the inputs of attention and feed-forward part, their dropout masks and
+    the norms on each, the rest split.
+    """
+    width = config.num_tokens * config.hidden_size
     scores = (
         0 if config.flash_attention else 5 * config.num_heads * config.sequence_length * config.num_tokens
     )
-    return 34 * config.num_tokens * config.hidden_size + scores
+    return 10 * width + -(-(24 * width + scores) // tensor_parallel)
 
 
 def output_activation_bytes(config: GptConfig, num_rows: int) -> int:

@@ -11,7 +11,7 @@ from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_o
 from schedsearch.baselines.pipelines import eager_one_f_one_b, gpipe, one_f_one_b
 from schedsearch.baselines.structure import UnsuitablePlacementError
 from schedsearch.baselines.zero_bubble import zb_h1, zb_h2, zb_v
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import InvalidScheduleError, validate
 
 __all__ = [
@@ -35,7 +35,15 @@ __all__ = [
     "zb_v",
 ]
 
-HAND_MADE: dict[str, Callable[[Placement, int], Schedule]] = {
+_Maker = Callable[[Placement, int], Schedule]
+
+
+def _with_updates(make: _Maker) -> _Maker:
+    """Return a maker that also takes placements with optimizer blocks, and puts these at the end."""
+    return lambda placement, number: with_optimizer(placement, make(placement.per_micro_batch, number))
+
+
+_RULES: dict[str, _Maker] = {
     "gpipe": gpipe,
     "one_f_one_b": one_f_one_b,
     "eager_one_f_one_b": eager_one_f_one_b,
@@ -52,6 +60,8 @@ HAND_MADE: dict[str, Callable[[Placement, int], Schedule]] = {
     "v_half": v_half,
     "v_min": v_min,
 }
+
+HAND_MADE: dict[str, _Maker] = {name: _with_updates(make) for name, make in _RULES.items()}
 """The hand-made schedules by the name that the command line uses."""
 
 

@@ -104,7 +104,7 @@ def test_a_sweep(command, tmp_path: Path) -> None:
 WRONG = [
     (["search.memry=4"], "search.memry: is not an option of conf/config.yaml; did you mean search.memory?"),
     (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
-    (["placement=w_shape"], "placement/w_shape: is not there; choose one of file, gpt, k_shape"),
+    (["placement=w_shape"], "placement/w_shape: is not there; choose one of file, galvatron, gpt"),
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
     (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
     (["placement=v_shape", "+placement.path=none.yaml"], "placement.shape: is not an option"),

@@ -1,0 +1,158 @@
+"""What the parts of a GPT take on a GPU, from its data sheet.
+
+Times are computed, not measured: the operations and bytes of `placements.models.transformer` over the
+rates that a GPU reaches, which are assumptions and parameters. The module does not know a stage or a device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from placements.hardware import Gpu
+from placements.models.transformer import (
+    GptConfig,
+    hidden_bytes,
+    layer_backward_flops,
+    layer_forward_flops,
+    output_forward_flops,
+    table_parameters,
+)
+from placements.spec import PlacementError
+
+MODEL_FLOPS_UTILISATION = 0.50
+"""Share of the peak that transformer layers reach; end to end 44 to 52 % of an A100's were measured
+(Narayanan's dissertation, Sec. 4.5.1)."""
+
+OUTPUT_LAYER_UTILISATION = 0.65
+"""Share of the peak that the output layer's product reaches: assumed, above that of whole layers because
+it is one large matrix product with nothing between."""
+
+MEMORY_EFFICIENCY = 0.85
+"""Share of the data sheet's memory bandwidth that long streams reach: assumed."""
+
+LINK_EFFICIENCY = 0.77
+"""Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
+300 GB/s of an A100."""
+
+RESERVE_GIB = 4.0
+"""Memory kept for the CUDA context, communication buffers, temporaries and fragmentation: assumed."""
+
+COPY_COMPUTE_SHARE = 0.2
+"""Share of the time of copies and transfers that depends on the clock: assumed. They are bound by memory and
+links, but at the lowest clocks even those slow down."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a GPU reaches, from its data sheet and the assumed shares of it.
+
+    Attributes:
+        gpu: What every device is.
+        model_flops_utilisation: Share of the peak that transformer layers reach; above 0, at most 1, as of
+            those that follow.
+        output_layer_utilisation: Share of the peak that the output layer reaches.
+        memory_efficiency: Share of the memory bandwidth that is reached.
+        link_efficiency: Share of the link bandwidth that is reached.
+        reserve_gib: Memory that neither parameters nor activations may use.
+
+    Raises:
+        PlacementError: A share or the reserve is out of its range.
+    """
+
+    gpu: Gpu
+    model_flops_utilisation: float = MODEL_FLOPS_UTILISATION
+    output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION
+    memory_efficiency: float = MEMORY_EFFICIENCY
+    link_efficiency: float = LINK_EFFICIENCY
+    reserve_gib: float = RESERVE_GIB
+
+    def __post_init__(self) -> None:
+        for name in (
+            "model_flops_utilisation",
+            "output_layer_utilisation",
+            "memory_efficiency",
+            "link_efficiency",
+        ):
+            if not 0 < getattr(self, name) <= 1:
+                raise PlacementError(
+                    f"{name}: {getattr(self, name)} is not a share above 0 and at most 1; give one"
+                )
+        if not 0 <= self.reserve_gib < self.gpu.memory_gib:
+            raise PlacementError(
+                f"reserve_gib: {self.reserve_gib} is not from 0 to below the {self.gpu.memory_gib:g} GiB of "
+                f"{self.gpu.name}; give less"
+            )
+
+    def product_ms(self, flops: float, utilisation: float) -> float:
+        """Return the milliseconds of matrix products."""
+        return flops / (self.gpu.peak_tflops * 1e9 * utilisation)
+
+    def memory_ms(self, num_bytes: float) -> float:
+        """Return the milliseconds of reading or writing memory."""
+        return num_bytes / (self.gpu.memory_bandwidth_gb_s * 1e6 * self.memory_efficiency)
+
+    def transfer_ms(self, num_bytes: float) -> float:
+        """Return the milliseconds of a transfer between two devices, or of a broadcast in a ring."""
+        return num_bytes / (self.gpu.link_bandwidth_gb_s * 1e6 * self.link_efficiency)
+
+    def all_reduce_ms(self, num_bytes: float, num_devices: int) -> float:
+        """Return the milliseconds of a ring all-reduce: 2 (n - 1) / n of the bytes over each link."""
+        return self.transfer_ms(2 * (num_devices - 1) / num_devices * num_bytes)
+
+    def all_gather_ms(self, num_bytes: float, num_devices: int) -> float:
+        """Return the milliseconds of a ring all-gather or reduce-scatter: half of an all-reduce."""
+        return self.transfer_ms((num_devices - 1) / num_devices * num_bytes)
+
+
+def layer_forward_ms(config: GptConfig, rates: Rates) -> float:
+    """Return the time of a layer's forward on one micro-batch."""
+    return rates.product_ms(layer_forward_flops(config), rates.model_flops_utilisation)
+
+
+def layer_backward_ms(config: GptConfig, rates: Rates) -> float:
+    """Return the time of a layer's backward, with the forward that is computed again if it is."""
+    return rates.product_ms(layer_backward_flops(config), rates.model_flops_utilisation)
+
+
+def lookup_ms(config: GptConfig, rates: Rates) -> float:
+    """Return the time to read rows, write them, and mask those of other devices: three passes."""
+    return rates.memory_ms(3 * hidden_bytes(config))
+
+
+def table_gradient_ms(config: GptConfig, rates: Rates, num_rows: int) -> float:
+    """Return the time to add a dense gradient to a 32-bit sum: 4 bytes read and 4 written each."""
+    return rates.memory_ms(8 * table_parameters(config, num_rows))
+
+
+def output_forward_ms(config: GptConfig, rates: Rates, num_rows: int) -> float:
+    """Return the time of the logits and their softmax: 8 bytes each, 16-bit out and in, then 32-bit out."""
+    product = rates.product_ms(output_forward_flops(config, num_rows), rates.output_layer_utilisation)
+    return product + rates.memory_ms(8 * config.num_tokens * num_rows)
+
+
+def output_backward_ms(config: GptConfig, rates: Rates, num_rows: int) -> float:
+    """Return the time of two products and the logits' gradient: 6 bytes each, 32-bit in and 16-bit out."""
+    product = rates.product_ms(2 * output_forward_flops(config, num_rows), rates.output_layer_utilisation)
+    return product + rates.memory_ms(6 * config.num_tokens * num_rows)
+
+
+def tick_for(shortest_ms: float, tick_ms: float | None) -> float:
+    """Return the length of a tick in milliseconds.
+
+    Args:
+        shortest_ms: Time of the shortest block.
+        tick_ms: What is asked for; None for the longest power of ten of which the shortest block has at
+            least 100.
+
+    Raises:
+        PlacementError: What is asked for is not above 0, or longer than the shortest block.
+    """
+    if tick_ms is None:
+        return float(f"1e{math.floor(math.log10(shortest_ms / 100))}")
+    if not 0 < tick_ms <= shortest_ms:
+        raise PlacementError(
+            f"tick_ms: {tick_ms} is not above 0 and at most the {shortest_ms:.3g} ms of the shortest block; "
+            "give a value in between"
+        )
+    return tick_ms

@@ -1,0 +1,219 @@
+"""A plan of Galvatron as a placement of a GPT: what the planner decided, for a search that decides the order.
+
+Each stage is a device that stands for all GPUs of the stage, which run the same blocks at the same time.
+Layers of a stage that are shared in the same way make one forward and one backward block, so that a stage
+has several of them where the plan changes inside it::
+
+    0 | F0 F1 .  .  B1 B1 B0 B0 O0     layers of stage 0 in two layouts
+    1 | .  .  F2 B2 B2 O1
+
+The module does not know in what order blocks run, and takes every link to be as fast as the GPU's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from placements.models.parallel import Cost, Pass, Workload, embedding_cost, layer_cost, output_cost
+from placements.models.rates import COPY_COMPUTE_SHARE, tick_for
+from placements.models.transformer import hidden_bytes
+from placements.planners.parallel_plan import ParallelPlan, PlanError
+from placements.spec import Block, Kind, Placement
+
+_MIB = 2**20
+
+
+def plan_placement(plan: ParallelPlan, work: Workload, tick_ms: float | None = None) -> Placement:
+    """Return the blocks of a plan: a chain of forwards, of backwards in reverse, and an O for each stage.
+
+    F0 has the embedding, the last forward and backward the output layer with the loss; both may be shared
+    otherwise than the layers beside them. Where two neighbors are shared by different numbers of GPUs, the
+    one that needs more of the samples gathers them: the later in the forward, the earlier in the backward
+    (Galvatron-BMW, Sec. VI: Slice-Gather). O exchanges the gradients and updates the weights; Galvatron-BMW
+    lets that exchange run beside the last backward (Sec. V), which is never longer.
+
+    Args:
+        plan: What the planner decided.
+        work: The model, with the plan's layers and micro-batches.
+        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+
+    Returns:
+        Memory in MiB of one GPU, rounded up, and what its states take as static memory; the capacity is the
+        GPU's less the reserve.
+
+    Raises:
+        PlanError: The plan does not fit the model.
+        PlacementError: An argument is out of its range.
+    """
+    costs = _costs(plan, work)
+    shortest_ms = min(min(cost.forward.time_ms, cost.backward.time_ms) for cost in costs)
+    tick_ms = tick_for(shortest_ms, tick_ms)
+    blocks = _chain(plan, costs, tick_ms)
+    capacity = math.floor((work.rates.gpu.memory_gib - work.rates.reserve_gib) * 1024)
+    return Placement(
+        "galvatron",
+        plan.num_stages,
+        (*blocks, *_updates(plan, costs, tick_ms)),
+        tick_ms,
+        transfer=_transfers(plan, work, tick_ms),
+        memory=(capacity,) * plan.num_stages,
+        static_memory=tuple(
+            math.ceil(sum(cost.static_bytes for cost in of_stage) / _MIB)
+            for of_stage in _by_stage(plan, costs)
+        ),
+        num_gpus=(plan.num_gpus,) * plan.num_stages,
+    )
+
+
+def plan_compute_shares(plan: ParallelPlan, work: Workload) -> dict[str, float]:
+    """Return the share of each block's time that depends on the clock.
+
+    Matrix products have the GPU's own share; lookups, transfers and updates depend on it less.
+
+    Returns:
+        By block name, 0 to 1; for `placements.hardware.modelled_profile`.
+
+    Raises:
+        PlanError: The plan does not fit the model.
+    """
+    own = work.rates.gpu.power.compute_share
+    shares = {f"O{stage}": COPY_COMPUTE_SHARE for stage in range(plan.num_stages)}
+    for i, cost in enumerate(_costs(plan, work)):
+        for name, part in ((f"F{i}", cost.forward), (f"B{i}", cost.backward)):
+            shares[name] = (own * part.product_ms + COPY_COMPUTE_SHARE * part.copy_ms) / part.time_ms
+    return shares
+
+
+def layer_times_ms(plan: ParallelPlan, work: Workload) -> list[float]:
+    """Return the time of each layer's forward and backward, in order, whatever its stage.
+
+    The first has the embedding's too, the last the output layer's; what is gathered between layers is left
+    out.
+
+    Raises:
+        PlanError: The plan does not fit the model.
+    """
+    _check_model(plan, work)
+    costs = [layer_cost(work, layer) for layer in plan.layers]
+    costs[0] += embedding_cost(work, plan.vocabulary, plan.num_gpus)
+    costs[-1] += output_cost(work, plan.vocabulary, plan.num_gpus, tied=plan.num_stages == 1)
+    return [cost.forward.time_ms + cost.backward.time_ms for cost in costs]
+
+
+def recomputed_blocks(plan: ParallelPlan) -> tuple[str, ...]:
+    """Return the forward blocks that the plan computes again for the backward (its checkpoints)."""
+    return tuple(f"F{i}" for i, piece in enumerate(plan.pieces) if plan.layers[piece.layers.start].checkpoint)
+
+
+def _costs(plan: ParallelPlan, work: Workload) -> list[Cost]:
+    """Return the cost of each piece of the plan, with what is gathered between two of one stage."""
+    _check_model(plan, work)
+    costs = [sum((layer_cost(work, plan.layers[i]) for i in piece.layers), Cost()) for piece in plan.pieces]
+    ends = plan.vocabulary
+    first, last = _spread(plan, 0), _spread(plan, -1)
+    costs[0] += embedding_cost(work, ends, plan.num_gpus)
+    costs[-1] += output_cost(work, ends, plan.num_gpus, tied=plan.num_stages == 1)
+    _gather(plan, work, costs, (0, ends.spread), (0, first))
+    for i, (before, after) in enumerate(itertools.pairwise(plan.pieces)):
+        if before.stage == after.stage:
+            _gather(plan, work, costs, (i, _spread(plan, i)), (i + 1, _spread(plan, i + 1)))
+    _gather(plan, work, costs, (-1, last), (-1, ends.spread))
+    return costs
+
+
+def _check_model(plan: ParallelPlan, work: Workload) -> None:
+    config = work.config
+    if config.num_layers != len(plan.layers):
+        raise PlanError(
+            f"num_layers: {config.num_layers} is not the {len(plan.layers)} layers of the plan; give as many"
+            ", or another plan"
+        )
+    for i, layer in enumerate(plan.layers):
+        if config.num_heads % layer.tensor_parallel:
+            raise PlanError(
+                f"tp_sizes_enc[{i}]: {layer.tensor_parallel} does not divide num_heads {config.num_heads}; "
+                "give a divisor"
+            )
+    assert config.micro_batch_size == plan.micro_batch_size, "the micro-batch is the plan's"
+    assert work.num_micro_batches == plan.num_micro_batches, "so is their number"
+
+
+def _spread(plan: ParallelPlan, piece: int) -> int:
+    """Return how many GPUs compute the same samples in a piece."""
+    return plan.layers[plan.pieces[piece].layers.start].tensor_parallel
+
+
+def _gather(
+    plan: ParallelPlan, work: Workload, costs: list[Cost], before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    """Add to two neighbors, of one stage, what it takes to gather samples; each is an index and a spread."""
+    (earlier, had), (later, has) = before, after
+    each_ms = work.rates.transfer_ms(hidden_bytes(work.config) / plan.num_gpus)
+    costs[later] += Cost(forward=Pass(0.0, max(has - had, 0) * each_ms))
+    costs[earlier] += Cost(backward=Pass(0.0, max(had - has, 0) * each_ms))
+
+
+def _by_stage(plan: ParallelPlan, costs: Sequence[Cost]) -> list[list[Cost]]:
+    found: list[list[Cost]] = [[] for _ in range(plan.num_stages)]
+    for piece, cost in zip(plan.pieces, costs, strict=True):
+        found[piece.stage].append(cost)
+    return found
+
+
+def _chain(plan: ParallelPlan, costs: Sequence[Cost], tick_ms: float) -> list[Block]:
+    """Return the forwards and, in reverse, the backwards, each after the one before it."""
+    forwards = [
+        (f"F{i}", Kind.F, i, cost.forward, _mib(cost.kept_bytes), cost.forward_bytes)
+        for i, cost in enumerate(costs)
+    ]
+    backwards = [
+        (f"B{i}", Kind.B, i, cost.backward, -_mib(cost.kept_bytes), cost.backward_bytes)
+        for i, cost in enumerate(costs)
+    ]
+    whole = [*forwards, *reversed(backwards)]
+    afters: list[tuple[str, ...]] = [(), *((name,) for name, *_ in whole)]
+    return [
+        Block(
+            name,
+            kind,
+            (plan.pieces[i].stage,),
+            round(part.time_ms / tick_ms),
+            memory,
+            after,
+            _mib(transient),
+            plan.num_gpus // _spread(plan, i),
+        )
+        for (name, kind, i, part, memory, transient), after in zip(whole, afters, strict=False)
+    ]
+
+
+def _updates(plan: ParallelPlan, costs: Sequence[Cost], tick_ms: float) -> list[Block]:
+    """Return the optimizer block of each stage, after the last of its backwards: that of its first piece."""
+    stages = [piece.stage for piece in plan.pieces]
+    return [
+        Block(
+            f"O{stage}",
+            Kind.O,
+            (stage,),
+            max(1, round(sum(cost.update_ms for cost in of_stage) / tick_ms)),
+            after=(f"B{stages.index(stage)}",),
+        )
+        for stage, of_stage in enumerate(_by_stage(plan, costs))
+    ]
+
+
+def _transfers(plan: ParallelPlan, work: Workload, tick_ms: float) -> tuple[tuple[str, str, int], ...]:
+    """Return what it takes from one stage to the next: each GPU receives the samples that it computes."""
+    found = []
+    for i, (before, after) in enumerate(itertools.pairwise(plan.pieces)):
+        if before.stage != after.stage:
+            each_ms = work.rates.transfer_ms(hidden_bytes(work.config) / plan.num_gpus)
+            found.append((f"F{i}", f"F{i + 1}", math.ceil(_spread(plan, i + 1) * each_ms / tick_ms)))
+            found.append((f"B{i + 1}", f"B{i}", math.ceil(_spread(plan, i) * each_ms / tick_ms)))
+    return tuple(found)
+
+
+def _mib(num_bytes: float) -> int:
+    return math.ceil(num_bytes / _MIB)

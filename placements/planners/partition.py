@@ -1,0 +1,119 @@
+"""Layers divided into stages by their times: the largest stage least, or the stages most alike.
+
+Both are exact, for any times. The module does not know what a layer is, or whether a stage fits its memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from placements.planners.parallel_plan import PlanError
+
+_ROUNDING = 1e-12
+"""Of a ratio of two times."""
+
+
+def least_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
+    """Return how many layers each stage has where the largest stage takes the least time.
+
+    That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
+    is one whose shortest stage is the longest.
+
+    Args:
+        times_ms: Of each layer, in order; above 0.
+        num_stages: Of at least one layer each.
+
+    Raises:
+        PlanError: There are fewer layers than stages.
+
+    >>> least_largest([1, 1, 2, 4, 1], 3)
+    (3, 1, 1)
+    """
+    if not 1 <= num_stages <= len(times_ms):
+        raise PlanError(
+            f"num_stages: {num_stages} is not from 1 to the {len(times_ms)} layers; give as many at most"
+        )
+    best = found = _divide(times_ms, num_stages, 0.0)
+    assert best is not None, "one layer each is a division"
+    largest_ms = max(stage_times(times_ms, best))
+    while found is not None and max(stage_times(times_ms, found)) == largest_ms:
+        best = found
+        found = _divide(times_ms, num_stages, _longer(times_ms, found))
+    return best
+
+
+def least_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
+    """Return how many layers each stage has where the longest is the least multiple of the shortest.
+
+    That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division. Here the
+    shortest stage is made longer and longer: for each of its times the least largest stage is found, until
+    even the least largest of all would be too long for what is left.
+
+    Args:
+        times_ms: See `least_largest`.
+        num_stages: Likewise.
+
+    Raises:
+        PlanError: There are fewer layers than stages.
+
+    >>> least_imbalance([1, 1, 2, 4, 1], 3)
+    (2, 1, 2)
+    """
+    best = least_largest(times_ms, num_stages)
+    largest_ms = max(stage_times(times_ms, best))
+    found: tuple[int, ...] | None = best
+    while found is not None:
+        best = min(best, found, key=lambda each: _ratio(times_ms, each))
+        needed_ms = largest_ms / _ratio(times_ms, best) * (1 - _ROUNDING)
+        found = _divide(times_ms, num_stages, max(_longer(times_ms, found), needed_ms))
+    return best
+
+
+def stage_times(times_ms: Sequence[float], stage_layers: Sequence[int]) -> list[float]:
+    """Return the time of each stage, as the difference of two sums from the first layer on."""
+    until = [0.0, *itertools.accumulate(times_ms)]
+    ends = [0, *itertools.accumulate(stage_layers)]
+    return [until[end] - until[first] for first, end in itertools.pairwise(ends)]
+
+
+def _ratio(times_ms: Sequence[float], stage_layers: Sequence[int]) -> float:
+    sums = stage_times(times_ms, stage_layers)
+    return max(sums) / min(sums)
+
+
+def _longer(times_ms: Sequence[float], stage_layers: Sequence[int]) -> float:
+    """Return the least time that is longer than the shortest stage's."""
+    return math.nextafter(min(stage_times(times_ms, stage_layers)), math.inf)
+
+
+def _divide(times_ms: Sequence[float], num_stages: int, least_ms: float) -> tuple[int, ...] | None:
+    """Return the division of least largest stage among those whose stages all take so long; None for none.
+
+    `largest[end]` is that of the first `end` layers, for ever more stages.
+    """
+    until = [0.0, *itertools.accumulate(times_ms)]
+    num_layers = len(times_ms)
+    largest = [0.0, *[math.inf] * num_layers]
+    firsts: list[list[int]] = []
+    for _ in range(num_stages):
+        found = [
+            min(
+                (
+                    (max(largest[first], until[end] - until[first]), first)
+                    for first in range(end)
+                    if until[end] - until[first] >= least_ms
+                ),
+                default=(math.inf, 0),
+            )
+            for end in range(1, num_layers + 1)
+        ]
+        largest = [math.inf, *[longest for longest, _ in found]]
+        firsts.append([0, *[first for _, first in found]])
+    if largest[num_layers] == math.inf:
+        return None
+    ends = [num_layers]
+    for first in reversed(firsts):
+        ends.append(first[ends[-1]])
+    return tuple(later - earlier for earlier, later in itertools.pairwise(reversed(ends)))

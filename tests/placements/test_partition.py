@@ -1,0 +1,58 @@
+"""Divisions of layers into stages, against all there are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placements.planners.parallel_plan import PlanError
+from placements.planners.partition import least_imbalance, least_largest, stage_times
+
+TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)
+
+
+def divisions(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:
+    for cuts in itertools.combinations(range(1, num_layers), num_stages - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, num_layers)))
+
+
+def ratio(times: Sequence[float]) -> float:
+    return max(times) / min(times)
+
+
+@given(TIMES, st.data())
+def test_no_division_is_better(times: list[float], data: st.DataObject) -> None:
+    num_stages = data.draw(st.integers(1, len(times)))
+    every = [stage_times(times, each) for each in divisions(len(times), num_stages)]
+    largest, alike = least_largest(times, num_stages), least_imbalance(times, num_stages)
+    for found in (largest, alike):
+        assert (len(found), sum(found), min(found) >= 1) == (num_stages, len(times), True)
+    sums = stage_times(times, largest)
+    assert (max(sums), -min(sums)) == min((max(each), -min(each)) for each in every)
+    assert ratio(stage_times(times, alike)) == min(ratio(each) for each in every)
+
+
+def test_the_two_differ() -> None:
+    times = [1, 1, 2, 4, 1]
+    assert stage_times(times, least_largest(times, 3)) == [4, 4, 1]
+    assert stage_times(times, least_imbalance(times, 3)) == [2, 2, 5]
+
+
+def test_layers_of_a_large_model_and_a_head() -> None:
+    """96 layers and a head of 5.3 in 16 stages: a stage of seven, of which the head takes nearly five."""
+    times = [1.0] * 95 + [6.3]
+    found = least_largest(times, 16)
+    assert max(stage_times(times, found)) == 7.0
+    assert found[-1] == 1
+
+
+@pytest.mark.parametrize("num_stages", [0, 4])
+def test_stages_without_layers(num_stages: int) -> None:
+    with pytest.raises(PlanError, match=f"num_stages: {num_stages} is not from 1 to the 3 layers"):
+        least_largest([1, 1, 1], num_stages)
+    with pytest.raises(PlanError, match="num_stages"):
+        least_imbalance([1, 1, 1], num_stages)
