@@ -1,8 +1,8 @@
 """What talks to `runtime.server`: `ServerClient` for users and infrastructure, `PlanClient` for scripts.
 
-A `PlanClient` asks in a thread of its own, and hands a new plan over only when the script asks, between two
-iterations. A server that is away never holds up training: the last plan stays. It needs neither torch nor any
-package beyond Python's own.
+A `PlanClient` asks in a thread of its own. Its question waits at the server until there is a new plan, which
+is handed over only when the script asks, between two iterations. A server that is away never holds up
+training: the last plan stays. It needs neither torch nor any package beyond Python's own.
 """
 
 from __future__ import annotations
@@ -28,8 +28,14 @@ from schedsearch.schedule_file import schedule_to_dict
 SERVER_VARIABLE, JOB_VARIABLE = "SCHEDSEARCH_SERVER", "SCHEDSEARCH_JOB"
 """Environment of a script: the server's URL, and the id of the job there."""
 
+TOKEN_VARIABLE = "SCHEDSEARCH_SERVER_TOKEN"
+"""Environment of a client, and of the server: the token that requests bear, if the server wants one."""
+
 _LOG = logging.getLogger(__name__)
 _NO_CONTENT, _CONFLICT = 204, 409
+
+_PAUSE_S = 0.05
+"""From one question to the next while plans change all the time, so that training goes on beside them."""
 
 
 class ServerError(RuntimeError):
@@ -67,12 +73,16 @@ class ServerClient:
     Args:
         url: Of the server, such as ``http://127.0.0.1:8080``.
         timeout_s: How long an answer may take.
+        token: What the server wants to be told, if anything; by default that of the environment.
     """
 
-    def __init__(self, url: str, timeout_s: float = 30.0) -> None:
+    def __init__(self, url: str, timeout_s: float = 30.0, token: str | None = None) -> None:
         """Ask nothing yet."""
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
+        self._headers = {"Content-Type": "application/json"}
+        if token := token or os.environ.get(TOKEN_VARIABLE):
+            self._headers["Authorization"] = f"Bearer {token}"
         # A proxy of the environment is for the world outside, not for a server of one's own.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -132,35 +142,45 @@ class ServerClient:
 
         Args:
             job: Whose plans are concerned.
-            id: Of the accelerator.
+            id: Of the accelerator; 3 and "3" are the same one.
             delay_s: From when on it is one, in seconds from now.
             degree: How many times the shortest iteration it takes; 1 if it is back to normal.
         """
         body = {"id": id, "delay_s": delay_s, "degree": degree}
         return dict(self._ask("POST", f"{_path(job)}/straggler", body))
 
-    def deployed(self, job: str, device: int | None = None, newer_than: int = 0) -> DeployedPlan | None:
-        """Return the deployed plan, whole or a device's part, or None if none is newer than a version."""
-        query = {"newer_than": newer_than} | ({} if device is None else {"device": device})
-        answer = self._ask("GET", f"{_path(job)}/deployed?{urlencode(query)}")
+    def deployed(
+        self, job: str, device: int | None = None, newer_than: int = 0, wait_s: float = 0.0
+    ) -> DeployedPlan | None:
+        """Return the deployed plan, whole or a device's part, or None if none is newer than a version.
+
+        Args:
+            job: Whose plan.
+            device: Of the placement; None for all.
+            newer_than: The version that is known already; 0 for none.
+            wait_s: For how many seconds the server may wait for such a plan, at most 60.
+        """
+        query: dict[str, float] = {"newer_than": newer_than}
+        query |= {} if device is None else {"device": device}
+        query |= {"wait_s": wait_s} if wait_s else {}
+        answer = self._ask("GET", f"{_path(job)}/deployed?{urlencode(query)}", wait_s=wait_s)
         if answer is None:
             return None
         try:
-            clocks = {block: tuple(each) for block, each in answer["clock_mhz"].items()}
-            return DeployedPlan(answer["version"], answer["time_ms"], clocks)
-        except (AttributeError, KeyError, TypeError):
+            clocks = {block: tuple(map(int, each)) for block, each in answer["clock_mhz"].items()}
+            return DeployedPlan(int(answer["version"]), float(answer["time_ms"]), clocks)
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise ServerError(f"{self._url}: answers with something else than a plan") from None
 
     def delete(self, job: str) -> None:
         """Let the server forget a job."""
         self._ask("DELETE", _path(job))
 
-    def _ask(self, method: str, path: str, body: object = None) -> Any:
+    def _ask(self, method: str, path: str, body: object = None, wait_s: float = 0.0) -> Any:
         data = None if body is None else json.dumps(body).encode()
         try:
-            request = urllib.request.Request(self._url + path, data, method=method)
-            request.add_header("Content-Type", "application/json")
-            with self._opener.open(request, timeout=self._timeout_s) as response:
+            request = urllib.request.Request(self._url + path, data, self._headers, method=method)
+            with self._opener.open(request, timeout=self._timeout_s + wait_s) as response:
                 return None if response.status == _NO_CONTENT else json.load(response)
         except urllib.error.HTTPError as error:
             raise ServerError(_detail(error), error.code) from None
@@ -186,22 +206,30 @@ class PlanClient:
         url: Of the server.
         job: Its id there.
         device: Whose blocks' clocks are wanted; None for those of all.
-        interval_s: Between two questions.
+        interval_s: From one question to the next where the server does not make them wait: it is away, or the
+            job has no frontier.
         timeout_s: How long an answer may take.
+        wait_s: How long each question waits at the server for a new plan, which it gets at once; at most 60.
     """
 
     def __init__(
-        self, url: str, job: str, device: int | None = None, interval_s: float = 1.0, timeout_s: float = 10.0
+        self,
+        url: str,
+        job: str,
+        device: int | None = None,
+        interval_s: float = 1.0,
+        timeout_s: float = 10.0,
+        wait_s: float = 30.0,
     ) -> None:
         """Begin to ask."""
         self._server = ServerClient(url, timeout_s)
-        self._job, self._device, self._interval_s = job, device, interval_s
-        self._asking = threading.Lock()
+        self._job, self._device, self._interval_s, self._wait_s = job, device, interval_s, wait_s
+        self._lock = threading.Lock()
         self._newest: DeployedPlan | None = None
         self._handed_over: DeployedPlan | None = None
         self._is_away = False
         self._end = threading.Event()
-        threading.Thread(target=self._poll_often, name="plan client", daemon=True).start()
+        threading.Thread(target=self._ask_again_and_again, name="plan client", daemon=True).start()
 
     def at_iteration_boundary(self) -> DeployedPlan | None:
         """Return the newest plan that was not handed over yet, or None; never waits."""
@@ -211,33 +239,42 @@ class PlanClient:
         self._handed_over = newest
         return newest
 
-    def poll(self) -> None:
-        """Ask once; trouble is logged when it begins, and the last plan stays."""
-        with self._asking:
-            try:
-                version = self._newest.version if self._newest is not None else 0
-                found = self._server.deployed(self._job, self._device, version)
-            except ServerError as error:
-                if error.status != _CONFLICT:  # which says that the job is not ready yet
-                    self._complain(error)
-                return
+    def poll(self, wait_s: float = 0.0) -> bool:
+        """Ask once and return whether there is a newer plan; trouble is logged when it begins."""
+        known = self._newest
+        try:
+            version = known.version if known is not None else 0
+            found = self._server.deployed(self._job, self._device, version, wait_s)
+        except ServerError as error:
+            if error.status != _CONFLICT:  # which says that the job is not ready yet
+                self._complain(error)
+            return False
+        with self._lock:
             self._is_away = False
-            if found is not None:
+            if found is not None and (self._newest is known or _is_newer(found, self._newest)):
                 self._newest = found
+        return found is not None
 
     def close(self) -> None:
         """Ask no more; a question that is on its way is not waited for."""
         self._end.set()
 
-    def _poll_often(self) -> None:
+    def _ask_again_and_again(self) -> None:
         while not self._end.is_set():
-            self.poll()
-            self._end.wait(self._interval_s)
+            start_s = time.monotonic()
+            least_s = _PAUSE_S if self.poll(self._wait_s) else self._interval_s
+            self._end.wait(max(start_s + least_s - time.monotonic(), 0))
 
     def _complain(self, error: ServerError) -> None:
-        if not self._is_away:
+        with self._lock:
+            is_known, self._is_away = self._is_away, True
+        if not is_known:
             _LOG.warning("no news of plans, the last one stays: %s", error)
-        self._is_away = True
+
+
+def _is_newer(plan: DeployedPlan, than: DeployedPlan | None) -> bool:
+    """Compare two answers to questions that were asked at once."""
+    return than is None or plan.version > than.version
 
 
 def plans_from_environment() -> PlanSource | None:

@@ -9,15 +9,13 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from socket import create_server
 from typing import Any
-
-import uvicorn
 
 from placements import OperatingPoint, Placement, Profile
 from placements.shapes import v_shape
 from runtime.server.app import create_app
 from runtime.server.service import Service
+from runtime.server.serving import Server, listen
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
@@ -66,10 +64,10 @@ def ask(url: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
 
 
 @contextmanager
-def in_thread(service: Service) -> Iterator[str]:
+def in_thread(service: Service, **options: Any) -> Iterator[str]:
     """Serve from a thread of this process and give the URL; the service is closed at the end."""
-    listener = create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="error"))
+    listener = listen("127.0.0.1", 0)
+    server = Server(create_app(service, **options), log_level="error")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -97,6 +95,7 @@ class ServerProcess:
         line = self.process.stdout.readline()
         assert line.startswith("runtime.server: http://"), line
         self.url = line.split()[1].rstrip(",")
+        self.port = int(self.url.rpartition(":")[2])
 
     def kill(self) -> None:
         """End it as an accident would."""

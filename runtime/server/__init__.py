@@ -2,6 +2,6 @@
 
 It does what Perseus's server does (Perseus, Sec. 3.2 and Table 2): it takes schedules and profiles, computes
 frontiers in processes of their own, and at word of a straggler deploys the plan for min(T*, T'). It knows
-nothing of devices; `runtime.client` carries plans to them. It has no users or passwords: whoever reaches its
-port may do everything.
+nothing of devices; `runtime.client` carries plans to them. It has no users, at most one token: whoever bears
+it may do everything.
 """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
+
+from runtime.server.requests import DEFAULT_MAX_BODY_MB
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -25,20 +26,41 @@ def main(arguments: list[str] | None = None) -> None:
         default=max((os.cpu_count() or 1) - 1, 1),
         help="frontiers computed at once (default: one less than there are processors, here %(default)s)",
     )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        help="file with the token that requests must bear (default: SCHEDSEARCH_SERVER_TOKEN, else none)",
+    )
+    parser.add_argument(
+        "--max-body-mb",
+        type=float,
+        default=DEFAULT_MAX_BODY_MB,
+        help="millions of bytes that a request may carry (default %(default)g)",
+    )
     parsed = parser.parse_args(arguments)
     if parsed.workers < 1:
         _exit(f"workers: {parsed.workers} is not at least 1", 2)
     if not 0 <= parsed.port < 1 << 16:
         _exit(f"port: {parsed.port} is not a port; give 1 to 65535, or 0 for any free one", 2)
+    if not 0 < parsed.max_body_mb <= 1e6:
+        _exit(f"max-body-mb: {parsed.max_body_mb:g} is not a size; give millions of bytes above 0", 2)
     try:
-        import uvicorn
-
+        from runtime.server.access import read_token
         from runtime.server.app import create_app
         from runtime.server.service import Service
+        from runtime.server.serving import listen, serve
         from runtime.server.storage import StorageError
     except ImportError as error:
         _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)
-    listener = _listen(parsed.host, parsed.port)
+    try:
+        token = read_token(parsed.token_file)
+    except ValueError as error:
+        _exit(str(error), 2)
+    try:
+        listener = listen(parsed.host, parsed.port)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]  # Python adds the address, which is named already
+        _exit(f"port: {parsed.host}:{parsed.port} cannot be used ({reason}); choose another", 2)
     try:
         service = Service(parsed.database, parsed.workers)
     except StorageError as error:
@@ -46,18 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     port = listener.getsockname()[1]
     sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.database}\n")
     sys.stdout.flush()
-    config = uvicorn.Config(create_app(service), log_level="warning", access_log=False)
-    uvicorn.Server(config).run(sockets=[listener])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that takes connections, which wait until there is a server for them."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (")[0]  # Python adds the address, which is named already
-        _exit(f"port: {host}:{port} cannot be used ({reason}); choose another", 2)
+    serve(create_app(service, token, parsed.max_body_mb), listener)
 
 
 def _exit(line: str, code: int) -> NoReturn:

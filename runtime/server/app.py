@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,29 +12,57 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
 
+from runtime.server.access import TokenNeeded, read_body
 from runtime.server.errors import RequestError
-from runtime.server.requests import read_json, read_message, read_profile, read_registration
+from runtime.server.requests import (
+    DEFAULT_MAX_BODY_MB,
+    read_json,
+    read_message,
+    read_profile,
+    read_registration,
+)
 from runtime.server.service import Service
+from runtime.server.waiting import MOST_WAIT_S, News, at_once, deployed
+
+_TOO_LARGE = 413
+
+OPEN_PATH = "/health"
+"""What is answered to all."""
 
 
 async def _body(request: Request) -> Any:
     """Return the data of a request, whatever it says its type is: curl sends JSON as a form."""
-    return read_json(await request.body())
+    return read_json(await read_body(request, request.app.state.max_body_bytes))
 
 
 Body = Annotated[Any, Depends(_body)]
+Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_S)]
 
 
-def create_app(service: Service) -> FastAPI:
-    """Return the application; the service is closed when it shuts down."""
+def create_app(
+    service: Service, token: str | None = None, max_body_mb: float = DEFAULT_MAX_BODY_MB
+) -> FastAPI:
+    """Return the application; the service is closed when it shuts down.
+
+    Args:
+        service: What it answers with.
+        token: What every request but `OPEN_PATH` must bear; None if all may ask.
+        max_body_mb: Millions of bytes that a request may carry.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.news = News(asyncio.get_running_loop())
+        service.on_news = app.state.news.tell
         yield
         service.close()
 
     app = FastAPI(title="schedsearch", description="Frontiers and deployed plans.", lifespan=lifespan)
+    app.state.max_body_bytes = int(max_body_mb * 1e6)
+    if token is not None:
+        app.add_middleware(TokenNeeded, token=token, open_path=OPEN_PATH)
     _add_job_routes(app, service)
     _add_plan_routes(app, service)
     _add_error_handlers(app)
@@ -40,6 +70,11 @@ def create_app(service: Service) -> FastAPI:
 
 
 def _add_job_routes(app: FastAPI, service: Service) -> None:
+    @app.get(OPEN_PATH)
+    async def health() -> JSONResponse:
+        """Tell that the server is there; it needs no token."""
+        return JSONResponse({"status": "ok"})
+
     @app.post("/jobs", status_code=201)
     def register(body: Body) -> JSONResponse:
         """Register a job: `{"schedule": <schedule.json>, "num_plans": 200}`."""
@@ -87,39 +122,63 @@ def _add_plan_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(service.plan(job, deadline_ms))
 
     @app.post("/jobs/{job}/straggler")
-    def straggler(job: str, body: Body) -> JSONResponse:
+    async def straggler(job: str, body: Body) -> JSONResponse:
         """Tell of a straggler: `{"id": 3, "delay_s": 0, "degree": 1.2}`; degree 1 is back to normal."""
-        return JSONResponse(service.set_straggler(job, read_message(body)))
+        message = read_message(body)
+        return JSONResponse(await at_once(service.alone, lambda: service.set_straggler(job, message)))
 
     @app.get("/jobs/{job}/deployed")
-    def deployed(
-        job: str, device: int | None = None, newer_than: Annotated[int, Query(ge=0)] = 0
+    async def newest(
+        job: str,
+        device: int | None = None,
+        newer_than: Annotated[int, Query(ge=0)] = 0,
+        wait_s: Wait = 0.0,
     ) -> Response:
-        """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version."""
-        found = service.deployed(job, device, newer_than)
+        """Return the deployed plan, or a device's part of it; 204 if there is none newer than a version.
+
+        With `wait_s` the answer comes as soon as there is one, or after so many seconds.
+        """
+        found = await deployed(service, app.state.news, job, device, newer_than, wait_s)
         return Response(status_code=204) if found is None else JSONResponse(found)
 
 
 def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestError)
     async def refused(request: Request, error: RequestError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, error.status)
+        return _refusal(str(error), error.status)
 
     @app.exception_handler(RequestValidationError)
     async def wrong_parameter(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         line = f"{first['loc'][-1]}: {first['msg']}; see /docs"
-        return JSONResponse({"detail": line}, 422)
+        return _refusal(line, 422)
 
     @app.exception_handler(UnicodeEncodeError)
     async def half_a_character(request: Request, error: UnicodeEncodeError) -> JSONResponse:
-        return JSONResponse({"detail": "body: has half a character; send text that is UTF-8"}, 422)
+        return _refusal("body: has half a character; send text that is UTF-8", 422)
+
+    @app.exception_handler(SQLAlchemyError)
+    async def not_kept(request: Request, error: SQLAlchemyError) -> JSONResponse:
+        reason = str(getattr(error, "orig", error)).splitlines()[0]
+        logging.getLogger(__name__).error("%s %s: %s", request.method, request.url.path, reason)
+        return _refusal(f"database: {reason}; nothing of the request is kept", 503)
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> JSONResponse:
+        return _refusal(f"server: {type(error).__name__}; its log says more, please report it", 500)
 
     @app.exception_handler(404)
     async def no_such_path(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": f"path: {request.url.path[:60]} is not known; see /docs"}, 404)
+        return _refusal(f"path: {request.url.path[:60]} is not known; see /docs", 404)
 
     @app.exception_handler(405)
     async def no_such_method(request: Request, error: Exception) -> JSONResponse:
         line = f"method: {request.method} is not for {request.url.path[:60]}; see /docs"
-        return JSONResponse({"detail": line}, 405)
+        return _refusal(line, 405)
+
+
+def _refusal(text: str, status: int) -> JSONResponse:
+    """Say in one line why not, whatever names there are in it."""
+    # What is too large is not read to its end, so nothing else can come after it.
+    headers = {"Connection": "close"} if status == _TOO_LARGE else None
+    return JSONResponse({"detail": " ".join(text.splitlines())}, status, headers)

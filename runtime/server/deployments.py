@@ -1,109 +1,234 @@
-"""Which plan a job runs: a look-up in its frontier, for the worst straggler in force.
+"""Which plan each job runs now, answered from memory; each change is in the database before it is answered.
 
-Nothing waits for a straggler to become due: whoever asks for the deployed plan finds it deployed then.
+Nothing has to happen when a straggler becomes due: whoever asks for the deployed plan finds it deployed then.
+What is in memory can always be read again from the database, and is after a restart.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from runtime.server.errors import RequestError
+from runtime.server.deployment import Deployment
+from runtime.server.errors import NotYetError, RequestError
 from runtime.server.requests import Message
-from runtime.server.storage import JobRow, PlanRow, State, StragglerRow
-from runtime.server.stragglers import Announced, Straggler, worst
-from schedsearch.energy.frontier import TIME_TOLERANCE
+from runtime.server.storage import Database
+from runtime.server.stragglers import Announced, Straggler
+from runtime.server.tables import BlockRow, JobRow, PlanRow, State, StragglerRow, Table
+
+_KEPT_PLANS = 256
+"""Plans kept in memory with all their clocks."""
+
+_STRAGGLERS, _JOBS = (Table.metadata.tables[each.__tablename__] for each in (StragglerRow, JobRow))
+_KEEP = insert(_STRAGGLERS).prefix_with("OR REPLACE")
+_FORGET = delete(_STRAGGLERS).where(
+    _STRAGGLERS.c.job == bindparam("of_job"), _STRAGGLERS.c.name == bindparam("of_name")
+)
+_DEPLOY = (
+    update(_JOBS)
+    .where(_JOBS.c.number == bindparam("of_job"))
+    .values(version=bindparam("to_version"), plan=bindparam("to_plan"))
+)
 
 
-def tell(session: Session, job: JobRow, message: Message, now_s: float) -> None:
-    """Note what is said about an accelerator, and deploy what follows from it now."""
-    row = session.get(StragglerRow, (job.number, message.name))
-    known = _read(row) if row is not None else Straggler()
-    told = known.told(message.degree, now_s + message.delay_s, now_s)
-    if row is None:
-        row = StragglerRow(job=job.number, name=message.name)
-        session.add(row)
-    _write(session, row, told)
-    settle(session, job, now_s)
-    deploy(session, job)
+@dataclass(frozen=True)
+class LiveJob:
+    """A job as it is kept in memory.
 
-
-def is_due(session: Session, job: JobRow, now_s: float) -> bool:
-    """Tell whether `settle` has something to do."""
-    due = select(StragglerRow.name).where(StragglerRow.job == job.number, StragglerRow.due_s <= now_s)
-    return session.scalars(due.limit(1)).first() is not None
-
-
-def settle(session: Session, job: JobRow, now_s: float) -> None:
-    """Put in force what is due, and deploy what follows from it."""
-    due = select(StragglerRow).where(StragglerRow.job == job.number, StragglerRow.due_s <= now_s)
-    rows = session.scalars(due).all()
-    for row in rows:
-        _write(session, row, _read(row).settled(now_s))
-    if rows:
-        deploy(session, job)
-
-
-def deploy(session: Session, job: JobRow) -> None:
-    """Deploy the plan for min(T*, T') (Perseus, Sec. 3.1) as a new version, if it is another one than before.
-
-    T' is the shortest iteration times the degree of the worst straggler in force.
+    Attributes:
+        row: What else is in its row; it belongs to no session.
+        deployment: What it runs.
     """
-    if job.state != State.READY:
-        return
-    session.flush()
-    position = _position_at(session, job, deadline_ms(session, job))
-    if position != job.plan:
-        job.plan = position
-        job.version += 1
+
+    row: JobRow
+    deployment: Deployment
 
 
-def deadline_ms(session: Session, job: JobRow) -> float:
-    """Return T': when the worst straggler in force ends its iteration."""
-    degree = session.scalar(select(func.max(StragglerRow.degree)).where(StragglerRow.job == job.number))
-    return worst(() if degree is None else (degree,)) * plan_of(session, job, 0).time_ms
+class Deployments:
+    """The deployments of all jobs of a database.
+
+    Args:
+        database: Theirs.
+        now_s: The clock that delays are counted on.
+        tell: Called with a job's id after another plan is deployed there.
+    """
+
+    def __init__(self, database: Database, now_s: Callable[[], float], tell: Callable[[str], None]) -> None:
+        """Keep nothing in memory yet."""
+        self._database, self._now_s, self._tell = database, now_s, tell
+        self._live: dict[str, LiveJob] = {}
+        # Neither ever changes: numbers of jobs are not used twice, and a frontier is not replaced.
+        self._plan = lru_cache(_KEPT_PLANS)(self._read_plan)
+        self._devices = lru_cache(_KEPT_PLANS)(self._read_devices)
+
+    def set_straggler(self, job_id: str, message: Message) -> dict[str, Any]:
+        """See `Service.set_straggler`."""
+        with self._database.alone:
+            live = self._find(job_id)
+            after = live.deployment.told(message, self._now_s())
+            self._change(live, after)
+            if after.plan is None:
+                return {"version": 0, "time_ms": None, "deadline_ms": None}
+            return {
+                "version": after.version,
+                "time_ms": after.times_ms[after.plan],
+                "deadline_ms": after.deadline_ms,
+            }
+
+    def deployed(self, job_id: str, device: int | None, newer_than: int) -> dict[str, Any] | None:
+        """See `Service.deployed`."""
+        with self._database.alone:
+            live = self._find(job_id)
+            now = live.deployment.settled(self._now_s())
+            self._change(live, now)
+            _check_ready(live.row)
+            if device is not None and not 0 <= device < live.row.num_devices:
+                raise RequestError(
+                    f"device: {device} is none of {live.row.name}; use 0 to {live.row.num_devices - 1}"
+                )
+            if now.version == newer_than:
+                return None
+            assert now.plan is not None, "a job that is ready has a plan"
+            plan = self._plan(live.row.number, now.plan)
+            if device is None:
+                return {"version": now.version} | plan
+            devices = self._devices(live.row.number)
+            own = {name: each for name, each in plan["clock_mhz"].items() if device in devices[name]}
+            return {"version": now.version} | plan | {"clock_mhz": own}
+
+    def plan(self, job_id: str, deadline_ms: float) -> dict[str, Any]:
+        """See `Service.plan`."""
+        with self._database.alone:
+            live = self._find(job_id)
+        _check_ready(live.row)
+        return self._plan(live.row.number, live.deployment.position_for(deadline_ms))
+
+    def due_in_s(self, job_id: str) -> float:
+        """Return in how many seconds what is announced for a job comes into force; infinite if nothing is."""
+        live = self._live.get(job_id)
+        return math.inf if live is None else live.deployment.next_due_s - self._now_s()
+
+    def begin(self, session: Session, job: JobRow) -> None:
+        """Deploy the first plan of a job that has just become ready, in the transaction that makes it so."""
+        before = _read_deployment(session, job)
+        after = before.settled(self._now_s()).deployed()
+        _write(session, job.number, before, after)
+
+    def forget(self, job_id: str) -> None:
+        """Look into the database for a job next time, because it was changed there."""
+        self._live.pop(job_id, None)
+
+    def _find(self, job_id: str) -> LiveJob:
+        if job_id not in self._live:
+            with self._database.reading() as session:
+                job = find(session, job_id)
+                self._live[job_id] = LiveJob(job, _read_deployment(session, job))
+                session.expunge(job)
+        return self._live[job_id]
+
+    def _change(self, live: LiveJob, after: Deployment) -> None:
+        """Write what is new, and only then let others see it."""
+        before, job_id = live.deployment, live.row.id
+        if after is before:
+            return
+        with self._database.noting() as connection:
+            _write(connection, live.row.number, before, after)
+        self._live[job_id] = LiveJob(live.row, after)
+        if after.version != before.version or after.next_due_s != before.next_due_s:
+            self._tell(job_id)
+
+    def _read_plan(self, number: int, position: int) -> dict[str, Any]:
+        columns = select(PlanRow.time_ms, PlanRow.energy_mj, PlanRow.lower_bound_mj, PlanRow.clock_mhz)
+        with self._database.reading() as session:
+            key = PlanRow.job == number, PlanRow.position == position
+            row = session.execute(columns.where(*key)).one_or_none()
+        if row is None:
+            raise RequestError("job: was deleted meanwhile; GET /jobs lists all", 404)
+        return {
+            "time_ms": row.time_ms,
+            "energy_mj": row.energy_mj,
+            "lower_bound_mj": row.lower_bound_mj,
+            "clock_mhz": json.loads(row.clock_mhz),
+        }
+
+    def _read_devices(self, number: int) -> dict[str, list[int]]:
+        with self._database.reading() as session:
+            rows = session.execute(select(BlockRow.name, BlockRow.devices).where(BlockRow.job == number))
+            return {name: json.loads(devices) for name, devices in rows}
 
 
-def plan_at(session: Session, job: JobRow, deadline: float) -> PlanRow:
-    """Return the best plan that keeps a deadline in milliseconds.
+def find(session: Session, job_id: str) -> JobRow:
+    """Return a job.
 
     Raises:
-        RequestError: The deadline is before the end of the shortest plan.
+        RequestError: There is none of this id.
     """
-    shortest_ms = plan_of(session, job, 0).time_ms
-    if not deadline >= shortest_ms * (1 - TIME_TOLERANCE):
-        raise RequestError(
-            f"deadline_ms: {deadline:g} is below the shortest iteration of {shortest_ms:.6g} ms; "
-            "give at least that"
-        )
-    return plan_of(session, job, _position_at(session, job, deadline))
+    job = session.scalars(select(JobRow).where(JobRow.id == job_id)).one_or_none()
+    if job is None:
+        raise RequestError(f"job: {job_id[:60]!r} is not known; GET /jobs lists all", 404)
+    return job
 
 
-def plan_of(session: Session, job: JobRow, position: int) -> PlanRow:
-    """Return a plan of a job that is ready."""
-    row = session.get(PlanRow, (job.number, position))
-    assert row is not None, "a frontier has at least one plan, and versions are of plans that are there"
-    return row
+def find_ready(session: Session, job_id: str) -> JobRow:
+    """Return a job that has its frontier.
+
+    Raises:
+        RequestError: There is none of this id, or it is not ready.
+    """
+    job = find(session, job_id)
+    _check_ready(job)
+    return job
 
 
-def _position_at(session: Session, job: JobRow, deadline: float) -> int:
-    """Return the last plan that is not later than the deadline, or the shortest."""
-    kept = PlanRow.time_ms <= deadline * (1 + TIME_TOLERANCE)
-    return session.scalar(select(func.max(PlanRow.position)).where(PlanRow.job == job.number, kept)) or 0
+def _check_ready(job: JobRow) -> None:
+    if job.state == State.FAILED:
+        raise RequestError(f"frontier: job {job.id} failed ({job.error}); upload another profile", 409)
+    if job.state != State.READY:
+        raise NotYetError(f"frontier: job {job.id} is {job.state}; GET /jobs/{job.id} until it is ready")
 
 
-def _read(row: StragglerRow) -> Straggler:
+def _read_deployment(session: Session, job: JobRow) -> Deployment:
+    times = select(PlanRow.time_ms).where(PlanRow.job == job.number).order_by(PlanRow.position)
+    rows = session.scalars(select(StragglerRow).where(StragglerRow.job == job.number))
+    stragglers = {row.name: _read_straggler(row) for row in rows}
+    return Deployment(stragglers, tuple(session.scalars(times)), job.plan, job.version)
+
+
+def _read_straggler(row: StragglerRow) -> Straggler:
     if row.due_s is None or row.next_degree is None:
         return Straggler(row.degree)
     return Straggler(row.degree, Announced(row.next_degree, row.due_s))
 
 
-def _write(session: Session, row: StragglerRow, known: Straggler) -> None:
-    """Keep what is known of an accelerator; of a normal one, nothing."""
-    row.degree = known.degree
-    row.next_degree = known.announced.degree if known.announced else None
-    row.due_s = known.announced.due_s if known.announced else None
-    if known.is_normal:
-        # A row that was added just now is written first, so that it can be deleted like any other.
-        session.flush()
-        session.delete(row)
+def _write(to: Session | Connection, number: int, before: Deployment, after: Deployment) -> None:
+    """Write by what two deployments of a job differ."""
+    old, new = before.stragglers, after.stragglers
+    kept = [
+        _straggler_values(number, name, known) for name, known in new.items() if old.get(name) is not known
+    ]
+    if kept:
+        to.execute(_KEEP, kept)
+    gone = [{"of_job": number, "of_name": name} for name in old if name not in new]
+    if gone:
+        to.execute(_FORGET, gone)
+    if after.version != before.version:
+        to.execute(_DEPLOY, [{"of_job": number, "to_version": after.version, "to_plan": after.plan}])
+
+
+def _straggler_values(number: int, name: str, known: Straggler) -> dict[str, Any]:
+    announced = known.announced
+    return {
+        "job": number,
+        "name": name,
+        "degree": known.degree,
+        "next_degree": announced and announced.degree,
+        "due_s": announced and announced.due_s,
+    }

@@ -9,10 +9,18 @@ class RequestError(ValueError):
     Args:
         message: The line.
         status: Of HTTP: 422 for what is wrong in itself, 404 for what is not there, 409 for what comes at
-            the wrong time.
+            the wrong time, 413 for what is too large.
     """
 
     def __init__(self, message: str, status: int = 422) -> None:
         """Keep the status beside the message."""
         super().__init__(message)
         self.status = status
+
+
+class NotYetError(RequestError):
+    """A job is not ready, but it may be without another word about it."""
+
+    def __init__(self, message: str) -> None:
+        """Refuse as what comes too early."""
+        super().__init__(message, 409)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from placements import OperatingPoint, Profile, ProfileError
@@ -19,6 +20,9 @@ DEFAULT_NUM_PLANS = 200
 
 MOST_PLANS = 2000
 """Deadlines that a job may ask for."""
+
+DEFAULT_MAX_BODY_MB = 32.0
+"""Millions of bytes that a request may carry; a schedule of 100 000 blocks takes a few."""
 
 _LARGEST = 1e12
 """Milliseconds, millijoules, watts, seconds or degrees beyond which a figure is a mistake."""
@@ -147,10 +151,9 @@ def _read_points(data: Any, where: str) -> tuple[OperatingPoint, ...]:
     if not isinstance(data, list) or not data:
         raise RequestError(f"{where}: has no clocks; give a list of {{clock_mhz, time_ms, energy_mj}}")
     points = sorted(_read_point(point, f"{where}[{i}]") for i, point in enumerate(data))
-    clocks = [point.clock_mhz for point in points]
-    for clock in clocks:
-        if clocks.count(clock) > 1:
-            raise RequestError(f"{where}: has {clock} MHz twice; keep one of them")
+    for point, after in pairwise(points):
+        if point.clock_mhz == after.clock_mhz:
+            raise RequestError(f"{where}: has {point.clock_mhz} MHz twice; keep one of them")
     return tuple(points)
 
 

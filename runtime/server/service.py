@@ -1,22 +1,25 @@
-"""What the server can do, without HTTP: each method is one request, and one transaction."""
+"""What the server can do, without HTTP: each method is one request, and at most one transaction."""
 
 from __future__ import annotations
 
 import json
 import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import insert, select
 from sqlalchemy.orm import Session, undefer
 
 from placements import OperatingPoint, Profile
-from runtime.server import deployments
+from runtime.server.deployments import Deployments, find, find_ready
 from runtime.server.errors import RequestError
 from runtime.server.requests import Message, Registration
-from runtime.server.storage import BlockRow, Database, JobRow, PlanRow, State
+from runtime.server.storage import Database
+from runtime.server.tables import BlockRow, JobRow, PlanRow, State
 from runtime.server.workers import Failure, Task, Workers
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 
@@ -29,19 +32,29 @@ class Service:
         num_workers: Frontiers computed at once; at least 1.
         now_s: The clock that delays are counted on; it must go on across restarts.
 
+    Attributes:
+        on_news: Called, in any thread, with the id of a job that has another plan or will have one, or that
+            has become ready, has failed or was deleted.
+
     Raises:
         StorageError: The database cannot be used.
     """
 
     def __init__(self, database: Path, num_workers: int = 1, now_s: Callable[[], float] = time.time) -> None:
         """Take up what an earlier server left: jobs that were being computed are computed again."""
-        self._now_s = now_s
+        self.on_news: Callable[[str], None] = lambda job: None
         self._database = Database(database)
+        self._deployments = Deployments(self._database, now_s, lambda job: self.on_news(job))
         self._workers = Workers(num_workers, self._task, self._keep)
         with self._database.reading() as session:
             unfinished = select(JobRow.id).where(JobRow.state == State.COMPUTING).order_by(JobRow.number)
             for job in session.scalars(unfinished):
                 self._workers.submit(job)
+
+    @property
+    def alone(self) -> threading.RLock:
+        """Held by the request that writes, while others that need it wait."""
+        return self._database.alone
 
     def close(self) -> None:
         """End the workers and let go of the database."""
@@ -79,17 +92,18 @@ class Service:
         power = profile.blocking_power_w
         if isinstance(power, tuple):
             raise RequestError("blocking_power_w: is one for each clock; give one number in W")
-        with self._database.writing() as session:
-            job = _job(session, job_id)
+        points = {name: _points_text(each) for name, each in profile.points.items()}
+        with self._changing(job_id) as session:
+            job = find(session, job_id)
             if job.state not in (State.WAITING, State.FAILED):
                 raise RequestError(f"profile: job {job_id} is {job.state} with one; register a new job", 409)
             blocks = {row.name: row for row in session.scalars(_blocks(job))}
-            for name, points in profile.points.items():
+            for name, text in points.items():
                 if name not in blocks:
                     raise RequestError(
                         f"profile: {job.name} has no block {name!r}; use those of its placement"
                     )
-                blocks[name].points = json.dumps([(p.clock_mhz, p.time_ms, p.energy_mj) for p in points])
+                blocks[name].points = text
             job.blocking_power_w = power
             is_complete = all(row.points is not None for row in blocks.values())
             if is_complete:
@@ -106,7 +120,7 @@ class Service:
             RequestError: There is no such job.
         """
         with self._database.reading() as session:
-            return self._status(session, _job(session, job_id))
+            return self._status(session, find(session, job_id))
 
     def jobs(self, after: str | None, limit: int) -> dict[str, Any]:
         """Return the status of the jobs that were registered after another one, and where to go on.
@@ -115,7 +129,7 @@ class Service:
             RequestError: There is no such other job.
         """
         with self._database.reading() as session:
-            first = _job(session, after).number if after is not None else 0
+            first = find(session, after).number if after is not None else 0
             rows = session.scalars(
                 select(JobRow).where(JobRow.number > first).order_by(JobRow.number).limit(limit + 1)
             ).all()
@@ -129,7 +143,7 @@ class Service:
             RequestError: There is no such job, or it is not ready.
         """
         with self._database.reading() as session:
-            job = _ready(session, job_id)
+            job = find_ready(session, job_id)
             every = select(PlanRow).where(PlanRow.job == job.number).order_by(PlanRow.position)
             rows = session.scalars(every.options(undefer(PlanRow.clock_mhz))).all()
             plans = tuple(
@@ -147,8 +161,7 @@ class Service:
         Raises:
             RequestError: There is no such job, it is not ready, or no plan is as short.
         """
-        with self._database.reading() as session:
-            return _plan_to_dict(deployments.plan_at(session, _ready(session, job_id), deadline_ms))
+        return self._deployments.plan(job_id, deadline_ms)
 
     def deployed(self, job_id: str, device: int | None = None, newer_than: int = 0) -> dict[str, Any] | None:
         """Return what is deployed now: the plan, whole or a device's part, and its version.
@@ -156,19 +169,17 @@ class Service:
         Args:
             job_id: Which job.
             device: Whose blocks, or None for all.
-            newer_than: A version; None is returned unless there is a newer one.
+            newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
+                even if its number is higher: the server may have lost it with the machine it ran on.
 
         Raises:
             RequestError: There is no such job or device, or the job is not ready.
         """
-        with self._database.reading() as session:
-            job = _ready(session, job_id)
-            if not deployments.is_due(session, job, self._now_s()):
-                return _deployed_to_dict(session, job, device, newer_than)
-        with self._database.writing() as session:
-            job = _ready(session, job_id)
-            deployments.settle(session, job, self._now_s())
-            return _deployed_to_dict(session, job, device, newer_than)
+        return self._deployments.deployed(job_id, device, newer_than)
+
+    def due_in_s(self, job_id: str) -> float:
+        """Return in how many seconds a job's plan may change without a message; infinite if it cannot."""
+        return self._deployments.due_in_s(job_id)
 
     def set_straggler(self, job_id: str, message: Message) -> dict[str, Any]:
         """Note what is said about an accelerator, and deploy what follows from it (Perseus, Table 2).
@@ -180,16 +191,7 @@ class Service:
         Raises:
             RequestError: There is no such job.
         """
-        with self._database.writing() as session:
-            job = _job(session, job_id)
-            deployments.tell(session, job, message, self._now_s())
-            if job.plan is None:
-                return {"version": 0, "time_ms": None, "deadline_ms": None}
-            return {
-                "version": job.version,
-                "time_ms": deployments.plan_of(session, job, job.plan).time_ms,
-                "deadline_ms": deployments.deadline_ms(session, job),
-            }
+        return self._deployments.set_straggler(job_id, message)
 
     def delete(self, job_id: str) -> None:
         """Forget a job, and end the process that computes its frontier.
@@ -197,9 +199,18 @@ class Service:
         Raises:
             RequestError: There is no such job.
         """
-        with self._database.writing() as session:
-            session.delete(_job(session, job_id))
+        with self._changing(job_id) as session:
+            session.delete(find(session, job_id))
         self._workers.cancel(job_id)
+
+    @contextmanager
+    def _changing(self, job_id: str) -> Iterator[Session]:
+        """Write to a job, and let all know once that is done."""
+        with self._database.alone:
+            with self._database.writing() as session:
+                yield session
+            self._deployments.forget(job_id)
+        self.on_news(job_id)
 
     def _status(self, session: Session, job: JobRow) -> dict[str, Any]:
         progress = self._workers.progress(job.id) if job.state == State.COMPUTING else None
@@ -230,37 +241,20 @@ class Service:
 
     def _keep(self, job_id: str, outcome: Frontier | Failure) -> None:
         """Keep what a worker found, and deploy the first plan."""
-        with self._database.writing() as session:
+        plans = [] if isinstance(outcome, Failure) else [_plan_values(plan) for plan in outcome.plans]
+        with self._changing(job_id) as session:
             job = session.scalars(select(JobRow).where(JobRow.id == job_id)).one_or_none()
             if job is None or job.state != State.COMPUTING:
                 return
             if isinstance(outcome, Failure):
                 job.state, job.error = State.FAILED, outcome.line
                 return
-            session.add_all(_plan_row(job.number, i, plan) for i, plan in enumerate(outcome.plans))
+            rows = [{"job": job.number, "position": i} | plan for i, plan in enumerate(plans)]
+            session.execute(insert(PlanRow), rows)
             job.state = State.READY
             job.maximum_time_ms = outcome.all_maximum.time_ms
             job.maximum_energy_mj = outcome.all_maximum.energy_mj
-            deployments.settle(session, job, self._now_s())
-            deployments.deploy(session, job)
-
-
-def _job(session: Session, job_id: str) -> JobRow:
-    job = session.scalars(select(JobRow).where(JobRow.id == job_id)).one_or_none()
-    if job is None:
-        raise RequestError(f"job: {job_id[:60]!r} is not known; GET /jobs lists all", 404)
-    return job
-
-
-def _ready(session: Session, job_id: str) -> JobRow:
-    job = _job(session, job_id)
-    if job.state == State.FAILED:
-        raise RequestError(f"frontier: job {job_id} failed ({job.error}); upload another profile", 409)
-    if job.state != State.READY:
-        raise RequestError(
-            f"frontier: job {job_id} is {job.state}; GET /jobs/{job_id} until it is ready", 409
-        )
-    return job
+            self._deployments.begin(session, job)
 
 
 def _blocks(job: JobRow) -> Any:
@@ -273,39 +267,16 @@ def _missing(session: Session, job: JobRow) -> list[str]:
     return list(session.scalars(missing.order_by(BlockRow.position)))
 
 
-def _plan_row(job: int, position: int, plan: FrequencyPlan) -> PlanRow:
-    return PlanRow(
-        job=job,
-        position=position,
-        time_ms=plan.time_ms,
-        energy_mj=plan.energy_mj,
-        lower_bound_mj=plan.lower_bound_mj,
-        clock_mhz=json.dumps(
-            {name: [int(clock) for clock in clocks] for name, clocks in plan.clock_mhz.items()}
-        ),
-    )
+def _points_text(points: Iterable[OperatingPoint]) -> str:
+    return json.dumps([(point.clock_mhz, point.time_ms, point.energy_mj) for point in points])
 
 
-def _plan_to_dict(row: PlanRow) -> dict[str, Any]:
+def _plan_values(plan: FrequencyPlan) -> dict[str, Any]:
+    """Return a plan as a row of `PlanRow` holds it."""
+    clocks = {name: [int(clock) for clock in each] for name, each in plan.clock_mhz.items()}
     return {
-        "time_ms": row.time_ms,
-        "energy_mj": row.energy_mj,
-        "lower_bound_mj": row.lower_bound_mj,
-        "clock_mhz": json.loads(row.clock_mhz),
+        "time_ms": plan.time_ms,
+        "energy_mj": plan.energy_mj,
+        "lower_bound_mj": plan.lower_bound_mj,
+        "clock_mhz": json.dumps(clocks),
     }
-
-
-def _deployed_to_dict(
-    session: Session, job: JobRow, device: int | None, newer_than: int
-) -> dict[str, Any] | None:
-    """Return what is deployed; see `Service.deployed`."""
-    if device is not None and not 0 <= device < job.num_devices:
-        raise RequestError(f"device: {device} is none of {job.name}; use 0 to {job.num_devices - 1}")
-    if job.version <= newer_than:
-        return None
-    assert job.plan is not None
-    plan = _plan_to_dict(deployments.plan_of(session, job, job.plan))
-    if device is not None:
-        own = [row.name for row in session.scalars(_blocks(job)) if device in json.loads(row.devices)]
-        plan["clock_mhz"] = {name: plan["clock_mhz"][name] for name in own}
-    return {"version": job.version} | plan

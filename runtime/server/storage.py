@@ -1,27 +1,37 @@
-"""The server's memory: tables in one SQLite file, which hold all that a restart needs.
+"""The server's memory: one SQLite file, which holds all that a restart needs.
 
-Every change is one transaction, on disk before the request is answered. Nothing is cached elsewhere, so
-there is nothing to get out of step. One server at a time owns a file.
+Every change is one transaction, made before its request is answered, so that the server may be killed at any
+time. `Database.writing` also waits for the disk: what it keeps outlasts the machine's end. `Database.noting`,
+for what must be quick, leaves that to the system, and a thread has it on disk about a second later; if the
+machine itself stops before that, the last notes are lost, and nothing else. One server at a time owns a file.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ForeignKey, create_engine, event
-from sqlalchemy.engine import URL, Connection
-from sqlalchemy.exc import DatabaseError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from runtime.server.tables import Table
 
 SCHEMA_VERSION = 1
 """Version of the tables; kept in SQLite's ``user_version``."""
+
+SYNC_S = 1.0
+"""Seconds from a note until it is written to disk, at most, where the disk keeps up."""
+
+_MOST_PAGES = 4096
+"""Of the write-ahead log; a longer one is cut while nobody writes."""
 
 _BUSY_MS = 30_000
 
@@ -30,111 +40,11 @@ class StorageError(ValueError):
     """The database cannot be used; the message says why and what to do, in one line."""
 
 
-class State(StrEnum):
-    """What becomes of a job."""
-
-    WAITING = "waiting"
-    COMPUTING = "computing"
-    READY = "ready"
-    FAILED = "failed"
-
-
-class Table(DeclarativeBase):
-    """Base of the tables."""
-
-
-class JobRow(Table):
-    """A job.
-
-    Attributes:
-        number: In the order of registration; never used twice.
-        id: What clients call it.
-        name: Of its placement.
-        schedule: As JSON text.
-        num_plans: Deadlines of its frontier.
-        num_devices: Of its placement.
-        num_gpus: Of all devices; None for one each.
-        state: See `State`.
-        error: Why it failed, in one line.
-        blocking_power_w: Power of a waiting device, from the profile.
-        maximum_time_ms: Time of the plan with all clocks at maximum.
-        maximum_energy_mj: Its energy.
-        version: Number of the latest deployment; 0 before the first.
-        plan: Position of the deployed plan in the frontier.
-    """
-
-    __tablename__ = "jobs"
-    __table_args__ = ({"sqlite_autoincrement": True},)
-
-    number: Mapped[int] = mapped_column(primary_key=True)
-    id: Mapped[str] = mapped_column(unique=True)
-    name: Mapped[str]
-    schedule: Mapped[str] = mapped_column(deferred=True)
-    num_plans: Mapped[int]
-    num_devices: Mapped[int]
-    num_gpus: Mapped[int | None]
-    state: Mapped[str] = mapped_column(index=True)
-    error: Mapped[str | None] = mapped_column(default=None)
-    blocking_power_w: Mapped[float | None] = mapped_column(default=None)
-    maximum_time_ms: Mapped[float | None] = mapped_column(default=None)
-    maximum_energy_mj: Mapped[float | None] = mapped_column(default=None)
-    version: Mapped[int] = mapped_column(default=0)
-    plan: Mapped[int | None] = mapped_column(default=None)
-
-
-def _job_key() -> Mapped[int]:
-    return mapped_column(ForeignKey("jobs.number", ondelete="CASCADE"), primary_key=True)
-
-
-class BlockRow(Table):
-    """A block of a job's placement, and its profile once that is there.
-
-    Attributes:
-        position: In the placement.
-        devices: On which it runs, as JSON text.
-        points: ``[[MHz, ms, mJ], ...]`` as JSON text; None until it is uploaded.
-    """
-
-    __tablename__ = "blocks"
-
-    job: Mapped[int] = _job_key()
-    name: Mapped[str] = mapped_column(primary_key=True)
-    position: Mapped[int]
-    devices: Mapped[str]
-    points: Mapped[str | None]
-
-
-class PlanRow(Table):
-    """A plan of a job's frontier, by increasing time.
-
-    Attributes:
-        clock_mhz: By block one clock per micro-batch, as JSON text.
-    """
-
-    __tablename__ = "plans"
-
-    job: Mapped[int] = _job_key()
-    position: Mapped[int] = mapped_column(primary_key=True)
-    time_ms: Mapped[float]
-    energy_mj: Mapped[float]
-    lower_bound_mj: Mapped[float]
-    clock_mhz: Mapped[str] = mapped_column(deferred=True)
-
-
-class StragglerRow(Table):
-    """What is known of an accelerator that is not normal; see `runtime.server.stragglers`."""
-
-    __tablename__ = "stragglers"
-
-    job: Mapped[int] = _job_key()
-    name: Mapped[str] = mapped_column(primary_key=True)
-    degree: Mapped[float]
-    next_degree: Mapped[float | None]
-    due_s: Mapped[float | None]
-
-
 class Database:
     """Transactions on a file.
+
+    Attributes:
+        alone: Held by who writes. Hold it longer where something else must change together with the database.
 
     Args:
         path: Made if it is not there.
@@ -145,16 +55,15 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         """Take the file, and make the tables that it lacks."""
-        self._writer = threading.Lock()
+        self.alone = threading.RLock()
         self._owner = _own(path)
-        self._engine = create_engine(
-            URL.create("sqlite", database=str(path)),
-            max_overflow=-1,
-            connect_args={"timeout": _BUSY_MS / 1e3},
-        )
-        event.listen(self._engine, "connect", _set_up)
-        event.listen(self._engine, "begin", _begin)
+        self._engine = _engine(path, "synchronous=FULL")
         self._immediate = self._engine.execution_options(schedsearch_begin="BEGIN IMMEDIATE")
+        # Notes never wait for the disk, so the thread that syncs them also does their checkpoints.
+        notes = _engine(path, "synchronous=NORMAL", "wal_autocheckpoint=0")
+        self._notes = notes.execution_options(schedsearch_begin="BEGIN IMMEDIATE")
+        self._has_notes, self._closing = False, threading.Event()
+        self._syncing = threading.Thread(target=self._sync_often, name="database", daemon=True)
         try:
             with self._immediate.begin() as connection:
                 _check_version(connection, path)
@@ -165,6 +74,7 @@ class Database:
         except StorageError:
             self.close()
             raise
+        self._syncing.start()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -174,14 +84,76 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """Open a session that is the only one to write; its changes are kept if nothing is raised."""
-        with self._writer, Session(self._immediate) as session, session.begin():
+        """Open a session that is the only one to write; its changes are on disk if nothing is raised."""
+        with self.alone, Session(self._immediate) as session, session.begin():
             yield session
+
+    @contextmanager
+    def noting(self) -> Iterator[Connection]:
+        """Open a transaction like `writing` that does not wait for the disk."""
+        with self.alone:
+            with self._notes.begin() as connection:
+                yield connection
+            self._has_notes = True
 
     def close(self) -> None:
         """Close the file and let others own it."""
+        self._closing.set()
+        if self._syncing.is_alive():
+            self._syncing.join()
+        self._notes.dispose()
         self._engine.dispose()
         os.close(self._owner)
+
+    def _sync_often(self) -> None:
+        while not self._closing.wait(SYNC_S):
+            if self._has_notes:
+                self._has_notes = False
+                try:
+                    self._sync()
+                except SQLAlchemyError as error:
+                    self._has_notes = True
+                    logging.getLogger(__name__).warning("notes are not on disk yet: %s", error)
+
+    def _sync(self) -> None:
+        """Have all on disk, beside who writes; where those never pause, ask them to wait once in a while."""
+        pages, moved = self._checkpoint()
+        if pages > _MOST_PAGES:
+            with self.alone:
+                pages, moved = self._checkpoint()
+        if moved < pages:  # someone reads an older state, or wrote meanwhile
+            self._has_notes = True
+
+    def _checkpoint(self) -> tuple[int, int]:
+        """Write the log to disk and its pages to the file; return how many it has, and how many are there."""
+        connection = self._engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            _, pages, moved = cursor.fetchone() or (0, 0, 0)
+            return int(pages), int(moved)
+        finally:
+            connection.close()
+
+
+def _engine(path: Path, *pragmas: str) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)), max_overflow=-1, connect_args={"timeout": _BUSY_MS / 1e3}
+    )
+
+    def set_up(connection: Any, record: object) -> None:
+        """Let `_begin` begin transactions: the driver would begin some too late."""
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "foreign_keys=ON", *pragmas):
+            connection.execute(f"PRAGMA {pragma}")
+
+    event.listen(engine, "connect", set_up)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("schedsearch_begin", "BEGIN"))
 
 
 def _own(path: Path) -> int:
@@ -201,17 +173,6 @@ def _own(path: Path) -> int:
             f"database: {path} is in use by another server; stop that one or give another file"
         ) from None
     return descriptor
-
-
-def _set_up(connection: Any, record: object) -> None:
-    """Set up a connection: `_begin` begins transactions, not the driver, which would begin some too late."""
-    connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("schedsearch_begin", "BEGIN"))
 
 
 def _check_version(connection: Connection, path: Path) -> None:

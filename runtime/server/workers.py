@@ -120,18 +120,25 @@ class Workers:
         """Be the thread of one worker."""
         worker: _Process | None = None
         while (job := self._waiting.get()) is not None and not self._closing:
-            task = self._load(job)
-            if task is None:
-                continue
-            worker = worker if worker is not None and worker.is_alive else _Process()
             try:
+                task = self._load(job)
+                if task is None:
+                    continue
+                worker = worker if worker is not None and worker.is_alive else _Process()
                 outcome = self._compute(job, task, worker)
                 if outcome is not None:
                     self._keep(job, outcome)
-            except Exception:  # such as a full disk; the job is computed again after the next start
+            except Exception as error:  # such as a full disk
                 logging.getLogger(__name__).exception("the frontier of job %s is not kept", job)
+                self._give_up(job, error)
         if worker is not None:
             worker.end()
+
+    def _give_up(self, job: str, error: Exception) -> None:
+        """Say so, if even that can be kept; else the job is computed again after the next start."""
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        with contextlib.suppress(Exception):
+            self._keep(job, Failure(f"frontier: it cannot be kept ({reason}); upload the profile again"))
 
     def _compute(self, job: str, task: Task, worker: _Process) -> Frontier | Failure | None:
         """Return what became of a job; None if it was cancelled, or the server closes."""

@@ -1,6 +1,7 @@
 """Plans on their way from the server to the devices of a run."""
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from served import ServerProcess, in_thread, profile_of, small_schedule
 from small_runs import SMALL_GPT
 
 from runtime.calls import ScriptError
-from runtime.client import DeployedPlan, PlanClient, ServerClient, plans_from_environment
+from runtime.client import DeployedPlan, PlanClient, ServerClient, ServerError, plans_from_environment
 from runtime.codegen import generate
 from runtime.launch import launch
 from runtime.program import lower
@@ -179,3 +180,48 @@ def test_a_server_without_a_job_is_a_mistake(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
     with pytest.raises(ScriptError, match="SCHEDSEARCH_JOB: is not set, but SCHEDSEARCH_SERVER is; give"):
         plans_from_environment()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        {},
+        {"version": "x", "time_ms": 1, "clock_mhz": {}},
+        {"version": None, "time_ms": 1, "clock_mhz": {}},
+        {"version": 1, "time_ms": 1, "clock_mhz": [1410]},
+        {"version": 1, "time_ms": 1, "clock_mhz": {"F0": 1410}},
+        {"version": 1, "time_ms": 1, "clock_mhz": {"F0": ["fast"]}},
+    ],
+)
+def test_what_is_no_plan_is_not_run(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
+    monkeypatch.setattr(ServerClient, "_ask", lambda *arguments, **named: answer)
+    with pytest.raises(ServerError, match="http://a: answers with something else than a plan"):
+        ServerClient("http://a").deployed("any")
+    client = PlanClient("http://a", "any", interval_s=3600)
+    assert not client.poll()
+    assert client.at_iteration_boundary() is None
+    client.close()
+
+
+def test_a_late_answer_does_not_replace_a_newer_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two questions are on their way at once; the one that was asked first is answered last."""
+    plans = {version: DeployedPlan(version, 1.0, {}) for version in (1, 2)}
+    askers, asked, answer_late = list[threading.Thread](), threading.Event(), threading.Event()
+
+    def deployed(self: ServerClient, *arguments: object) -> DeployedPlan:
+        if threading.current_thread().name != "plan client":
+            return plans[2]
+        askers.append(threading.current_thread())
+        asked.set()
+        answer_late.wait(60)
+        return plans[1]
+
+    monkeypatch.setattr(ServerClient, "deployed", deployed)
+    client = PlanClient("http://a", "any")
+    asked.wait(60)
+    client.poll()
+    client.close()
+    answer_late.set()
+    askers[0].join(60)
+    assert client.at_iteration_boundary() is plans[2]

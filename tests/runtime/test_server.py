@@ -151,6 +151,37 @@ def test_a_message_before_the_frontier_is_there_counts_once_it_is(server: Server
     assert (answer["version"], answer["time_ms"]) == (1, FRONTIER.at(1.3 * SHORTEST_MS).time_ms)
 
 
+def test_an_accelerator_is_the_same_by_number_and_by_text(server: Server) -> None:
+    job = server.ready()
+    assert server.tell(job, 3, 1.3)["version"] == 2
+    assert server.tell(job, "3", 1)["version"] == 3
+
+
+def test_a_message_that_changes_nothing_deploys_nothing(server: Server) -> None:
+    job = server.ready()
+    for degree in (1, 1.3, 1.3):
+        last = server.tell(job, 0, degree)
+    assert last["version"] == 2
+    assert server.tell(job, 1, 1.3)["version"] == 2
+
+
+def test_the_same_schedule_twice_is_two_jobs(server: Server) -> None:
+    first, second = server.ready(), server.ready()
+    assert first != second
+    server.tell(first, 0, 1.3)
+    assert [server.ask("GET", f"/jobs/{job}")[1]["version"] for job in (first, second)] == [2, 1]
+
+
+def test_nothing_is_left_of_a_job_that_was_deleted(server: Server) -> None:
+    job = server.ready()
+    server.tell(job, 0, 1.3)
+    assert server.ask("GET", f"/jobs/{job}/deployed")[0] == 200
+    server.ask("DELETE", f"/jobs/{job}")
+    for path in ("deployed", "plan", "plan?deadline_ms=1000", "frontier"):
+        assert server.ask("GET", f"/jobs/{job}/{path}")[0] == 404
+    assert server.ask("POST", f"/jobs/{job}/straggler", {"id": 0, "degree": 1})[0] == 404
+
+
 def kill_worker() -> None:
     """Kill the process that computes frontiers, as the kernel does where memory runs out."""
     (worker,) = multiprocessing.active_children()
@@ -256,6 +287,12 @@ POINT = {"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}
         ("JOB/straggler", {"id": 1, "degree": 0.9}, 422, "degree: 0.9 is below 1"),
         ("JOB/straggler", '{"id": 1, "degree": NaN}', 422, "degree: NaN is not a number"),
         ("JOB/straggler", {"id": 1, "degree": 2, "delay_s": -3}, 422, "delay_s: -3 is not a time to come"),
+        ("JOB/straggler", {"id": 1, "degree": -1.5}, 422, "degree: -1.5 is below 1"),
+        ("JOB/straggler", {"id": 1, "degree": "2"}, 422, 'degree: "2" is not a number'),
+        ("JOB/straggler", {"id": 1, "degree": True}, 422, "degree: true is not a number"),
+        ("JOB/straggler", '{"id": 1, "degree": 1e400}', 422, "degree: Infinity is not a number"),
+        ("JOB/straggler", '{"id": 1, "degree": 2, "delay_s": NaN}', 422, "delay_s: NaN is not a number"),
+        ("JOB/straggler", {"id": True, "degree": 2}, 422, "id: true is not the id of an accelerator"),
         ("JOB/straggler", {"id": [], "degree": 2}, 422, "id: [] is not the id of an accelerator"),
         ("JOB/straggler", {"id": "", "degree": 2}, 422, "id: has 0 characters"),
         ("JOB/straggler", '{"id": "\\ud800", "degree": 2}', 422, "body: has half a character"),
@@ -285,6 +322,8 @@ def test_bad_requests_get_one_line(
         ("plan?deadline_ms=nan", 422, "deadline_ms: is not a number"),
         ("deployed?device=2", 422, "device: 2 is none of v_shape; use 0 to 1"),
         ("deployed?newer_than=-1", 422, "newer_than: "),
+        ("deployed?newer_than=1e3", 422, "newer_than: "),
+        ("plan?deadline_ms=inf", 422, "deadline_ms: is not a number"),
     ],
 )
 def test_bad_queries_get_one_line(server: Server, query: str, status: int, message: str) -> None:

@@ -1,30 +1,32 @@
 """The server as a process of its own: killed and started again, under load, and started wrongly."""
 
-import os
+import http.client
 import random
+import resource
+import signal
 import socket
 import sqlite3
-import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import one_line_error
-from served import ROOT, ServerProcess, ask, profile_of, registration, small_schedule, upload_of
+from served import ROOT, ServerProcess, ask, profile_of, small_schedule, upload_of
 
+from experiments.benchmarks.server_measuring import Sender, Sent, busy, lost, ready_jobs, storm
+from experiments.benchmarks.server_measuring import ServerProcess as LoadedServer
 from placements.shapes import v_shape
 from runtime.client import ServerClient, ServerError
 from runtime.server.__main__ import main
+from runtime.server.serving import listen
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import Frontier, compute_frontier
 
 PROFILE = profile_of(v_shape(2))
+FRONTIER = compute_frontier(small_schedule(), PROFILE, 20)
 LONG = one_f_one_b(v_shape(4), 48)
 
 
@@ -67,84 +69,95 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
         ], "the announced straggler is still to come"
 
 
-NUM_JOBS = int(os.environ.get("SCHEDSEARCH_LOAD_JOBS", "100"))
-NUM_MESSAGES = int(os.environ.get("SCHEDSEARCH_LOAD_MESSAGES", "600"))
+DEGREES = (1, 1.1, 1.2, 1.4, 2)
+
+
+def test_what_was_answered_is_there_after_a_kill_in_the_midst_of_a_storm(tmp_path: Path) -> None:
+    first = ServerProcess(tmp_path / "jobs.db")
+    server = ServerClient(first.url)
+    jobs = [ready(server) for _ in range(3)]
+    allowed: dict[tuple[str, int], set[float]] = {}
+
+    def send(accelerator: int) -> None:
+        """Send until the server is gone; a message without an answer may have been heeded or not."""
+        source, sender = random.Random(accelerator), Sender(first.port)
+        while True:
+            key = source.choice(jobs), accelerator
+            degree = source.choice(DEGREES)
+            allowed[key] = allowed.get(key, {1}) | {degree}
+            try:
+                sender.ask("POST", f"/jobs/{key[0]}/straggler", {"id": accelerator, "degree": degree})
+            except (OSError, http.client.HTTPException):
+                return
+            allowed[key] = {degree}
+
+    with ThreadPoolExecutor(4) as threads:
+        sending = [threads.submit(send, accelerator) for accelerator in range(4)]
+        time.sleep(0.5)
+        first.kill()
+        for each in sending:
+            each.result()
+    second = ServerProcess(tmp_path / "jobs.db")
+    running = {job: deployed(ServerClient(second.url), job) for job in jobs}
+    second.end()
+    with sqlite3.connect(tmp_path / "jobs.db") as rows:
+        query = "SELECT jobs.id, stragglers.name, degree FROM stragglers JOIN jobs ON number = job"
+        kept = {(job, int(name)): degree for job, name, degree in rows.execute(query)}
+    assert len(allowed) == 12
+    for key, degrees in allowed.items():
+        assert kept.get(key, 1) in degrees
+    for job, time_ms in running.items():
+        worst = max(degree for key, degree in [*kept.items(), ((job, 0), 1)] if key[0] == job)
+        assert time_ms == FRONTIER.at(worst * FRONTIER.shortest.time_ms).time_ms
+
+
+def ready(server: ServerClient) -> str:
+    job = server.register(small_schedule(), 20)
+    server.upload(job, PROFILE)
+    server.wait_until_ready(job, 60)
+    return job
+
+
+def deployed(server: ServerClient, job: str) -> float:
+    plan = server.deployed(job)
+    assert plan is not None
+    return plan.time_ms
+
+
+def test_a_full_disk_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
+    """The limit on the size of files stands in for the disk's end."""
+    process = ServerProcess(tmp_path / "jobs.db")
+    server = ServerClient(process.url)
+    job = ready(server)
+    limits = resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (4096, limits[1]))
+    for ask_for in (lambda: server.set_straggler(job, 0, 0, 1.3), lambda: server.register(small_schedule())):
+        with pytest.raises(ServerError, match="database: .*; nothing of the request is kept") as caught:
+            ask_for()
+        assert caught.value.status == 503
+    assert server.deployed(job, newer_than=1) is None
+    resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, limits)
+    assert server.set_straggler(job, 0, 0, 1.3)["version"] == 2
+    assert process.end() in (0, -15)
 
 
 @pytest.mark.slow
-def test_many_jobs_and_storms_of_stragglers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    process = ServerProcess(tmp_path / "jobs.db")
-    url = process.url
-    bodies = registration(num_plans=5), upload_of(PROFILE)
-
-    def make(_: int) -> str:
-        status, answer = ask(f"{url}/jobs", "POST", bodies[0])
-        assert status == 201
-        assert ask(f"{url}/jobs/{answer['id']}/profile", "POST", bodies[1])[0] == 200
-        return str(answer["id"])
-
-    def storm(seed: int) -> list[tuple[str, int, float]]:
-        """Send messages; return what was deployed after each, in this thread's order."""
-        source, seen = random.Random(seed), []
-        for _ in range(NUM_MESSAGES // 8):
-            job = source.choice(jobs[:20])
-            body = {"id": source.randrange(4), "degree": source.choice([1, 1, 1.1, 1.2, 1.4, 2])}
-            status, answer = ask(f"{url}/jobs/{job}/straggler", "POST", body)
-            assert status == 200, answer
-            seen.append((job, answer["version"], answer["time_ms"]))
-        return seen
-
-    with ThreadPoolExecutor(8) as threads:
-        start_s = time.perf_counter()
-        jobs = list(threads.map(make, range(NUM_JOBS)))
-        listed = [job["id"] for job in ask(f"{url}/jobs?limit=1000")[1]["jobs"]]
-        assert set(listed) == set(jobs)
-        assert len(listed) == NUM_JOBS
-        for job in jobs:
-            ServerClient(url).wait_until_ready(job, 300)
-        ready_s = time.perf_counter() - start_s
-        start_s = time.perf_counter()
-        storms = list(threads.map(storm, range(8)))
-        storm_s = time.perf_counter() - start_s
-    plan_of: dict[tuple[str, int], set[float]] = defaultdict(set)
-    for seen in storms:
-        latest: dict[str, int] = {}
-        for job, version, time_ms in seen:
-            assert version >= latest.get(job, 1), "a version went back"
-            latest[job] = version
-            plan_of[job, version].add(time_ms)
-    assert max(len(times) for times in plan_of.values()) == 1, "a version is of two plans"
-    for job in jobs[:20]:
-        versions = sorted(version for each, version in plan_of if each == job)
-        next_to = [(a, b) for a, b in pairwise(versions) if b == a + 1]
-        steps = [plan_of[job, a] != plan_of[job, b] for a, b in next_to]
-        assert all(steps), "a version is the plan before"
-        for id in range(4):
-            last = ServerClient(url).set_straggler(job, id, 0, 1)
-        assert last["version"] >= versions[-1]
-        assert last["time_ms"] == last["deadline_ms"], "all are back to normal"
-    figures = {
-        "look-up, nothing new": median_ms(lambda: ask(f"{url}/jobs/{jobs[0]}/deployed?newer_than=100000")),
-        "look-up of a plan": median_ms(lambda: ask(f"{url}/jobs/{jobs[0]}/plan?deadline_ms=200")),
-        "straggler": median_ms(
-            lambda: ServerClient(url).set_straggler(jobs[0], 0, 0, 1 + (time.perf_counter() * 97) % 1)
-        ),
-    }
-    process.end()
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\n{NUM_JOBS} jobs ready in {ready_s:.1f} s, {8 * (NUM_MESSAGES // 8)} messages of 8 threads in "
-            f"{storm_s:.1f} s; medians alone: {', '.join(f'{k} {v:.1f} ms' for k, v in figures.items())}\n"
-        )
-
-
-def median_ms(call: Any) -> float:
-    times_ms = []
-    for _ in range(30):
-        start_s = time.perf_counter()
-        call()
-        times_ms.append((time.perf_counter() - start_s) * 1000)
-    return statistics.median(times_ms)
+def test_many_jobs_and_storms_of_stragglers(tmp_path: Path) -> None:
+    with LoadedServer(tmp_path / "jobs.db") as process:
+        jobs = ready_jobs(process.port, 12)
+        sent = storm(process, jobs[:6], 400, 8)
+        with busy(process) as made:
+            more = storm(process, jobs[6:], 200, 8, seed=1)
+        assert len(sent.wall_ms) + len(more.wall_ms) == 600
+        assert not sent.faults + more.faults
+        sent.last.update(more.last)
+        assert not lost(process.port, jobs, sent)
+        process.end(signal.SIGKILL)
+    with LoadedServer(tmp_path / "jobs.db") as process:
+        assert not lost(process.port, jobs + made, sent)
+        wrong = {key: 1.0 if degree > 1 else 2.0 for key, degree in sent.last.items()}
+        assert lost(process.port, jobs, Sent(last=wrong)), "it would be seen"
+        assert lost(process.port, ["another"], Sent()) == ["another"], "it would be seen"
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -183,3 +196,11 @@ def test_one_server_at_a_time_owns_a_database(tmp_path: Path) -> None:
     process.end()
     with pytest.raises(ServerError, match=r"http://.*: does not answer \(.*\); is runtime.server there\?"):
         ServerClient(process.url).status("a")
+
+
+def test_answers_are_sent_without_delay() -> None:
+    """Nagle's algorithm would hold the second part of each answer back for 40 ms."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -1,5 +1,6 @@
 """Random sequences of messages and waits against all that was ever said, gone through anew each time."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from served import profile_of, registration, small_schedule
 
 from placements.shapes import v_shape
+from runtime.server.errors import NotYetError
 from runtime.server.requests import Message, read_registration
 from runtime.server.service import Service
 from runtime.server.stragglers import Straggler
@@ -120,3 +122,23 @@ def test_what_is_in_force_stays_until_the_next_is_due() -> None:
     known = Straggler().told(1.5, due_s=0, now_s=0).told(1.0, due_s=5, now_s=1)
     assert known.settled(4.9).degree == 1.5
     assert known.settled(5).degree == 1.0
+
+
+def test_what_is_due_before_the_frontier_is_there_is_not_due_again(service: Service, now: Now) -> None:
+    """Else whoever waits for the first plan would be woken for it all the time."""
+    job = str(service.register(read_registration(registration()))["id"])
+    service.set_straggler(job, Message("a", 5, 1.3))
+    assert service.due_in_s(job) == 5
+    now.s += 5
+    with pytest.raises(NotYetError):
+        service.deployed(job)
+    assert service.due_in_s(job) == math.inf
+
+
+def test_memory_follows_the_database(service: Service, job: str) -> None:
+    """What a restart would read is what is answered from memory."""
+    for name, degree in (("a", 1.5), ("b", 1.1), ("a", 1.0)):
+        service.set_straggler(job, Message(name, 0, degree))
+        answered = service.deployed(job)
+        service._deployments.forget(job)
+        assert service.deployed(job) == answered
