@@ -228,6 +228,23 @@ NUM_MICRO_BATCHES = 16
 """Of an iteration, where neither the options nor a plan say it."""
 
 
+@dataclass(frozen=True)
+class TransferSweepOptions:
+    """The config of `experiments.time_by_transfer`."""
+
+    placements: list[Any]
+    num_devices: int
+    num_micro_batches: int
+    memory: int | None
+    transfers: list[Any]
+    receive_ahead: int
+    gpu: str
+    time_limit_s: float
+    solver: str
+    seed: int
+    num_processes: int | None
+
+
 def read_options(config: DictConfig) -> Options:
     """Return the options of a composed config; where one is null that a plan decides, it is the plan's.
 

@@ -204,13 +204,14 @@ def save_curves(rows: Sequence[Row], column: str, x_label: str, title: str, path
             if row.shape == shape and row.bubble_rate is not None:
                 point = (getattr(row, column), row.bubble_rate, row.least_bubble_rate, row.decided)
                 curves.setdefault(row.searched_by, []).append(point)
-        panels.append(Panel(_title(shape), curves))
+        panels.append(Panel(shape_title(shape), curves))
     figure = draw_curves(panels, x_label, "bubble rate of the steady state", title)
     for form in ("png", "svg"):
         write_bytes(path.with_suffix(f".{form}"), image(figure, form))
 
 
-def _title(shape: str) -> str:
+def shape_title(shape: str) -> str:
+    """Return the name of a shape as people write it."""
     letters = shape.removesuffix("_shape")
     return f"{letters.upper() if len(letters) <= 2 else letters.capitalize()}-shape"
 

@@ -45,7 +45,7 @@ def draw_curves(panels: Sequence[Panel], x_label: str, y_label: str, title: str)
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(max(7.5, 1.2 + 3.9 * columns), 1.7 + 2.9 * rows), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes, panel in zip(grid.flat, panels, strict=False):
@@ -66,12 +66,12 @@ def image(figure: Figure, form: str) -> bytes:
     """Return a figure as ``png`` or ``svg``, without a date."""
     buffer = io.BytesIO()
     metadata: dict[str, Any] = {"Date": None} if form == "svg" else {"Software": "schedsearch"}
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure.savefig(buffer, format=form, dpi=DOTS_PER_INCH, facecolor="white", metadata=metadata)
     return buffer.getvalue()
 
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
     "font.size": 10.0,
     "axes.titlesize": 10.0,

@@ -18,8 +18,8 @@ from schedsearch.files import write_json, write_text
 PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx")
 """Packages whose versions can change a result."""
 
-OPTIONAL_PACKAGES = ("lowtime",)
-"""Packages that some rows compare with, where they are installed."""
+OPTIONAL_PACKAGES = ("lowtime", "torch")
+"""Packages that some rows need or compare with, where they are installed."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,13 @@ def _with_bound(value: float | None, bound: float | None) -> str:
 
 
 def machine() -> dict[str, object]:
-    """Return what the results depend on: machine, Python, packages, date."""
+    """Return what the results depend on: machine, what else it does now, Python, packages, date."""
     return {
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
+        "load_average": [round(load, 1) for load in os.getloadavg()],
+        "niceness": os.nice(0),
         "python": platform.python_version(),
         "packages": dict(_versions()),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

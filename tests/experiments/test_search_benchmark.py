@@ -31,7 +31,8 @@ def test_the_quick_cases_leave_a_whole_results_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     results = json.loads(output.read_text(encoding="utf-8"))
     assert results["schema_version"] == 1
-    assert set(results["machine"]) == {"platform", "cpu", "cores", "python", "packages", "date"}
+    about = {"platform", "cpu", "cores", "load_average", "niceness", "python", "packages", "date"}
+    assert set(results["machine"]) == about
     assert {"z3-solver", "ortools"} <= set(results["machine"]["packages"])
     rows = results["rows"]
     assert len(rows) > 15

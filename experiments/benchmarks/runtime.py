@@ -1,0 +1,26 @@
+"""Measure the runtime: ``python -m experiments.benchmarks.runtime`` (see README)."""
+
+from __future__ import annotations
+
+import sys
+
+from experiments.benchmarks.benchmark_command import Benchmark, Groups
+
+
+def _groups() -> Groups:
+    from experiments.benchmarks.runtime_cases import GROUPS
+
+    return GROUPS
+
+
+def _prepare() -> None:
+    from experiments.benchmarks.measuring import load_solvers
+
+    load_solvers()
+
+
+BENCHMARK = Benchmark("runtime", __doc__, _groups, _prepare)
+main, run = BENCHMARK.main, BENCHMARK.run
+
+if __name__ == "__main__":
+    sys.exit(main())
