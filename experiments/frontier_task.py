@@ -148,8 +148,12 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
         method=describe_method(energy, polished),
     )
     realised = realise(options, found, profile, frontier, deadline_ms)
-    periodic = realised.periodic.periodic if realised.periodic else None
-    outcome = replace(outcome, realisable=tuple(realisable_facts(outcome, realised)), periodic=periodic)
+    outcome = replace(
+        outcome,
+        realisable=tuple(realisable_facts(outcome, realised)),
+        periodic=realised.periodic_to_run,
+        switched=realised.switched.plan if realised.switched else None,
+    )
     profile.to_csv(directory / "profile.csv")
     data = {**frontier_to_dict(found, frontier), **made_by(energy, polished)}
     write_json(directory / "frontier.json", data)

@@ -94,15 +94,22 @@ class ProfileOptions:
     time_scale: float
     energy_scale: float
     blocking_power_w: float | dict[Any, Any] | None
+    clock_latency: str | None
 
 
 @dataclass(frozen=True)
 class ProfilingOptions:
-    """The `profiling` group, of `experiments.profile` alone; see `runtime.profiler.Sweep`."""
+    """The `profiling` group, of `experiments.profile` alone; see `runtime.profiler.Sweep`.
+
+    Attributes:
+        in_pipeline: Whether the blocks are measured where the schedule runs them, beside the others.
+    """
 
     iterations: int
     least_ms: float
     rises: int
+    blocking_clocks: int
+    in_pipeline: bool
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,8 @@ class EnergyOptions:
     orders_time_limit_s: float
     export: str | None
     periodic: bool
-    dwell_ms: float
-    switch_ms: float
+    dwell_ms: float | str
+    switch_ms: float | str
     back_to_back: bool
     power_cap_w: float | None
     device_power_cap_w: float | None

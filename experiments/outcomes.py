@@ -63,7 +63,10 @@ class EnergyOutcome:
         simulation: When each block of the plan starts.
         baselines: Plans of each baseline by name, by increasing time.
         realisable: Title, value and note of each plan for a real job that was asked for.
-        periodic: The plan whose clocks repeat, if it was asked for; then the scripts are of it.
+        periodic: The plan whose clocks repeat, and change seldom if that was asked for too; if it was asked
+            for, the scripts are of it.
+        switched: The plan whose clocks change seldom, if it was asked for; then the scripts are of it,
+            unless there is a periodic one.
         pictures: Timelines, memory and frontier as PNG, by name.
         method: How the frontier was made, in words.
     """
@@ -76,6 +79,7 @@ class EnergyOutcome:
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
     realisable: tuple[tuple[str, str, str], ...] = ()
     periodic: PeriodicPlan | None = None
+    switched: FrequencyPlan | None = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     method: str = ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from experiments.command import Failed
 from experiments.options import OptionError, Options, read_options
 from experiments.progress import IterationBar
 from experiments.run_task import check_runtime_options, choose_model
-from experiments.search_task import output_directory
+from experiments.search_task import output_directory, search_and_save
 from experiments.steps import PROFILE_FILES, build_placement, read_profile
 from placements import OperatingPoint, Placement, Profile
 from placements.placement_file import placement_to_yaml
@@ -25,7 +24,7 @@ from runtime.deadlock import check
 from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
 from runtime.models import ModelOptions
-from runtime.profiler import Cost, Sweep, merged
+from runtime.profiler import Cost, Sweep, blocking_by_clock, merged
 from runtime.profiling import MOST_ITERATIONS
 from runtime.program import lower
 from schedsearch.baselines import gpipe
@@ -46,8 +45,16 @@ def task(config: DictConfig) -> None:
     directory = output_directory()
     placement = build_placement(options, read_profile(options))
     model = choose_model(options.runtime, placement, options.search.num_micro_batches)
-    measurement = _run(options, placement, model, directory / "scripts")
+    measurement = _run(options, _schedule(options, placement, directory), model, directory / "scripts")
     save_profile(placement, measurement, directory)
+
+
+def _schedule(options: Options, placement: Placement, directory: Path) -> Schedule:
+    """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
+    if not options.profiling.in_pipeline:
+        return one_after_another(placement.per_micro_batch, options.search.num_micro_batches)
+    profile = None  # It is yet to be measured.
+    return search_and_save(options, placement, profile, directory).schedule.per_micro_batch
 
 
 def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -65,24 +72,27 @@ def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
     return replace(one, num_micro_batches=num_micro_batches, blocks=tuple(blocks))
 
 
-def _run(options: Options, placement: Placement, model: ModelOptions, scripts: Path) -> Measurement:
+def _run(options: Options, schedule: Schedule, model: ModelOptions, scripts: Path) -> Measurement:
     """Generate the scripts and profile them."""
-    programs = check(lower(one_after_another(placement.per_micro_batch, options.search.num_micro_batches)))
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
-    generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
-    sweep = Sweep(**dataclasses.asdict(options.profiling))
-    log.info("profile: starting %d processes with torchrun", placement.num_devices)
+    generate(check(lower(schedule)), {}, replace(model, learning_rate=0.0).to_dict(), scripts)
+    chosen, num_devices = options.profiling, schedule.placement.num_devices
+    sweep = Sweep(chosen.iterations, chosen.least_ms, chosen.rises, chosen.blocking_clocks)
+    log.info("profile: starting %d devices with %s", num_devices, options.runtime.launcher)
     bar = IterationBar("profile")
     with bar:
         try:
             return launch(
                 scripts,
-                placement.num_devices,
+                num_devices,
                 MOST_ITERATIONS,
                 options.runtime.timeout_s,
+                launcher=options.runtime.launcher,
                 compares=False,
+                blocking=options.runtime.blocking,
                 progress=bar,
                 sweep=sweep,
+                clock_latency=options.profile.clock_latency,
             )
         except LaunchError as error:
             raise Failed(f"the run failed: {error}") from None
@@ -99,9 +109,7 @@ def save_profile(placement: Placement, measurement: Measurement, directory: Path
         (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
     ]
     write_profile_rows(directory / PROFILE_FILES.csv, rows)
-    powers = [
-        profile.blocking_power_w for profile in measurement.profiles if profile.blocking_power_w is not None
-    ]
+    powers = blocking_by_clock(measurement.profiles)
     not_run = [block.name for block in placement.blocks if block.name not in costs]
     has_energy = all(cost.energy_mj is not None for found in costs.values() for cost in found)
     facts = {
@@ -109,12 +117,16 @@ def save_profile(placement: Placement, measurement: Measurement, directory: Path
         "device": measurement.device_names[0],
         "measured": measurement.profiles[0].description,
         "energy": has_energy and not not_run,
-        "blocking_power_w": sum(powers) / len(powers) if powers else None,
+        "blocking_power_w": powers if len(powers) > 1 else next(iter(powers.values()), None),
         "iterations": measurement.iterations,
     }
     write_json(directory / PROFILE_FILES.facts, facts)
     write_text(directory / PROFILE_FILES.placement, placement_to_yaml(with_measured_times(placement, costs)))
     log.info("%s", facts["measured"])
+    if len(powers) > 1:
+        log.info(
+            "while waiting: %s", ", ".join(f"{power:.4g} W at {mhz} MHz" for mhz, power in powers.items())
+        )
     log.info("%s", "\n".join(f"  {name}: {_in_words(found)}" for name, found in costs.items()))
     if not_run:
         log.info(
@@ -149,7 +161,7 @@ def _check_profiling_options(options: Options) -> None:
         OptionError: One is out of its range.
     """
     chosen = options.profiling
-    for name in ("iterations", "rises"):
+    for name in ("iterations", "rises", "blocking_clocks"):
         if getattr(chosen, name) < 1:
             raise OptionError(f"profiling.{name}: {getattr(chosen, name)} is not at least 1")
     if not 0 <= chosen.least_ms < math.inf:

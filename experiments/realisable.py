@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.clock_latency import check_switching, say_switching, switching_limits
 from experiments.options import EnergyOptions, OptionError, Options
 from experiments.orders import order_to_dict
 from experiments.outcomes import EnergyOutcome, SearchOutcome
@@ -81,6 +82,13 @@ class Realisable:
     capped: CappedPlan | None = None
     policy: Policy | None = None
 
+    @property
+    def periodic_to_run(self) -> PeriodicPlan | None:
+        """Return the plan whose clocks repeat, the one that changes seldom too if that was asked for."""
+        if self.periodic_switched is not None:
+            return self.periodic_switched.periodic
+        return self.periodic.periodic if self.periodic else None
+
 
 def check_realisable(options: Options) -> None:
     """Reject wrong options before any work starts.
@@ -94,10 +102,7 @@ def check_realisable(options: Options) -> None:
             "energy.periodic: search.method=time_optimal finds nothing that repeats; "
             "use search.method=modulo or energy.periodic=false"
         )
-    for name in ("dwell_ms", "switch_ms"):
-        value = getattr(energy, name)
-        if not 0 <= value < math.inf:
-            raise OptionError(f"energy.{name}: {value:g} is not a time; give 0 ms or more")
+    check_switching(options)
     for name in ("power_cap_w", "device_power_cap_w"):
         value = getattr(energy, name)
         if value is not None and not 0 < value < math.inf:
@@ -157,7 +162,8 @@ def realise(
         OptionError: There is none.
     """
     energy, schedule = options.energy, found.schedule
-    limits = SwitchingLimits(energy.dwell_ms, energy.switch_ms, energy.back_to_back)
+    limits = switching_limits(options)
+    say_switching(options)
     cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
     try:
         periodic = _periodic(options, found, profile, deadline_ms) if energy.periodic else None

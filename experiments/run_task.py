@@ -13,6 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from experiments.clock_latency import switching_limits
 from experiments.command import Failed
 from experiments.frontier_task import check_energy_on, check_energy_options, frontier_and_save
 from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
@@ -66,9 +67,9 @@ def task(config: DictConfig) -> None:
     tuned = frontier_and_save(options, found, directory)
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
-        planned, latency_ms = _planned(found, tuned), options.energy.switch_ms
+        planned, latency_ms = _planned(found, tuned), switching_limits(options).latency_ms
         simulate_scripts(planned, directory / "scripts", latency_ms, directory, traces=options.runtime.trace)
-    measurement = run_and_save(options.runtime, placement, directory)
+    measurement = run_and_save(options.runtime, placement, directory, options.profile.clock_latency)
     busy = None
     if options.runtime.trace:
         planned = _planned(found, tuned, measurement.num_micro_batches)
@@ -148,8 +149,9 @@ def generate_scripts(
     """Lower the schedule, prove the programs free of deadlock, and write one script per device.
 
     The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
-    whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule. Beside them the
-    same programs are written as text, ``programs.json``.
+    whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose
+    clocks change seldom if there is one. Beside them the same programs are written as text, in
+    ``programs.json``.
     """
     whole, clocks = _schedule_and_clocks(found, tuned)
     schedule = whole.per_micro_batch
@@ -185,7 +187,8 @@ def _schedule_and_clocks(
     """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
     names = found.placement.per_micro_batch.by_name
     if tuned.periodic is None:
-        clocks = {name: mhz for name, mhz in tuned.plan.clock_mhz.items() if name in names}
+        plan = tuned.plan if tuned.switched is None else tuned.switched
+        clocks = {name: mhz for name, mhz in plan.clock_mhz.items() if name in names}
         return found.schedule, clocks
     data: dict[str, Any] = tuned.periodic.to_dict()
     warmup, steady, cooldown = (
@@ -201,7 +204,9 @@ def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
     return math.prod(blocks.shape_between(producer, consumer)) * blocks.dtype.itemsize
 
 
-def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path) -> Measurement:
+def run_and_save(
+    options: RuntimeOptions, placement: Placement, directory: Path, clock_latency: str | None = None
+) -> Measurement:
     """Run the scripts, compare with the unpipelined model, write ``measurement.json``."""
     log.info("starting %d devices with %s", placement.num_devices, options.launcher)
     done = itertools.count(1)
@@ -222,6 +227,7 @@ def run_and_save(options: RuntimeOptions, placement: Placement, directory: Path)
                 resume=options.resume,
                 trace=options.trace,
                 progress=lambda line: bar(line, next(done), options.iterations),
+                clock_latency=clock_latency,
             )
         except ScriptError as error:
             raise OptionError(f"runtime.{error}") from None

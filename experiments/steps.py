@@ -27,6 +27,7 @@ from placements.hardware import Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
 from placements.placement_file import read_capacity, read_num_gpus, read_placement
 from placements.planners.galvatron import plan_compute_shares, plan_placement
+from placements.profile import checked_blocking_power
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
 from schedsearch.bounds import require_capacity
@@ -94,14 +95,26 @@ def _facts(directory: Path) -> dict[str, Any]:
     path = directory / PROFILE_FILES.facts
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        power = facts["blocking_power_w"]
-        if isinstance(facts["energy"], bool) and (power is None or math.isfinite(power)):
-            return {"energy": facts["energy"], "blocking_power_w": power}
+        if isinstance(facts["energy"], bool):
+            return {"energy": facts["energy"], "blocking_power_w": _power_of(facts["blocking_power_w"])}
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise OptionError(
         f"placement.path: {directory} has no {path.name} of experiments.profile; give its output directory"
     )
+
+
+def _power_of(plain: Any) -> BlockingPower | None:
+    """Return the blocking power of ``profile.json``: a number, or W by MHz.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if plain is None:
+        return None
+    if isinstance(plain, dict):
+        return checked_blocking_power(tuple((int(clock), float(watts)) for clock, watts in plain.items()))
+    return checked_blocking_power(float(plain))
 
 
 def build_placement(options: Options, profile: Profile | None) -> Placement:

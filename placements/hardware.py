@@ -7,6 +7,7 @@ of transformer layers; it does not know temperature, or how one GPU differs from
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -56,7 +57,7 @@ class ClockLatency:
         typical_ms: From the request until the clock is in force.
         dwell_ms: Least time from one lowering of the clock to the next that is worth its wait.
         source: Where the figures are from.
-        by_target_ms: For clocks in MHz that take another time than the typical one.
+        by_target_ms: To clocks in MHz for which it is known; the clock asked for matters most.
     """
 
     typical_ms: float
@@ -65,8 +66,25 @@ class ClockLatency:
     by_target_ms: Mapping[int, float] = field(default_factory=dict)
 
     def to_ms(self, clock_mhz: int) -> float:
-        """Return how long a change to a clock takes."""
-        return self.by_target_ms.get(clock_mhz, self.typical_ms)
+        """Return how long a change to a clock takes: linear between the known clocks, constant outside.
+
+        >>> ClockLatency(10.0, 20.0, "made up", {600: 20.0, 1000: 10.0}).to_ms(900)
+        12.5
+        """
+        if not self.by_target_ms:
+            return self.typical_ms
+        clocks = sorted(self.by_target_ms)
+        place = bisect_right(clocks, clock_mhz)
+        if place in (0, len(clocks)):
+            return self.by_target_ms[clocks[max(place - 1, 0)]]
+        low, high = clocks[place - 1 : place + 1]
+        share = (clock_mhz - low) / (high - low)
+        return (1 - share) * self.by_target_ms[low] + share * self.by_target_ms[high]
+
+    @property
+    def longest_ms(self) -> float:
+        """Return how long a change takes to the clock for which it takes longest."""
+        return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
 @dataclass(frozen=True)
@@ -155,9 +173,13 @@ _A40_POWER = PowerModel(1500, compute_share=0.409, static_w=153.1, dynamic_w=142
 
 # A change of clock takes "around 10 ms" on NVIDIA GPUs (Perseus, footnote 2; its GPUs are A100 and A40). It
 # is known to vary with the clock that is asked for; no figures by clock were at hand, so `by_target_ms` is
-# empty. That a clock should last twice the latency is assumed.
-_MEASURED_LATENCY = ClockLatency(10.0, 20.0, "Perseus, footnote 2: around 10 ms; dwell assumed")
-ASSUMED_LATENCY = ClockLatency(10.0, 20.0, "assumed, as of the A100")
+# empty; `python -m runtime.clock latency` measures them.
+DWELL_PER_LATENCY = 2.0
+"""How many latencies a clock should last; assumed."""
+_MEASURED_LATENCY = ClockLatency(
+    10.0, DWELL_PER_LATENCY * 10.0, "Perseus, footnote 2: around 10 ms; dwell assumed"
+)
+ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of the A100")
 """What a change of clock takes on a GPU that is not known."""
 
 # Blocking powers of A100 and A40: the same artifact.

@@ -1,9 +1,9 @@
 """The clock of a GPU: requested by scripts, set by a process of its own, given back whatever happens.
 
 A locked clock outlives the process that locked it. So a controller process, in a session of its own,
-reads the wanted clocks from a pipe, and unlocks the GPU when the pipe ends: at a clean exit, at an
-exception, and when the script is killed. Only if the controller itself is killed does a clock stay
-locked; then run ``python -m runtime.clock reset``.
+reads the wanted clocks from a pipe, and unlocks the GPU when the script ends: at a clean exit, at an
+exception, and when it is killed. Only if the controller itself is killed does a clock stay
+locked; then run ``python -m runtime.clock reset``, or any script that controls the same GPU.
 
 Locking a clock needs root or CAP_SYS_ADMIN. The module does not know which clocks a GPU supports; the
 driver takes the nearest. Of the three backends `NvmlClock` and `RecordingClock` are here; the third is
@@ -13,31 +13,22 @@ driver takes the nearest. Of the three backends `NvmlClock` and `RecordingClock`
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import select
-import signal
-import struct
 import subprocess
 import sys
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
+from runtime.clock_controller import CLOCK, READY, REPAIR
 from runtime.nvml import NvmlError, NvmlGpu, num_gpus
 
-_CLOCK = struct.Struct("<I")
-"""A request on the pipe: MHz."""
-
-READY = "ready"
-"""The controller's first line if it can lock clocks; any other is the reason why not."""
+_LOG = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 20.0
 """How long a controller may take to say whether it can lock clocks."""
-
-REPAIR = "python -m runtime.clock reset"
-"""What a user runs if a controller was killed before it could unlock its GPU."""
 
 
 class ClockError(RuntimeError):
@@ -87,7 +78,8 @@ class NvmlClock:
 
     Args:
         gpu: NVML's index or UUID of the GPU.
-        dwell_ms: Least time between a change and a lowering after it; see `Follower`.
+        dwell_ms: Least time between a change and a lowering after it; see
+            `runtime.clock_controller.Follower`.
 
     Raises:
         ClockError: There is no driver, no such GPU, or no right to lock its clock.
@@ -101,12 +93,14 @@ class NvmlClock:
         root = str(Path(__file__).resolve().parents[1])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         self._controller = subprocess.Popen(
-            [sys.executable, "-m", "runtime.clock", "control", gpu, str(dwell_ms)],
+            [sys.executable, "-m", "runtime.clock_controller", gpu, str(os.getpid()), str(dwell_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
             env=environment,
         )
+        assert self._controller.stdin is not None
+        os.set_blocking(self._controller.stdin.fileno(), False)
         answer = self._first_line()
         if answer != READY:
             self._controller.kill()  # It has locked nothing: it has had no request.
@@ -119,21 +113,31 @@ class NvmlClock:
         return self._controller.pid
 
     def set(self, clock_mhz: int) -> None:
-        """Hand a request to the controller.
+        """Hand a request to the controller; this never waits.
 
         Raises:
-            ClockError: The controller has ended; the GPU's clock is given back.
+            ClockError: The controller has ended, and the GPU's clock is given back; or it takes no requests.
         """
         assert self._controller.stdin is not None
         self.requests.append(clock_mhz)
         try:
-            os.write(self._controller.stdin.fileno(), _CLOCK.pack(clock_mhz))
+            os.write(self._controller.stdin.fileno(), CLOCK.pack(clock_mhz))
         except BrokenPipeError:
-            self._controller.wait()
-            raise ClockError(f"the clock controller has ended before {clock_mhz} MHz could be set") from None
+            reason = self._last_words()
+            raise ClockError(
+                f"the clock controller has ended before {clock_mhz} MHz could be set{reason}"
+            ) from None
+        except BlockingIOError:
+            raise ClockError(
+                f"the clock controller, process {self.controller_pid}, takes no requests; "
+                "does the driver hang?"
+            ) from None
 
     def reset(self) -> None:
-        """End the pipe, and wait until the controller has unlocked the GPU; one that hangs is killed."""
+        """End the pipe, and wait until the controller has unlocked the GPU; one that hangs is killed.
+
+        Then the clock may stay locked, and the log says what to do.
+        """
         assert self._controller.stdin is not None and self._controller.stdout is not None
         self._controller.stdin.close()
         try:
@@ -141,7 +145,15 @@ class NvmlClock:
         except subprocess.TimeoutExpired:
             self._controller.kill()
             self._controller.wait()
+            _LOG.warning("the clock controller hung and was killed; if a clock stays locked, run: %s", REPAIR)
         self._controller.stdout.close()
+
+    def _last_words(self) -> str:
+        """Return why the controller has ended, once it has, after a colon; nothing if it did not say."""
+        assert self._controller.stdout is not None
+        self._controller.wait()
+        said = self._controller.stdout.read().decode().strip()
+        return f": {said}" if said else ""
 
     def _first_line(self) -> str:
         assert self._controller.stdout is not None
@@ -158,7 +170,7 @@ def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> Clock:
 
     Args:
         gpu: NVML's index or UUID, or None if the script runs on the CPU.
-        dwell_ms: See `Follower`.
+        dwell_ms: See `NvmlClock`.
     """
     if gpu is None:
         return RecordingClock("the script runs on the CPU")
@@ -168,97 +180,25 @@ def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> Clock:
         return RecordingClock(str(error))
 
 
-@dataclass
-class Follower:
-    """Decides when which of the clocks asked for is set: the latest one, never one twice in a row.
-
-    A lowering waits until the clock before has lasted for the dwell, for it would pay less than the change
-    costs. A raise never waits, because that would make the iteration longer.
-
-    Attributes:
-        dwell_s: Least time between a change and a lowering after it.
-        current_mhz: What was set last, or None.
-        since_s: When.
-        wanted_mhz: What was asked for last, or None.
-    """
-
-    dwell_s: float = 0.0
-    current_mhz: int | None = None
-    since_s: float = 0.0
-    wanted_mhz: int | None = None
-
-    def wait_s(self, now_s: float) -> float | None:
-        """Return how long the wanted clock has to wait still; None if there is nothing to set."""
-        if self.wanted_mhz is None or self.wanted_mhz == self.current_mhz:
-            return None
-        if self.current_mhz is None or self.wanted_mhz > self.current_mhz:
-            return 0.0
-        return max(self.since_s + self.dwell_s - now_s, 0.0)
-
-    def has_set(self, clock_mhz: int, now_s: float) -> None:
-        """Take note of a change."""
-        self.current_mhz, self.since_s = clock_mhz, now_s
-
-
-def control(gpu: str, dwell_ms: float = 0.0) -> None:
-    """Set the clocks that arrive on standard input until it ends, then unlock the GPU; see `Follower`."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _exit)
+def reset_all() -> bool:
+    """Unlock the clocks of all GPUs, write a line for each, and tell whether it was done for all."""
     try:
-        device = NvmlGpu(gpu)
-        # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.
-        device.unlock()
-    except NvmlError as error:
-        _say(str(error))
-        return
-    _say(READY)
-    try:
-        _follow_requests(device, Follower(dwell_ms / 1000))
+        indices = range(num_gpus())
     except NvmlError as error:
         sys.stderr.write(f"{error}\n")
-    finally:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        try:
-            device.unlock()
-        except NvmlError as error:
-            sys.stderr.write(f"{error}; run: {REPAIR}\n")
+        return False
+    done = [_reset(index) for index in indices]
+    return all(done)
 
 
-def reset_all() -> list[str]:
-    """Unlock the clocks of all GPUs and return a line for each.
-
-    Raises:
-        NvmlError: There is no driver, or no right to.
-    """
-    lines = []
-    for index in range(num_gpus()):
+def _reset(index: int) -> bool:
+    try:
         NvmlGpu(str(index)).unlock()
-        lines.append(f"GPU {index}: clocks are unlocked")
-    return lines
-
-
-def _follow_requests(device: NvmlGpu, follower: Follower) -> None:
-    unread = b""
-    while True:
-        wait_s = follower.wait_s(time.monotonic())
-        if wait_s == 0.0 and follower.wanted_mhz is not None:
-            device.lock(follower.wanted_mhz)
-            follower.has_set(follower.wanted_mhz, time.monotonic())
-            continue
-        if not select.select([0], [], [], wait_s)[0]:
-            continue
-        data = os.read(0, 1 << 16)
-        if not data:
-            return
-        unread += data
-        if whole := len(unread) // _CLOCK.size * _CLOCK.size:
-            (follower.wanted_mhz,) = _CLOCK.unpack_from(unread, whole - _CLOCK.size)
-            unread = unread[whole:]
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    except NvmlError as error:
+        sys.stderr.write(f"{error}\n")
+        return False
+    _say(f"GPU {index}: clocks are unlocked")
+    return True
 
 
 def _say(line: str) -> None:
@@ -266,26 +206,39 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
+def _add_latency_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", default="0", help="NVML's index or UUID (default 0)")
+    parser.add_argument("--num-clocks", type=_at_least(2), default=5, help="of which all pairs are measured")
+    parser.add_argument("--repeats", type=_at_least(1), default=5, help="how often each (default 5)")
+    parser.add_argument(
+        "--window-ms", type=_at_least(1), default=200, help="in which a change must have come"
+    )
+    parser.add_argument("--output", default="clock_latency.json", help="the file (default %(default)s)")
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line: ``reset``, or the controller that `NvmlClock` starts."""
+    """Run the command line: ``reset`` or ``latency``."""
     parser = argparse.ArgumentParser(
-        prog="python -m runtime.clock", description="Unlock the clocks of all GPUs."
+        prog="python -m runtime.clock", description="Unlock the clocks of all GPUs, or measure their changes."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("reset", help="give the clocks of all GPUs back to the driver")
-    controller = commands.add_parser("control", help="used by scripts: set the clocks that arrive on a pipe")
-    controller.add_argument("gpu")
-    controller.add_argument("dwell_ms", type=float, nargs="?", default=0.0)
+    _add_latency_options(commands.add_parser("latency", help="measure how long changes of clock take"))
     parsed = parser.parse_args(arguments)
-    if parsed.command == "control":
-        control(parsed.gpu, parsed.dwell_ms)
-        return 0
-    try:
-        _say("\n".join(reset_all()))
-    except NvmlError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    if parsed.command == "latency":
+        from runtime import latency  # needs torch, which unlocking does not
+
+        return latency.run(parsed)
+    return 0 if reset_all() else 1
 
 
 if __name__ == "__main__":

@@ -18,18 +18,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from placements.hardware import clock_latency_of
+from placements.hardware import ClockLatency
 from placements.placement_file import placement_from_dict
 from runtime.calls import Calls, ScriptError, Transfer
 from runtime.channels import Channel, Pending, Transport, connect
 from runtime.client import PlanSource, plans_from_environment
-from runtime.clock import Clock, RecordingClock, open_clock
+from runtime.clock import Clock, RecordingClock
+from runtime.gpu_clock import open_gpu_clock, record_event
+from runtime.latency_file import read_clock_latency
 from runtime.models import Blocks, Model, ModelOptions
 from runtime.models.blocks import warm_up
 from runtime.periodic_clocks import PeriodicClocks
 from runtime.plans import SharedPlans, shared_plans
 from runtime.profiler import Profiler
-from runtime.profiling import DeviceProfiler, gpu_uuid
+from runtime.profiling import DeviceProfiler
 from runtime.recorder import DeviceRecorder, HostTimes, Recorder, StreamTimes
 from runtime.results import Position
 from runtime.run_options import RunOptions
@@ -190,7 +192,7 @@ class Device:
         if self._profiler is not None:
             self._profiler.end(block)
         if clock_mhz is not None and isinstance(self._clock, StreamClock):
-            self._clock.after(_event())
+            self._clock.after(record_event())
         if self._stream is not None:
             self._stream.ran()
         self.order.append((block, micro_batch))
@@ -316,17 +318,10 @@ class Device:
     def _request(self, clock_mhz: int) -> None:
         """Ask for a clock from here on, where a GPU's compute stream stands, not where the script does."""
         if isinstance(self._clock, StreamClock):
-            self._clock.before(_event())
+            self._clock.before(record_event())
         else:
             self.recorder.request(clock_mhz)
             self._clock.set(clock_mhz)
-
-
-def _event() -> torch.cuda.Event:
-    """Record an event on the compute stream."""
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
 
 
 def _mark() -> torch.cuda.Event:
@@ -415,14 +410,19 @@ def take_part(
         transport,
         options.device,
     ) as shared:
-        clock = _clock(script.calls, shared, transport)
+        clock = _clock(script.calls, shared, transport, options)
+        profiler = None
         try:
             model = Model(script.model, script.placement, transport.shards, transport.device)
             blocks = Blocks(script.placement, model, script.num_micro_batches)
-            profiler = None
             if options.sweep is not None:
                 profiler = DeviceProfiler(
-                    options.sweep, script.placement, transport, script.channels, options.device
+                    options.sweep,
+                    script.placement,
+                    transport,
+                    script.channels,
+                    options.device,
+                    _latency(options),
                 )
             device = Device(
                 options.device,
@@ -440,6 +440,8 @@ def take_part(
             train(script, options, transport, device, model, blocks, clock, shared, profiler)
             position.move("done")
         finally:
+            if profiler is not None:
+                profiler.close()
             clock.reset()
 
 
@@ -468,15 +470,13 @@ def _recorder(script: Script, options: RunOptions, model: Model, blocks: Blocks)
     return DeviceRecorder(options.device, script.placement, blocks, model, times)
 
 
-def _clock(calls: Calls, plans: SharedPlans, transport: Transport) -> Clock:
-    device = transport.device
+def _clock(calls: Calls, plans: SharedPlans, transport: Transport, options: RunOptions) -> Clock:
+    if options.sweep is not None:
+        return RecordingClock("the profiler goes through the clocks")
     if not calls.asks_for_clocks and not plans.is_used:
         return RecordingClock("the script asks for none")
-    if device.type != "cuda":
-        return open_clock(None)
-    latency = clock_latency_of(torch.cuda.get_device_name(device))
-    shared = RecordingClock("all devices share one GPU") if transport.shares_gpu else None
-    clock = shared or open_clock(gpu_uuid(device), latency.dwell_ms)
-    stream = StreamClock(clock, calls.runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)
-    stream.start(lambda: torch.cuda.set_device(device))  # a new thread would look at the first GPU
-    return stream
+    return open_gpu_clock(calls.runs, transport.device, _latency(options), transport.shares_gpu)
+
+
+def _latency(options: RunOptions) -> ClockLatency | None:
+    return None if options.clock_latency is None else read_clock_latency(options.clock_latency)

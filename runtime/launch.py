@@ -22,6 +22,7 @@ from runtime.calls import ScriptError
 from runtime.checkpoint import check_resume
 from runtime.deadlock import check
 from runtime.in_process import NETWORKS, InProcess
+from runtime.latency_file import read_clock_latency
 from runtime.measure import Measurement
 from runtime.models import ModelError, ModelOptions
 from runtime.processes import (
@@ -75,6 +76,7 @@ def launch(
     progress: Callable[[str], None] | None = None,
     sweep: Sweep | None = None,
     trace: bool = False,
+    clock_latency: str | Path | None = None,
 ) -> Measurement:
     """Run the scripts of a folder, one process for each device, and compare with the reference.
 
@@ -98,11 +100,13 @@ def launch(
         progress: Called with a line for each iteration as it ends.
         sweep: Profile the blocks, and end with that; nothing is compared then, and at most `iterations` run.
         trace: Whether every device records its last iterations, for `runtime.trace`.
+        clock_latency: File of `python -m runtime.clock latency`; by default the table of the GPU's name.
 
     Raises:
         ScriptError: A script is missing, an argument is out of its range, or the run cannot be resumed.
         UnsafeProgramsError: The scripts are not safe with that number of micro-batches.
         LaunchError: A device failed, or the run made no progress for `timeout_s`.
+        ProfileError: The file of latencies is wrong.
     """
     directory = Path(directory).resolve()
     backend = backend or _backend(launcher, device, num_devices)
@@ -110,6 +114,8 @@ def launch(
     device = _device(launcher, backend, device, num_devices)
     if checkpoint_every < 0 or (checkpoint_every and checkpoints is None):
         raise ScriptError(f"checkpoint_every: {checkpoint_every} needs a folder for checkpoints; give one")
+    if clock_latency is not None:
+        read_clock_latency(clock_latency)
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as folder:
         options = RunOptions(
             device=0,
@@ -127,6 +133,7 @@ def launch(
             sweep=sweep,
             torch_device=device,
             records=trace,
+            clock_latency=Path(clock_latency).resolve() if clock_latency else None,
         )
         if num_micro_batches is not None or resume is not None:
             _check_scripts(directory, options)
@@ -292,6 +299,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
     parser.add_argument("--resume", type=Path, help="folder of checkpoints whose newest to go on from")
     parser.add_argument("--trace", type=Path, help="file for what the devices did in the last iterations")
+    parser.add_argument("--clock-latency", type=Path, help="file of python -m runtime.clock latency")
     parsed = parser.parse_args(arguments)
     if parsed.trace is not None and parsed.trace.is_dir():
         sys.stderr.write(f"runtime.launch: --trace: {parsed.trace} is a folder; give a file in it\n")
@@ -304,6 +312,7 @@ def main(arguments: list[str] | None = None) -> int:
         "checkpoints",
         "resume",
         "trace",
+        "clock_latency",
     )
     for name in names:
         if (value := getattr(parsed, name)) is not None:

@@ -33,11 +33,14 @@ class Sweep:
         iterations: Measured at each clock, at least; one more is run before the first.
         least_ms: Each block is measured for at least so long at each clock, all its runs together.
         rises: The sweep ends when the energy of every block has risen so many times in a row.
+        blocking_clocks: At so many of the sweep's clocks the blocking power is measured: the highest, the
+            lowest and others evenly between.
     """
 
     iterations: int = 3
     least_ms: float = 0.0
     rises: int = 5
+    blocking_clocks: int = 1
 
 
 class Cost(NamedTuple):
@@ -61,23 +64,25 @@ class DeviceProfile(NamedTuple):
 
     Attributes:
         costs: By decreasing clock.
-        blocking_power_w: Power while it waits for a transfer (Perseus, Sec. 4.1); None if not measured.
+        blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, from the highest down;
+            the clock is None where it is not known. Empty if not measured.
         description: One line: which clocks, and whether energy.
     """
 
     costs: tuple[Cost, ...]
-    blocking_power_w: float | None
+    blocking_w: tuple[tuple[int | None, float], ...]
     description: str
 
     def to_plain(self) -> list[Any]:
         """Return it as lists and numbers."""
-        return [[list(cost) for cost in self.costs], self.blocking_power_w, self.description]
+        return [[list(cost) for cost in self.costs], [list(row) for row in self.blocking_w], self.description]
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> DeviceProfile:
         """Return what `to_plain` was made of."""
-        costs, blocking_power_w, description = plain
-        return cls(tuple(Cost(*cost) for cost in costs), blocking_power_w, description)
+        costs, blocking_w, description = plain
+        waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
+        return cls(tuple(Cost(*cost) for cost in costs), waits, description)
 
 
 class _Started(NamedTuple):
@@ -173,8 +178,10 @@ class Profiler:
         """Begin to measure a block."""
         assert self._started is None, f"{kind} begins within another block"
         self.synchronize()
-        known_ms, known_mj = self._aligned()
         self.meet(kind)
+        known_ms, known_mj = self._aligned()
+        if self.align is not None:
+            self.meet(kind)  # Each device has waited for a counter of its own.
         self._started = _Started(kind, self.meter.now_ms(), known_ms, known_mj)
 
     def end(self, kind: str) -> None:
@@ -199,7 +206,7 @@ class Profiler:
         self._keep()
         self._sums, self._iterations = {}, 0
         past_best = all(rises.is_past_best for rises in self._rises.values())
-        if not self._left or (self._measures_energy and past_best):
+        if not self._left or (self.measures_energy and past_best):
             self.is_done = True
             return
         self._at = None
@@ -239,16 +246,26 @@ class Profiler:
         return used_mj - waited_ms * (later_mj - known_mj) / (later_ms - known_ms)
 
     @property
-    def _measures_energy(self) -> bool:
+    def measures_energy(self) -> bool:
+        """Return whether the meter does."""
         return self.meter.energy_mj() is not None
 
     def _keep(self) -> None:
         clock_mhz = self.current_mhz() if self._at is None else self._at
         for kind, added in self._sums.items():
-            energy_mj = added.mean_mj if self._measures_energy else None
+            energy_mj = added.mean_mj if self.measures_energy else None
             self.costs.append(Cost(kind, clock_mhz, added.time_ms / added.count, energy_mj))
             if energy_mj is not None:
                 self._rises.setdefault(kind, _Rises()).add(energy_mj, self.sweep.rises)
+
+
+def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, float]:
+    """Return the mean blocking power of the devices at each clock, from the highest down."""
+    found: dict[int | None, list[float]] = {}
+    for profile in profiles:
+        for clock_mhz, power_w in profile.blocking_w:
+            found.setdefault(clock_mhz, []).append(power_w)
+    return {clock_mhz: sum(powers) / len(powers) for clock_mhz, powers in found.items()}
 
 
 def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[Cost, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from placements import Placement
-from placements.hardware import clock_latency_of
+from placements.hardware import ClockLatency, clock_latency_of
 from runtime.channels import Channel, Transport
 from runtime.clock import ClockError, NvmlClock
+from runtime.in_memory import MemoryTransport
 from runtime.nvml import NvmlError, NvmlGpu
-from runtime.profiler import DeviceProfile, Profiler, Sweep
+from runtime.profiler import DeviceProfile, Meter, Profiler, Sweep
 
 WAIT_S = 1.0
 """How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""
@@ -34,6 +35,14 @@ class WallMeter:
 
     def energy_mj(self) -> None:
         """Return nothing."""
+
+
+class ThreadMeter(WallMeter):
+    """Measures the time that this thread computes: while it waits, other devices have their turn."""
+
+    def now_ms(self) -> float:
+        """Return the time."""
+        return time.thread_time() * 1000
 
 
 class NvmlMeter(WallMeter):
@@ -67,6 +76,7 @@ class DeviceProfiler:
         transport: Reaches the other devices.
         channels: All that messages take, in the same order on every device.
         device: This one.
+        latency: What changes of clock take; None for the table of the GPU's name.
     """
 
     def __init__(
@@ -76,12 +86,12 @@ class DeviceProfiler:
         transport: Transport,
         channels: Sequence[Channel],
         device: int,
+        latency: ClockLatency | None = None,
     ) -> None:
         """Open what there is: a meter, and a clock where there is the right to one."""
-        here = transport.device
-        is_cuda, is_shared = here.type == "cuda", transport.shares_gpu
-        self._measures_waiting = is_cuda and not is_shared  # a shared GPU is never one that waits
-        self.profiler, self.description = _of_gpu(sweep, here, is_shared) if is_cuda else _of_cpu(sweep)
+        takes_turns = isinstance(transport, MemoryTransport)
+        self._measures_waiting = not takes_turns  # what others compute meanwhile is not waiting
+        self.profiler, self.description = open_profiler(transport.device, sweep, latency, takes_turns)
         self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
         self._transport, self._channels, self._device = transport, channels, device
 
@@ -91,19 +101,37 @@ class DeviceProfiler:
 
     def result(self) -> DeviceProfile:
         """Return what was measured, the blocking power too where energy is; all ask together."""
-        power_w = self._blocking_power_w() if self._measures_waiting else None
-        return DeviceProfile(tuple(self.profiler.costs), power_w, self.description)
+        waits = [
+            (clock_mhz, power_w)
+            for clock_mhz in self._waiting_clocks()
+            if (power_w := self._blocking_w(clock_mhz)) is not None
+        ]
+        return DeviceProfile(tuple(self.profiler.costs), tuple(waits), self.description)
 
     def close(self) -> None:
         """Give the clock back."""
         if self.profiler.clock is not None:
             self.profiler.clock.reset()
 
-    def _blocking_power_w(self) -> float | None:
-        """Let each device wait, at its highest clock, for a message that its source sends late."""
+    def _waiting_clocks(self) -> list[int | None]:
+        """Return the clocks at which the blocking power is measured, the same on all devices.
+
+        They are of those that all have gone down to; None is the highest or only one of each.
+        """
+        own = {cost.clock_mhz for cost in self.profiler.costs} if self.profiler.clock is not None else set()
+        if not self._measures_waiting or not any(self._transport.collect(self.profiler.measures_energy)):
+            return []
+        common = sorted(set.intersection(*self._transport.collect(own)), reverse=True)
+        number = min(self.profiler.sweep.blocking_clocks, len(common))
+        if number < 2:
+            return [max(common, default=None)]
+        return [common[round(i * (len(common) - 1) / (number - 1))] for i in range(number)]
+
+    def _blocking_w(self, clock_mhz: int | None) -> float | None:
+        """Let each device wait, at a clock, for a message that its source sends late."""
         found = None
         if self.profiler.clock is not None:
-            self.profiler.clock.set(max(self.profiler.clocks_mhz))
+            self.profiler.clock.set(max(self.profiler.clocks_mhz) if clock_mhz is None else clock_mhz)
             self.profiler.settle()
         into: dict[int, Channel] = {channel[1]: channel for channel in self._channels}
         for channel in into.values():
@@ -120,38 +148,65 @@ class DeviceProfiler:
         self._transport.receive(token, channel).wait()
 
 
-def _of_cpu(sweep: Sweep) -> tuple[Profiler, str]:
-    profiler = Profiler(WallMeter(), sweep, current_mhz=cpu_mhz)
+def open_profiler(
+    device: torch.device, sweep: Sweep, latency: ClockLatency | None = None, takes_turns: bool = False
+) -> tuple[Profiler, str]:
+    """Return the profiler of a device, and in one line at which clocks it measures what.
+
+    It has a meter where there is one, and a clock where there is the right to one.
+
+    Args:
+        device: A GPU, or the CPU.
+        sweep: How much to measure.
+        latency: What changes of clock take; None for the table of the GPU's name.
+        takes_turns: Whether other devices compute in this process while this one waits, on one GPU if on any.
+    """
+    if device.type == "cuda":
+        return _of_gpu(sweep, device, latency, takes_turns)
+    return _of_cpu(sweep, takes_turns)
+
+
+def _of_cpu(sweep: Sweep, takes_turns: bool) -> tuple[Profiler, str]:
+    profiler = Profiler(ThreadMeter() if takes_turns else WallMeter(), sweep, current_mhz=cpu_mhz)
     return profiler, "no GPU: times at the current clock of the processor, no energy"
 
 
-def _of_gpu(sweep: Sweep, device: torch.device, is_shared: bool) -> tuple[Profiler, str]:
+def _of_gpu(
+    sweep: Sweep, device: torch.device, latency: ClockLatency | None, is_shared: bool
+) -> tuple[Profiler, str]:
     uuid = gpu_uuid(device)
     try:
         gpu = NvmlGpu(uuid)
-        gpu.energy_mj()  # some have no counter
     except NvmlError as error:
         profiler = Profiler(WallMeter(), sweep, synchronize=_synchronize)
         return profiler, f"times at the current clock, no energy: {error}"
-    meter = NvmlMeter(gpu)
+    meter, align, measured = _meter_of(gpu)
     try:
-        clock = _own_clock(uuid, is_shared)
-    except ClockError as error:
-        profiler = Profiler(
-            meter, sweep, current_mhz=gpu.clock_mhz, synchronize=_synchronize, align=meter.align
-        )
-        return profiler, f"times and energies at the current clock only: {error}"
-    latency_s = clock_latency_of(gpu.name).typical_ms / 1000
+        clocks, clock = gpu.clocks_mhz(), _own_clock(uuid, is_shared)
+    except (ClockError, NvmlError) as error:
+        profiler = Profiler(meter, sweep, current_mhz=gpu.clock_mhz, synchronize=_synchronize, align=align)
+        return profiler, f"{measured}, at the current clock only: {error}"
+    longest_s = (latency or clock_latency_of(gpu.name)).longest_ms / 1000
     profiler = Profiler(
         meter,
         sweep,
         clock,
-        gpu.clocks_mhz(),
-        settle=lambda: time.sleep(5 * latency_s),
+        clocks,
+        settle=lambda: time.sleep(5 * longest_s),
         synchronize=_synchronize,
-        align=meter.align,
+        align=align,
     )
-    return profiler, f"times and energies from the highest clock down; {clock.description}"
+    return profiler, f"{measured}, from the highest clock down; {clock.description}"
+
+
+def _meter_of(gpu: NvmlGpu) -> tuple[Meter, Callable[[], None] | None, str]:
+    """Return a GPU's meter, what waits for its counter, and what it measures; some GPUs count no energy."""
+    meter = NvmlMeter(gpu)
+    try:
+        meter.energy_mj()
+    except NvmlError as error:
+        return WallMeter(), None, f"times, no energy: {error}"
+    return meter, meter.align, "times and energies"
 
 
 def _own_clock(uuid: str, is_shared: bool) -> NvmlClock:

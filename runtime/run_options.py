@@ -45,6 +45,7 @@ class RunOptions:
         records: Whether each device's summary tells what it did in the last iterations; see
             `runtime.recorder`.
         trace: File in which device 0 draws that for all devices at the end, or None; see `runtime.trace`.
+        clock_latency: File of what changes of clock take; None for the table of the GPU's name.
     """
 
     device: int
@@ -64,6 +65,7 @@ class RunOptions:
     torch_device: str = "cpu"
     records: bool = False
     trace: Path | None = None
+    clock_latency: Path | None = None
 
     @property
     def is_recorded(self) -> bool:
@@ -98,6 +100,7 @@ class RunOptions:
             resume=_if_given(Path, "SCHEDSEARCH_RESUME"),
             records=environment.get("SCHEDSEARCH_RECORDS", "0") == "1",
             trace=_if_given(Path, "SCHEDSEARCH_TRACE"),
+            clock_latency=_if_given(Path, "SCHEDSEARCH_CLOCK_LATENCY"),
             sweep=Sweep(**json.loads(sweep)) if sweep else None,
         )
 
@@ -118,6 +121,7 @@ class RunOptions:
             "SCHEDSEARCH_CHECKPOINTS": self.checkpoints,
             "SCHEDSEARCH_RESUME": self.resume,
             "SCHEDSEARCH_TRACE": self.trace,
+            "SCHEDSEARCH_CLOCK_LATENCY": self.clock_latency,
             "SCHEDSEARCH_SWEEP": json.dumps(asdict(self.sweep)) if self.sweep else None,
         }
         return found | {name: str(value) for name, value in given.items() if value is not None}

@@ -100,7 +100,6 @@ def train(
         }
         if profiler is not None:
             measured["profile"] = profiler.result().to_plain()
-            profiler.close()
         if options.records:
             measured["records"] = [record.to_plain() for record in device.recorder.records]
         facts = _facts(script, options, transport, clock)

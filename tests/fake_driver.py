@@ -41,6 +41,30 @@ class FakeDriver:
         """Refuse to lock and unlock clocks from now on."""
         self.shared_object.fake_nvml_deny(1)
 
+    def slow(self, below_mhz: int, extra_ms: float) -> None:
+        """Let changes to clocks below one take longer."""
+        self.shared_object.fake_nvml_slow(below_mhz, ctypes.c_double(extra_ms))
+
+    def wait_by_clock(self, w_per_mhz: float) -> None:
+        """Let waiting use so much more at each MHz."""
+        self.shared_object.fake_nvml_blocking_by_clock(ctypes.c_double(w_per_mhz))
+
+    def run_in_real_time(self) -> None:
+        """Let the GPUs' time be that of this machine from now on."""
+        self.shared_object.fake_nvml_real_time()
+
+    def lose(self, gpu: int) -> None:
+        """Refuse every request for a GPU's clock from now on: it is lost."""
+        self.shared_object.fake_nvml_lose(gpu)
+
+    def remove_meter(self) -> None:
+        """Have no energy counter, like GPUs before Volta."""
+        self.shared_object.fake_nvml_without_meter()
+
+    def divide(self) -> None:
+        """Divide the GPUs (MIG); a part of the first one has the UUID ``MIG-fake``."""
+        self.shared_object.fake_nvml_divide()
+
     def lines(self) -> list[str]:
         """Return what was locked and reset so far, in order."""
         found = []
@@ -74,6 +98,14 @@ class FakeGpu:
     def set(self, clock_mhz: int) -> None:
         """Ask through NVML, and let no virtual time pass before the driver has heard of it."""
         self._clock.set(clock_mhz)
+        self.wait_for_lock(clock_mhz)
+
+    def reset(self) -> None:
+        """Give the clock back."""
+        self._clock.reset()
+
+    def wait_for_lock(self, clock_mhz: int) -> None:
+        """Return as soon as the driver has heard of a clock."""
         self._driver.wait_until(
             lambda: self._shared_object.fake_nvml_locked_mhz(self._index) == clock_mhz, f"{clock_mhz} MHz"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placements import Kind, Placement
 from schedsearch.baselines.structure import Stage, v_shape_stages
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, micro_batches_of
 
 
 def gpipe(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -20,7 +20,7 @@ def gpipe(placement: Placement, num_micro_batches: int) -> Schedule:
         other = [block.name for block in blocks if block.kind is not Kind.F]
         orders.append(
             [(name, n) for name in forward for n in range(num_micro_batches)]
-            + [(name, n) for name in other for n in range(num_micro_batches)]
+            + [(name, n) for name in other for n in micro_batches_of(placement, name, num_micro_batches)]
         )
     return as_soon_as_possible(placement, num_micro_batches, orders)
 

@@ -14,6 +14,7 @@ from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
 from schedsearch.energy import Frontier, simulate, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
+from schedsearch.files import write_json
 from schedsearch.schedule_file import read_schedule
 
 
@@ -271,6 +272,34 @@ def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
     assert len(json.loads((out / "plan.json").read_text())["clock_changes"]) == 4
 
 
+def test_limits_of_the_table(command, tmp_path: Path) -> None:
+    """Without a file they are those of the GPU; a file's changes take as long as to the slowest clock."""
+    options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.baselines=[]"]
+    options += ["search.num_micro_batches=3", "placement.tick_ms=60", "energy.num_plans=3"]
+    options += ["energy.slowdown=1.2"]
+    options += ["energy.dwell_ms=auto", "energy.switch_ms=auto"]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    said = (
+        "clocks last 20 ms or more, a change takes 10 ms: Perseus, footnote 2: around 10 ms; dwell assumed\n"
+    )
+    assert said in done.stdout
+    found = json.loads((tmp_path / "out/switched.json").read_text())
+    assert (found["dwell_ms"], found["switch_ms"]) == (20, 10)
+    table = tmp_path / "latency.json"
+    changes = [[600, 1200, [4]], [1200, 600, [7, 9, 30]]]
+    write_json(table, {"gpu": "mine", "measured": "by hand", "changes": changes})
+    done = command("frontier", *options, f"profile.clock_latency={table}")
+    assert done.returncode == 0, done.stderr
+    assert f"a change takes 9 ms: {table}, mine: by hand; dwell assumed\n" in done.stdout
+    found = json.loads((tmp_path / "out/switched.json").read_text())
+    assert (found["dwell_ms"], found["switch_ms"]) == (18, 9)
+    schedule = read_schedule(tmp_path / "out/schedule.json")
+    profile = Profile.from_csv(tmp_path / "out/profile.csv", blocking_power_w=83.64)
+    simulated = simulate_switching(schedule, profile, found["plan"]["clock_mhz"], 9.0)
+    assert found["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
+
+
 def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.switch_ms=1"]
     assert command("frontier", *options).returncode == 0
@@ -429,7 +458,10 @@ WRONG = [
         ["energy.periodic=true", "search.method=time_optimal"],
         "energy.periodic: search.method=time_optimal finds nothing that repeats; use search.method=modulo",
     ),
-    (["energy.dwell_ms=-1"], "energy.dwell_ms: -1 is not a time; give 0 ms or more"),
+    (["energy.dwell_ms=-1"], "energy.dwell_ms: -1 is not a time; give 0 ms or more, or auto"),
+    (["energy.switch_ms=soon"], "energy.switch_ms: 'soon' is not a time; give milliseconds, or auto"),
+    (["profile.clock_latency=none.json"], "none.json: cannot be read (No such file or directory); give"),
+    (["profile.clock_latency=tests/commands.py"], "tests/commands.py: is not JSON"),
     (["energy.switch_ms=inf"], "energy.switch_ms: inf is not a time"),
     (["energy.power_cap_w=0"], "energy.power_cap_w: 0 is not a power above 0; give watts"),
     (["energy.power_cap_w=300"], "energy.power_cap_w: 300 is not above 418.2 W, all waiting; give more"),

@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from placements.placement_file import read_placement
 from placements.shapes import m_shape, v_shape
 from runtime.measure import Measurement
 from runtime.profiler import Cost, DeviceProfile
+from runtime.script import read_script
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
@@ -41,6 +43,23 @@ def test_profile_then_search(command, tmp_path: Path) -> None:
     assert validate(read_schedule(tmp_path / "out/schedule.json")).placement == placement
 
 
+def test_blocks_are_measured_in_the_midst_of_a_schedule(command, tmp_path: Path) -> None:
+    options = ["placement=m_shape", "placement.num_devices=2", "schedule=one_f_one_b_plus", *SMALL]
+    options += ["profiling.in_pipeline=true", "profiling.iterations=2", "runtime.launcher=in_process"]
+    done = command("profile", *options)
+    assert done.returncode == 0, done.stderr
+    assert "profile: starting 2 devices with in_process\n" in done.stdout
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    assert [name for name, _ in schedule.order(0)][:3] != ["E", "F0", "B0"], "not one after another"
+    for device in range(2):
+        script = read_script(out / f"scripts/device_{device}.py")
+        assert [(run.block, run.micro_batch) for run in script.calls.runs] == list(schedule.order(device))
+    rows = list(csv.DictReader((out / "profile.csv").open()))
+    assert {row["block"] for row in rows} == schedule.placement.by_name.keys()
+    assert all(float(row["time"]) > 0 for row in rows)
+
+
 def measurement(energy: bool) -> Measurement:
     """What a run on two GPUs with clocks would return."""
     profiles = []
@@ -50,7 +69,7 @@ def measurement(energy: bool) -> Measurement:
             for mhz in (1410, 1200, 990)
             for letter, scale in (("F", 1.0), ("B", 2.0))
         ]
-        profiles.append(DeviceProfile(tuple(costs), 55.0 if energy else None, "made up"))
+        profiles.append(DeviceProfile(tuple(costs), ((1410, 55.0),) if energy else (), "made up"))
     return Measurement("nccl", (1.0,), ((1.0,),), None, {}, "none", ("a GPU", "a GPU"), tuple(profiles))
 
 
@@ -66,6 +85,25 @@ def test_a_profile_with_energies_feeds_the_frontier(command, tmp_path: Path) -> 
     assert frontier["all_maximum"]["time_ms"] == pytest.approx(4 * 30 + 30)
     assert {mhz for plan in frontier["plans"] for mhz in plan["clock_mhz"]["B0"]} <= {1410, 1200, 990}
     assert (tmp_path / "out/profile.csv").read_text() == (measured / "profile.csv").read_text()
+
+
+def test_waiting_by_clock_feeds_the_frontier(command, tmp_path: Path) -> None:
+    """What is written is what the next command takes."""
+    measured = tmp_path / "measured"
+    measured.mkdir()
+    found = measurement(energy=True)
+    waits = ((1410, 80.0), (990, 50.0)), ((1410, 84.0), (990, 54.0))
+    profiles = tuple(
+        each._replace(blocking_w=power_w) for each, power_w in zip(found.profiles, waits, strict=True)
+    )
+    save_profile(v_shape(2), replace(found, profiles=profiles), measured)
+    facts = json.loads((measured / "profile.json").read_text())
+    assert facts["blocking_power_w"] == {"1410": 82, "990": 52}
+    small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", "placement=profiled", f"placement.path={measured}", *small)
+    assert done.returncode == 0, done.stderr
+    frontier = json.loads((tmp_path / "out/frontier.json").read_text())
+    assert frontier["blocking_power_by_clock"] == {"990": 52, "1410": 82}
 
 
 def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,6 +136,8 @@ def test_micro_batches_run_one_after_another() -> None:
 WRONG = [
     ("profile", ["profiling.iterations=0"], "profiling.iterations: 0 is not at least 1"),
     ("profile", ["profiling.rises=0"], "profiling.rises: 0 is not at least 1"),
+    ("profile", ["profiling.blocking_clocks=0"], "profiling.blocking_clocks: 0 is not at least 1"),
+    ("profile", ["profiling.in_pipeline=true", "schedule=chimera"], "schedule: Chimera needs"),
     ("profile", ["profiling.least_ms=-1"], "profiling.least_ms: -1 is not a time"),
     ("profile", ["search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
     ("profile", ["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),

@@ -181,6 +181,26 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     }
 
 
+def test_scripts_are_of_the_plan_that_changes_clocks_seldom(command, tmp_path: Path) -> None:
+    """With the limits of the table, on simulated GPUs whose changes take as long."""
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "placement.tick_ms=40", "schedule=one_f_one_b"),
+        *("search.num_micro_batches=4", "energy.slowdown=1.2", "energy.num_plans=10", "energy.baselines=[]"),
+        *("energy.dwell_ms=auto", "energy.switch_ms=auto", "runtime.simulated_gpus=true"),
+        *("runtime.hidden_size=16", "runtime.launcher=in_process", "runtime.iterations=1"),
+    ]
+    done = command("run", *options)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    plan = json.loads((out / "switched.json").read_text())["plan"]["clock_mhz"]
+    assert plan != json.loads((out / "plan.json").read_text())["clock_mhz"]
+    schedule = read_schedule(out / "schedule.json")
+    requests = json.loads((out / "measurement.json").read_text())["clock_requests"]
+    for device in range(2):
+        assert requests[str(device)] == [plan[block][n] for block, n in schedule.order(device)]
+    assert json.loads((out / "simulated.json").read_text())["switch_ms"] == 10
+
+
 def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_path: Path) -> None:
     """Everything of the runtime at once, in process: periodic clocks, early receives, checkpoints, AdamW."""
     options = [

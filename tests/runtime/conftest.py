@@ -36,6 +36,7 @@ def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("FAKE_NVML_FILE", str(state))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_library.parent))
     monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # the GPUs of other tests have the same names
     fake = FakeDriver(driver_library, state)
     monkeypatch.setattr(pynvml, "nvmlLib", fake.shared_object)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})

@@ -2,7 +2,8 @@
 
    All GPUs live in one file, FAKE_NVML_FILE, that every process maps, so a trainer and the controller of
    its clock see the same ones. Each GPU has a time of its own that moves only when a test says so
-   (fake_nvml_wait, fake_nvml_work, fake_nvml_cycles); so every figure is exact and the same each time.
+   (fake_nvml_wait, fake_nvml_work, fake_nvml_cycles); so every figure is exact and the same each time. After
+   fake_nvml_real_time it moves with that of the machine instead, for programs that look at the clock by it.
 
    Not modelled: throttling, memory clocks, jitter, clocks that fall when idle. */
 
@@ -14,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NO_PERMISSION = 4, NOT_FOUND = 6, TOO_SMALL = 7 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, TOO_SMALL = 7, LOST = 15 };
 enum { MOST_GPUS = 16, MOST_CALLS = 8192 };
 
 static const double STATIC_W = 75, DYNAMIC_W = 425; /* busy: STATIC_W + DYNAMIC_W * (clock / highest)^3 */
@@ -34,7 +36,8 @@ typedef struct {
 
 typedef struct {
     unsigned num_gpus, lowest_mhz, highest_mhz, step_mhz, denied, num_calls;
-    double latency_ms, counter_period_ms, blocking_w;
+    unsigned slow_below_mhz, lost_gpus, without_meter, divided; /* lost_gpus: a bit for each */
+    double latency_ms, slow_extra_ms, counter_period_ms, blocking_w, blocking_w_per_mhz, real_from_ms;
     gpu_t gpus[MOST_GPUS];
     call_t calls[MOST_CALLS];
 } state_t;
@@ -80,6 +83,30 @@ static void spend(gpu_t *gpu, double ms, double power_w) {
     if (arrives) gpu->clock_mhz = gpu->wanted_mhz;
 }
 
+static double machine_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
+
+static double waiting_w(const gpu_t *gpu) { return state->blocking_w + state->blocking_w_per_mhz * gpu->clock_mhz; }
+
+/* Waits at the power of whichever clock is in force. */
+static void idle(gpu_t *gpu, double ms) {
+    double change_ms = until_change_ms(gpu);
+    if (change_ms < ms) {
+        spend(gpu, change_ms, waiting_w(gpu));
+        ms -= change_ms;
+    }
+    spend(gpu, ms, waiting_w(gpu));
+}
+
+/* In real time a GPU waits while nobody looks. */
+static void catch_up(gpu_t *gpu) {
+    double ms = machine_ms() - state->real_from_ms - gpu->now_ms;
+    if (state->real_from_ms > 0 && ms > 0) idle(gpu, ms);
+}
+
 static unsigned supported(unsigned mhz) {
     if (mhz <= state->lowest_mhz) return state->lowest_mhz;
     if (mhz >= state->highest_mhz) return state->highest_mhz;
@@ -89,7 +116,7 @@ static unsigned supported(unsigned mhz) {
 static void want(gpu_t *gpu, unsigned mhz) {
     if (mhz == gpu->wanted_mhz) return;
     gpu->wanted_mhz = mhz;
-    gpu->in_force_ms = gpu->now_ms + state->latency_ms;
+    gpu->in_force_ms = gpu->now_ms + state->latency_ms + (mhz < state->slow_below_mhz ? state->slow_extra_ms : 0);
     spend(gpu, 0, gpu->power_w);
 }
 
@@ -124,11 +151,24 @@ int fake_nvml_setup(const char *path, unsigned num_gpus, unsigned lowest_mhz, un
     return leave(SUCCESS);
 }
 
+/* Changes to clocks below one take longer. */
+void fake_nvml_slow(unsigned below_mhz, double extra_ms) {
+    enter();
+    state->slow_below_mhz = below_mhz;
+    state->slow_extra_ms = extra_ms;
+    leave(0);
+}
+
+void fake_nvml_blocking_by_clock(double w_per_mhz) { enter(); state->blocking_w_per_mhz = w_per_mhz; leave(0); }
+void fake_nvml_real_time(void) { enter(); state->real_from_ms = machine_ms(); leave(0); }
+void fake_nvml_lose(unsigned gpu) { enter(); state->lost_gpus |= 1u << gpu; leave(0); }
+void fake_nvml_without_meter(void) { enter(); state->without_meter = 1; leave(0); }
+void fake_nvml_divide(void) { enter(); state->divided = 1; leave(0); }
 void fake_nvml_deny(unsigned denied) { enter(); state->denied = denied; leave(0); }
 
 void fake_nvml_wait(unsigned gpu, double ms) {
     enter();
-    spend(&state->gpus[gpu], ms, state->blocking_w);
+    idle(&state->gpus[gpu], ms);
     leave(0);
 }
 
@@ -170,6 +210,8 @@ static int request(device_t device, unsigned low, unsigned high, unsigned target
     if (!state) return UNINITIALIZED;
     enter();
     if (state->denied) return leave(NO_PERMISSION);
+    if (state->lost_gpus >> ((size_t)device - 1) & 1) return leave(LOST);
+    catch_up(of(device));
     if (state->num_calls < MOST_CALLS)
         state->calls[state->num_calls++] = (call_t){(unsigned)((size_t)device - 1), low, high};
     of(device)->locked_mhz = low;
@@ -186,6 +228,8 @@ const char *nvmlErrorString(int code) {
     case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_FOUND: return "Not Found";
     case UNINITIALIZED: return "Uninitialized";
+    case NOT_SUPPORTED: return "Not Supported";
+    case LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
 }
@@ -203,6 +247,7 @@ int nvmlDeviceGetUUID(device_t device, char *text, unsigned length) {
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, device_t *device) {
+    if (state->divided && !strcmp(uuid, "MIG-fake")) { *device = (device_t)(size_t)1; return SUCCESS; }
     for (unsigned i = 0; i < state->num_gpus; i++) {
         char text[64];
         *device = (device_t)(size_t)(i + 1);
@@ -210,6 +255,12 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, device_t *device) {
         if (!strcmp(text, uuid)) return SUCCESS;
     }
     return NOT_FOUND;
+}
+
+int nvmlDeviceGetMigMode(device_t device, unsigned *current, unsigned *pending) {
+    (void)device;
+    *current = *pending = state->divided;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetName(device_t device, char *text, unsigned length) {
@@ -243,13 +294,18 @@ int nvmlDeviceGetSupportedGraphicsClocks(device_t device, unsigned memory_mhz, u
 }
 
 int nvmlDeviceGetClockInfo(device_t device, unsigned type, unsigned *mhz) {
+    enter();
+    catch_up(of(device));
     *mhz = type == 2 ? 1593 : of(device)->clock_mhz;
-    return SUCCESS;
+    return leave(SUCCESS);
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(device_t device, unsigned long long *mj) {
+    if (state->without_meter) return NOT_SUPPORTED;
+    enter();
+    catch_up(of(device));
     *mj = (unsigned long long)of(device)->counter_mj;
-    return SUCCESS;
+    return leave(SUCCESS);
 }
 
 int nvmlDeviceGetPowerUsage(device_t device, unsigned *mw) {

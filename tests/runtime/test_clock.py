@@ -11,7 +11,8 @@ import pytest
 from fake_driver import FakeDriver
 
 from runtime import clock as clock_module
-from runtime.clock import ClockError, Follower, NvmlClock, RecordingClock, open_clock
+from runtime.clock import ClockError, NvmlClock, RecordingClock, open_clock
+from runtime.clock_controller import Follower
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,8 +98,8 @@ def test_without_the_right_clocks_are_recorded(driver: FakeDriver) -> None:
     clock.set(1410)
     assert clock.requests == [1410]
     assert clock.description == (
-        "clocks are recorded only: no right to lock the clock of GPU 0; run as root, or grant CAP_SYS_ADMIN "
-        "(docker: --cap-add=SYS_ADMIN; systemd: AmbientCapabilities=CAP_SYS_ADMIN)"
+        "clocks are recorded only: no right to control the clock of GPU 0; run as root, or grant "
+        "CAP_SYS_ADMIN (docker: --cap-add=SYS_ADMIN; systemd: AmbientCapabilities=CAP_SYS_ADMIN)"
     )
 
 
@@ -122,6 +123,7 @@ resets = []
 class NVMLError(Exception): ...
 def nvmlInit(): {init}
 def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetUUID(handle): return "GPU-of-a-module"
 def nvmlDeviceResetGpuLockedClocks(handle):
     resets.append(handle)
     if len(resets) > 1: {last_reset}
@@ -150,6 +152,7 @@ class Watched(subprocess.Popen):  # type: ignore[type-arg]
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which `pynvml` can be faked; controllers have half a second for each answer."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 0.5)
     monkeypatch.setattr(subprocess, "Popen", Watched)
     monkeypatch.setattr(Watched, "started", [])
@@ -165,24 +168,27 @@ def test_controller_that_never_answers_is_killed(impatient: Path) -> None:
     assert controller.num_timeouts == 0, "it was waited for once more"
 
 
-def test_controller_that_hangs_at_the_end_is_killed(impatient: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controller_that_hangs_at_the_end_is_killed(
+    impatient: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     (impatient / "pynvml.py").write_text(FAKE_MODULE.format(init="pass", last_reset="time.sleep(30)"))
     monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 20)
     clock = NvmlClock("0")
     monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 0.5)
     clock.reset()
     assert Watched.started[0].returncode == -signal.SIGKILL
+    assert "if a clock stays locked, run: python -m runtime.clock reset" in caplog.text
 
 
 def test_last_reset_that_fails_says_how_to_repair_it(tmp_path: Path) -> None:
     fake = FAKE_MODULE.format(init="pass", last_reset="raise NVMLError('GPU is lost')")
     (tmp_path / "pynvml.py").write_text(fake)
     done = subprocess.run(
-        [sys.executable, "-m", "runtime.clock", "control", "0"],
+        [sys.executable, "-m", "runtime.clock_controller", "0", str(os.getpid())],
         input="",
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "TMPDIR": str(tmp_path)},
     )
     assert done.stdout == "ready\n"
     assert done.stderr == (

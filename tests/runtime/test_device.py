@@ -157,14 +157,14 @@ def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: py
             assert passed[-1] == self.requests[-1], "the last clock was never passed on"
             assert set(passed) <= set(self.requests)
 
-    def clock(calls: Calls, plans: SharedPlans, device: torch.device) -> Watched:
+    def clock(calls: Calls, plans: SharedPlans, *more: object) -> Watched:
         assert not plans.is_used
         watched = Watched(RecordingClock("watched"), calls.runs)
         watched.start()
         return watched
 
     monkeypatch.setattr(device_module, "_clock", clock)
-    monkeypatch.setattr(device_module, "_event", Reached)
+    monkeypatch.setattr(device_module, "record_event", Reached)
     placement = v_shape(2)
     clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
     measurement = run(lower(gpipe(placement, 2)), tmp_path, clocks)
@@ -349,7 +349,7 @@ def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: 
             return False
 
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
-    monkeypatch.setattr(device_module, "_event", Recorded)
+    monkeypatch.setattr(device_module, "record_event", Recorded)
     calls = Calls()
     for n, clock_mhz in enumerate(CLOCKS):
         calls.run("F0", n, clock_mhz)

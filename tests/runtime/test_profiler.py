@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from fake_driver import FakeDriver, FakeGpu
 
 from placements import Profile, ProfileError
@@ -17,6 +19,7 @@ from runtime.codegen import generate
 from runtime.launch import launch
 from runtime.nvml import NvmlGpu
 from runtime.profiler import Cost, DeviceProfile, Profiler, Sweep, merged
+from runtime.profiling import open_profiler
 from runtime.program import lower
 from schedsearch.baselines import gpipe
 
@@ -184,7 +187,7 @@ def test_blocking_power_is_that_of_a_device_that_waits(gpu: FakeGpu) -> None:
 
 def test_a_profile_comes_back_from_its_file(gpu: FakeGpu, tmp_path: Path) -> None:
     profiler = swept(gpu, Sweep(iterations=1))
-    plain = DeviceProfile(tuple(profiler.costs), 60.0, "").to_plain()
+    plain = DeviceProfile(tuple(profiler.costs), ((1980, 60.0),), "").to_plain()
     costs = merged([DeviceProfile.from_plain(plain)])
     rows = [
         (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
@@ -204,11 +207,40 @@ def test_what_was_not_measured_is_not_read_as_a_profile(tmp_path: Path) -> None:
 
 
 def test_blocks_of_several_devices_are_merged() -> None:
-    one = DeviceProfile((Cost("E", 1410, 2.0, 10.0), Cost("E", 1395, 3.0, 9.0)), None, "")
-    other = DeviceProfile((Cost("E", 1410, 2.5, 12.0), Cost("F", 1410, 1.0, 5.0)), None, "")
+    one = DeviceProfile((Cost("E", 1410, 2.0, 10.0), Cost("E", 1395, 3.0, 9.0)), (), "")
+    other = DeviceProfile((Cost("E", 1410, 2.5, 12.0), Cost("F", 1410, 1.0, 5.0)), (), "")
     assert merged([one, other]) == {"E": (Cost("E", 1410, 2.5, 11.0),), "F": (Cost("F", 1410, 1.0, 5.0),)}
-    free = [DeviceProfile((Cost("E", mhz, 2.0, None),), None, "") for mhz in (2600, 2595)]
+    free = [DeviceProfile((Cost("E", mhz, 2.0, None),), (), "") for mhz in (2600, 2595)]
     assert merged(free) == {"E": (Cost("E", 2600, 2.0, None),)}
+
+
+def test_a_loop_of_ones_own_is_profiled(tmp_path: Path) -> None:
+    """Begin and end (Perseus, Table 2) without our scripts; the costs are rows of a profile's CSV."""
+    profiler, description = open_profiler(torch.device("cpu"), Sweep(iterations=2))
+    num_iterations = 0
+    while not profiler.is_done:
+        num_iterations += 1
+        profiler.begin_iteration()
+        for kind in ("F0", "B0"):
+            profiler.begin(kind)
+            profiler.end(kind)
+        profiler.end_iteration()
+    assert num_iterations == 3
+    assert description == "no GPU: times at the current clock of the processor, no energy"
+    write_profile_rows(tmp_path / "profile.csv", profiler.costs)
+    lines = (tmp_path / "profile.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["block", "F0", "B0"]
+
+
+def test_a_thread_that_waits_for_its_turn_computes_nothing() -> None:
+    profiler, _ = open_profiler(torch.device("cpu"), Sweep(iterations=1), takes_turns=True)
+    for _ in range(2):
+        profiler.begin_iteration()
+        profiler.begin("F0")
+        threading.Event().wait(0.3)
+        profiler.end("F0")
+        profiler.end_iteration()
+    assert profiler.costs[0].time_ms < 100, "of the processor, whatever else the machine does"
 
 
 def test_a_run_profiles_its_blocks(tmp_path: Path) -> None:

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 import pytest
+from fake_event import FakeEvent
 
 from runtime.calls import Run
 from runtime.clock import ClockError, RecordingClock
 from runtime.stream_clock import StreamClock
-
-
-@dataclass
-class FakeEvent:
-    """An event, and when the stream reached it; None as long as it has not."""
-
-    at_s: float | None = None
-
-    def query(self) -> bool:
-        return self.at_s is not None
-
-    def elapsed_time(self, end: FakeEvent) -> float:
-        assert self.at_s is not None and end.at_s is not None
-        return (end.at_s - self.at_s) * 1000
 
 
 class Stream:

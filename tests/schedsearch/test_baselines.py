@@ -88,6 +88,14 @@ def test_gpipe_is_valid_on_any_placement(placement: Placement, number: int) -> N
     validate(gpipe(placement, number))
 
 
+def test_gpipe_ends_with_optimizer_blocks() -> None:
+    placement = v_shape(2)
+    step = Block("O", Kind.O, (0,), 5, 0, ("B0",))
+    schedule = validate(gpipe(replace(placement, blocks=(*placement.blocks, step)), 3))
+    assert schedule.order(0)[-1] == ("O", 2)
+    assert schedule.makespan == gpipe(placement, 3).makespan + 5
+
+
 def test_gpipe_holds_every_micro_batch() -> None:
     schedule = validate(gpipe(v_shape(4, 1, 2), 8))
     assert (schedule.makespan, peak_memory(schedule).max()) == (33, 8)
