@@ -90,7 +90,7 @@ class DeviceProfiler:
     ) -> None:
         """Open what there is: a meter, and a clock where there is the right to one."""
         takes_turns = isinstance(transport, MemoryTransport)
-        self._measures_waiting = not takes_turns  # what others compute meanwhile is not waiting
+        self._measures_waiting = not transport.shares_gpu  # others compute there meanwhile
         self.profiler, self.description = open_profiler(transport.device, sweep, latency, takes_turns)
         self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
         self._transport, self._channels, self._device = transport, channels, device

@@ -192,7 +192,7 @@ def test_last_reset_that_fails_says_how_to_repair_it(tmp_path: Path) -> None:
     )
     assert done.stdout == "ready\n"
     assert done.stderr == (
-        "NVML refuses what was asked of GPU 0 (GPU is lost); run: python -m runtime.clock reset\n"
+        "NVML refuses to control the clock of GPU 0 (GPU is lost); run: python -m runtime.clock reset\n"
     )
 
 

@@ -142,7 +142,7 @@ def test_without_a_meter_times_are_measured_at_every_clock(
     driver.remove_meter()
     monkeypatch.setattr(profiling, "gpu_uuid", lambda device: "fake-0")
     monkeypatch.setattr(profiling, "_synchronize", lambda: None)
-    profiler, description = profiling._of_gpu(Sweep(iterations=1), torch.device("cpu"))
+    profiler, description = profiling._of_gpu(Sweep(iterations=1), torch.device("cpu"), None, False)
     for _ in range(5):
         profiler.begin_iteration()
         profiler.begin("F0")
