@@ -168,6 +168,7 @@ class RuntimeOptions:
     receive_ahead: int
     receive_memory: int | None
     checkpoint_every: int
+    keep_checkpoints: int
     resume: str | None
     trace: bool
 

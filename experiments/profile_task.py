@@ -23,7 +23,7 @@ from runtime.codegen import generate
 from runtime.deadlock import check
 from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
-from runtime.models import ModelOptions
+from runtime.models import Blocks, Model, ModelOptions
 from runtime.profiler import Cost, Sweep, blocking_by_clock, merged
 from runtime.profiling import MOST_ITERATIONS
 from runtime.program import lower
@@ -74,8 +74,10 @@ def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
 
 def _run(options: Options, schedule: Schedule, model: ModelOptions, scripts: Path) -> Measurement:
     """Generate the scripts and profile them."""
+    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    programs = check(lower(schedule).with_forms(blocks.form_between))
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
-    generate(check(lower(schedule)), {}, replace(model, learning_rate=0.0).to_dict(), scripts)
+    generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
     chosen, num_devices = options.profiling, schedule.placement.num_devices
     sweep = Sweep(chosen.iterations, chosen.least_ms, chosen.rises, chosen.blocking_clocks)
     log.info("profile: starting %d devices with %s", num_devices, options.runtime.launcher)

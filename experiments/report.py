@@ -35,6 +35,7 @@ FILES = {
     "baselines.csv": "what EnvPipe and others need, with the same accounting",
     "scripts/device_0.py": "one PyTorch script per device",
     "scripts/programs.json": "the same programs as text, to check without running them",
+    "runtime.json": "how it was run, to go on with it",
     "simulated.json": "time and energy of the scripts on simulated GPUs",
     "simulated_trace.json": "the same iteration, planned and simulated, for ui.perfetto.dev",
     "simulated_trace.csv": "how busy each device is in it",
@@ -83,13 +84,43 @@ def save_report(
     )
 
 
+def save_report_of_run(placement: Placement, measurement: Measurement, directory: Path) -> Path:
+    """Write ``report.html`` of a run that went on, with the pictures of its directory; return its path."""
+    files = {name: directory / f"{name}.png" for name in DESCRIPTIONS}
+    pictures = [
+        Picture(path.read_bytes(), DESCRIPTIONS[name]) for name, path in files.items() if path.is_file()
+    ]
+    return write_report(
+        directory / "report.html",
+        f"{placement.name} on {placement.num_devices} devices, {measurement.num_micro_batches} micro-batches",
+        [
+            Section("Schedule and energy", (), tuple(pictures)),
+            Section("Run", _run_facts(measurement)),
+            Section("Files", _file_facts(directory)),
+        ],
+        summary=(
+            Fact("First iteration", str(measurement.first_iteration), "of the run that went on"),
+            _equality(measurement),
+        ),
+    )
+
+
+def _equality(measurement: Measurement) -> Fact:
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    return Fact(
+        "Equal to the unpipelined model",
+        "yes" if comparison.is_equal else "no",
+        f"losses, gradients and parameters within {TOLERANCE:g}",
+        good=comparison.is_equal,
+    )
+
+
 def _file_facts(directory: Path) -> tuple[Fact, ...]:
     return tuple(Fact(file, what, link=file) for file, what in FILES.items() if (directory / file).exists())
 
 
 def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measurement) -> tuple[Fact, ...]:
-    comparison = measurement.comparison
-    assert comparison is not None, "a launch compares unless told not to"
     facts = [
         Fact("Makespan", _ticks(found.placement, found.schedule.makespan)),
         Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
@@ -98,12 +129,7 @@ def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measuremen
             f"{tuned.frontier.saving(tuned.plan, tuned.deadline_ms):.1%}",
             "against the highest clocks",
         ),
-        Fact(
-            "Equal to the unpipelined model",
-            "yes" if comparison.is_equal else "no",
-            f"losses, gradients and parameters within {TOLERANCE:g}",
-            good=comparison.is_equal,
-        ),
+        _equality(measurement),
     ]
     if found.result is not None and found.result.repetend is not None:
         result, repetend = found.result, found.result.repetend

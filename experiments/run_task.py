@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.clock_latency import switching_limits
@@ -21,7 +22,8 @@ from experiments.orders import check_orders, choose_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
 from experiments.progress import StepBar
 from experiments.realisable import check_realisable, check_realisable_on
-from experiments.report import save_report
+from experiments.report import save_report, save_report_of_run
+from experiments.resumed import options_of, resume_command, resumed_directory, save_options
 from experiments.search_task import output_directory, search_and_save
 from experiments.simulated_run import check_simulated_on, simulate_scripts
 from experiments.steps import build_placement, read_profile
@@ -29,6 +31,7 @@ from experiments.traces import planned_run, save_trace
 from placements import Placement
 from runtime.autodiff import pair_backward
 from runtime.calls import ScriptError
+from runtime.checkpoint import has_whole
 from runtime.codegen import Clocks, generate
 from runtime.deadlock import UnsafeProgramsError, check
 from runtime.early import peak_posted, post_early
@@ -40,6 +43,8 @@ from runtime.planned import Planned
 from runtime.program import lower
 from runtime.program_file import programs_to_dict
 from runtime.run_options import check_device
+from runtime.script import read_script
+from runtime.trace import write_trace
 from schedsearch.files import write_json
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
@@ -50,6 +55,9 @@ log = logging.getLogger(__name__)
 def task(config: DictConfig) -> None:
     """Search, tune, generate, run, compare, report."""
     options = read_options(config)
+    if directory := resumed_directory(options.runtime):
+        go_on(directory, options.runtime)
+        return
     check_energy_options(options.energy)
     check_realisable(options)
     check_orders(options)
@@ -75,6 +83,44 @@ def task(config: DictConfig) -> None:
         planned = _planned(found, tuned, measurement.num_micro_batches)
         busy = save_trace(measurement.records, planned, directory)
     save_report(found, tuned, measurement, directory, busy)
+    _list_files(directory)
+
+
+def go_on(directory: Path, given: RuntimeOptions) -> None:
+    """Go on with a run from its output directory: from its newest whole checkpoint, or else from the begin.
+
+    All that the run makes is put there, as if it had not died.
+
+    Args:
+        directory: The output of the run.
+        given: With which this command was started.
+
+    Raises:
+        OptionError: The directory is not that of a run, or an option cannot be changed any more.
+    """
+    options = options_of(directory, given, HydraConfig.get().overrides.task)
+    check_runtime_options(options)
+    placement = _placement_of(directory / "scripts")
+    checkpoints = directory / "checkpoints"
+    if has_whole(checkpoints, placement.num_devices):
+        options = dataclasses.replace(options, resume=str(checkpoints))
+    else:
+        log.info("%s has no whole checkpoint: the run begins anew, with the same scripts", directory)
+    measurement = run_and_save(options, placement, directory)
+    if options.trace:
+        write_trace(directory / "trace.json", placement, measurement.records)
+    save_report_of_run(placement, measurement, directory)
+    _list_files(directory)
+
+
+def _placement_of(scripts: Path) -> Placement:
+    try:
+        return read_script(scripts / "device_0.py").placement
+    except (OSError, ScriptError) as error:
+        raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None
+
+
+def _list_files(directory: Path) -> None:
     made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
     log.info("made:\n%s", "\n".join(f"  {path}" for path in made))
 
@@ -102,12 +148,16 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         ("receive_ahead", 0),
         ("receive_memory", 0),
         ("checkpoint_every", 0),
+        ("keep_checkpoints", 0),
     ):
         value = getattr(options, name)
         if value is not None and value < least:
             raise OptionError(f"runtime.{name}: {value} is not at least {least}")
     if options.resume is not None and not Path(options.resume).is_dir():
-        raise OptionError(f"runtime.resume: {options.resume} is not a folder; give the checkpoints of a run")
+        raise OptionError(
+            f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "
+            "of a run"
+        )
     _model_options(options, "synthetic" if options.model == "auto" else options.model)
 
 
@@ -157,7 +207,8 @@ def generate_scripts(
     schedule = whole.per_micro_batch
     blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
     size_bytes = functools.partial(_message_bytes, blocks)
-    programs = post_early(lower(schedule), options.receive_ahead, options.receive_memory, size_bytes)
+    programs = lower(schedule).with_forms(blocks.form_between)
+    programs = post_early(programs, options.receive_ahead, options.receive_memory, size_bytes)
     check(programs)
     posted = max(peak_posted(programs, size_bytes))
     log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
@@ -168,7 +219,7 @@ def generate_scripts(
         clocks,
         model.to_dict(),
         directory,
-        shift=repetend.micro_batches if repetend else 1,
+        shift=repetend.micro_batches if repetend else None,
         title=found.placement.name,
         picture=picture(whole, max_columns=100),
         versions={name: metadata.version(name) for name in ("schedsearch", "torch")},
@@ -201,14 +252,22 @@ def _schedule_and_clocks(
 
 
 def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
-    return math.prod(blocks.shape_between(producer, consumer)) * blocks.dtype.itemsize
+    return math.prod(blocks.form_between(producer, consumer).shape) * blocks.dtype.itemsize
 
 
 def run_and_save(
     options: RuntimeOptions, placement: Placement, directory: Path, clock_latency: str | None = None
 ) -> Measurement:
-    """Run the scripts, compare with the unpipelined model, write ``measurement.json``."""
+    """Run the scripts, compare with the unpipelined model, write ``measurement.json``.
+
+    Raises:
+        OptionError: The scripts cannot run so many micro-batches, or not go on from the checkpoints.
+        Failed: The run failed; the message ends with the command that resumes it.
+    """
+    save_options(options, directory)
     log.info("starting %d devices with %s", placement.num_devices, options.launcher)
+    if options.checkpoint_every:
+        log.info("if the run dies, resume it: %s", resume_command(directory))
     done = itertools.count(1)
     bar = StepBar("run")
     with bar:
@@ -224,6 +283,7 @@ def run_and_save(
                 num_micro_batches=options.num_micro_batches,
                 checkpoint_every=options.checkpoint_every,
                 checkpoints=directory / "checkpoints",
+                keep_checkpoints=options.keep_checkpoints,
                 resume=options.resume,
                 trace=options.trace,
                 progress=lambda line: bar(line, next(done), options.iterations),
@@ -231,8 +291,10 @@ def run_and_save(
             )
         except ScriptError as error:
             raise OptionError(f"runtime.{error}") from None
-        except (LaunchError, UnsafeProgramsError) as error:
+        except UnsafeProgramsError as error:
             raise Failed(f"the run failed: {error}") from None
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
     return measurement

@@ -1,8 +1,9 @@
 """Checkpoints: each device writes its own shard, and device 0 a manifest once all shards are there.
 
-A folder without a manifest, or with a shard that is not the one the manifest names, is a torn checkpoint
-and never used. Checkpoints are kept until somebody removes them. Clocks are no part of a checkpoint: they
-change no result, so a run may go on with others.
+Each is on the disk before the next step begins, so the manifest is the last thing to be there, after a power
+cut too. A folder without a manifest, or with a shard that is not the one the manifest names, is a torn
+checkpoint and never used. Older checkpoints are removed once a newer one is whole. Clocks are no part of a
+checkpoint: they change no result, so a run may go on with others.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +25,7 @@ from runtime.channels import Transport
 from runtime.models import Model
 from runtime.run_options import RunOptions
 from runtime.script import Script
-from schedsearch.files import write_bytes, write_json
+from schedsearch.files import flush_folder, to_json, write_bytes
 
 SCHEMA_VERSION = 1
 """Version of the manifest's form."""
@@ -35,11 +37,11 @@ def is_due(options: RunOptions, num_done: int) -> bool:
 
 
 def save(script: Script, options: RunOptions, transport: Transport, model: Model, num_done: int) -> None:
-    """Write a checkpoint; every device must call it at the same place.
+    """Write a checkpoint and remove what is too old; every device must call it at the same place.
 
     Args:
         script: Of this device.
-        options: Say where to, and which device this is.
+        options: Say where to, which device this is, and how many checkpoints to keep.
         transport: Reaches the other devices.
         model: Whose parameters and optimizer state are written.
         num_done: Iterations that went into them.
@@ -47,15 +49,44 @@ def save(script: Script, options: RunOptions, transport: Transport, model: Model
     assert options.checkpoints is not None
     folder = options.checkpoints / f"iteration_{num_done}"
     if options.device == 0:
-        (folder / "manifest.json").unlink(missing_ok=True)  # of a run before, whose shards are replaced now
+        _prepare(folder)
     transport.barrier()
     data = _shard(model)
-    write_bytes(_shard_path(folder, options.device), data)
+    write_bytes(_shard_path(folder, options.device), data, durable=True)
     shards = transport.collect((_digest(data), _order(script)))
     if options.device == 0:
         whole = {"schema_version": SCHEMA_VERSION, "iterations": num_done, "torch": torch.__version__}
         parts = {"shards": [shard for shard, _ in shards], "orders": [order for _, order in shards]}
-        write_json(folder / "manifest.json", whole | _identity(script) | parts)
+        manifest = to_json(whole | _identity(script) | parts) + "\n"
+        write_bytes(folder / "manifest.json", manifest.encode(), durable=True)
+        _prune(options.checkpoints, num_done, options.keep_checkpoints)
+
+
+def _prepare(folder: Path) -> None:
+    """Make a checkpoint's folder, without the manifest of a run before, whose shards are replaced now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    flush_folder(folder.parent)
+    (folder / "manifest.json").unlink(missing_ok=True)
+    flush_folder(folder)
+
+
+def _prune(checkpoints: Path, newest: int, num_kept: int) -> None:
+    """Remove checkpoints that are older than those to keep, and torn ones among these.
+
+    Args:
+        checkpoints: Holds them.
+        newest: Iterations of the one that has just become whole; what is newer is of another run, and left.
+        num_kept: Whole ones to keep, this one included; 0 for all.
+    """
+    if not num_kept:
+        return
+    numbers = [number for number in _numbers(checkpoints, "iteration_*") if number <= newest]
+    whole = [number for number in _numbers(checkpoints, "iteration_*/manifest.json") if number <= newest]
+    for number in set(numbers) - set(whole[:num_kept]):
+        folder = checkpoints / f"iteration_{number}"
+        (folder / "manifest.json").unlink(missing_ok=True)  # first: half of a checkpoint is none
+        flush_folder(folder)
+        shutil.rmtree(folder)
 
 
 def resume(script: Script, options: RunOptions, transport: Transport, model: Model) -> int:
@@ -125,11 +156,25 @@ def refuse_another(manifest: Mapping[str, Any], script: Script, device: int, fol
         raise ScriptError(f"resume: {folder} was made with another plan (other order on device {device})")
 
 
+def has_whole(folder: Path, num_devices: int) -> bool:
+    """Tell whether a folder holds a whole checkpoint of so many devices."""
+    for name in _names(folder):
+        manifest = _manifest(folder / name)
+        if None not in [_read_shard(folder / name, device, manifest) for device in range(num_devices)]:
+            return True
+    return False
+
+
 def _names(folder: Path) -> list[str]:
     """Return the folders of checkpoints that have a manifest, the newest first."""
-    found = (path.parent.name.removeprefix("iteration_") for path in folder.glob("iteration_*/manifest.json"))
-    numbers = [int(number) for number in found if number.isdigit()]
-    return [f"iteration_{number}" for number in sorted(numbers, reverse=True)]
+    return [f"iteration_{number}" for number in _numbers(folder, "iteration_*/manifest.json")]
+
+
+def _numbers(folder: Path, pattern: str) -> list[int]:
+    """Return the numbers in the names of a folder's folders, the greatest first."""
+    names = (path.relative_to(folder).parts[0] for path in folder.glob(pattern))
+    found = (name.removeprefix("iteration_") for name in names)
+    return sorted((int(number) for number in found if number.isdecimal()), reverse=True)
 
 
 def _none_in(folder: Path) -> ScriptError:

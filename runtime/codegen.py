@@ -1,4 +1,4 @@
-"""Programs as readable Python scripts, one per device: plain calls, and a loop for the steady state.
+"""Programs as readable Python scripts, one per device: plain calls, and loops for what repeats.
 
 The scripts hold all they need: the model, the placement, the clocks. The text depends on nothing else, so
 equal plans give equal files. What the calls do is `runtime.device`'s affair. Where every block of every
@@ -11,16 +11,17 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from placements.placement_file import placement_to_dict
 from runtime.deadlock import UnsafeProgramsError, check
+from runtime.forms import forms_to_plain
 from runtime.iteration_text import ClockText, iteration_text
-from runtime.literal import literal
+from runtime.literal import LINE_LENGTH, literal
 from runtime.periodic_clocks import PeriodicClocks
 from runtime.program import Programs
-from runtime.roll import roll
+from runtime.roll import roll_all, roll_each
 from runtime.stretch import Stretch, stretch
 from schedsearch.files import write_text
 
@@ -38,7 +39,7 @@ def generate(
     clock_mhz: Clocks,
     model: Mapping[str, object],
     directory: Path,
-    shift: int = 1,
+    shift: int | None = None,
     title: str = "",
     picture: str = "",
     versions: Mapping[str, str] | None = None,
@@ -52,7 +53,8 @@ def generate(
             exactly so many.
         model: What `runtime.device` builds the blocks' modules from; data that has a literal form.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
-        shift: Micro-batches per round of the loops; the repetend's number of lanes.
+        shift: Micro-batches per round of the loops; the repetend's number of lanes. None: that of the loops
+            that cover most.
         title: What the programs are, in a few words; the placement's name if empty.
         picture: The schedule as text, with a row ``<device> | ...`` for each device; may be empty.
         versions: Of the software that the scripts were made with, by its name, for the header.
@@ -66,7 +68,7 @@ def generate(
     """
     _check_clocks(programs, clock_mhz)
     title = title or programs.placement.name
-    rolled = [roll(program, shift) for program in programs.instructions]
+    shift, rolled = roll_all(programs) if shift is None else (shift, roll_each(programs, shift))
     is_free = not isinstance(clock_mhz, PeriodicClocks) and bool(clock_mhz)
     loops = None if is_free else _safe_loops(stretch(programs, rolled, shift))
     number = _number_text(programs, loops, is_free)
@@ -84,9 +86,10 @@ def generate(
             _docstring(programs, device, heading, directory.resolve().name, picture, versions),
             f"from runtime.device import {names}",
             data,
+            *_form_data(programs, device),
             *clocks,
             "\n" + iteration_text(rolled[device], programs.num_micro_batches, text, loops is not None),
-            "\n" + _main(loops),
+            "\n" + _main(programs, loops),
         ]
         paths.append(directory / f"device_{device}.py")
         write_text(paths[-1], "\n\n".join(parts) + "\n")
@@ -94,15 +97,23 @@ def generate(
 
 
 def _safe_loops(loops: Stretch | None) -> Stretch | None:
-    """Return loops if more and fewer rounds are safe; one round more stands for all, launch checks each."""
-    if loops is None:
+    """Return loops if more and fewer rounds are safe; one round more stands for all, launch checks each.
+
+    Where too few rounds are not safe, they begin with the least that are.
+    """
+    if loops is None or not _is_safe(loops, loops.programs.num_micro_batches + loops.shift):
         return None
+    numbers = range(loops.least, loops.programs.num_micro_batches, loops.shift)
+    least = next((number for number in numbers if _is_safe(loops, number)), None)
+    return None if least is None else replace(loops, least=least)
+
+
+def _is_safe(loops: Stretch, num_micro_batches: int) -> bool:
     try:
-        for number in (loops.least, loops.programs.num_micro_batches + loops.shift):
-            check(loops.at(number))
+        check(loops.at(num_micro_batches))
     except UnsafeProgramsError:
-        return None
-    return loops
+        return False
+    return True
 
 
 def _number_text(programs: Programs, loops: Stretch | None, is_free: bool) -> str:
@@ -126,18 +137,20 @@ def plan_hash(programs: Programs, clock_mhz: Clocks) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _main(loops: Stretch | None) -> str:
-    data = "model=MODEL, placement=PLACEMENT, num_micro_batches=NUM_MICRO_BATCHES, channels=CHANNELS"
-    if loops is None:
-        return f'if __name__ == "__main__":\n    main(iteration, {data})'
-    numbers = (
-        "least_micro_batches=LEAST_MICRO_BATCHES",
-        "micro_batches_per_round=MICRO_BATCHES_PER_ROUND",
-    )
-    lines = ["iteration", *data.split(", "), *numbers]
-    return (
-        'if __name__ == "__main__":\n    main(\n' + "".join(f"        {line},\n" for line in lines) + "    )"
-    )
+def _main(programs: Programs, loops: Stretch | None) -> str:
+    arguments = [
+        "iteration",
+        *("model=MODEL", "placement=PLACEMENT", "num_micro_batches=NUM_MICRO_BATCHES", "channels=CHANNELS"),
+    ]
+    if programs.forms:
+        arguments.append("forms=FORMS")
+    if loops is not None:
+        arguments.append("least_micro_batches=LEAST_MICRO_BATCHES")
+        arguments.append("micro_batches_per_round=MICRO_BATCHES_PER_ROUND")
+    line = f"    main({', '.join(arguments)})"
+    if len(line) > LINE_LENGTH:
+        line = "    main(\n" + "".join(f"        {argument},\n" for argument in arguments) + "    )"
+    return f'if __name__ == "__main__":\n{line}'
 
 
 def _check_clocks(programs: Programs, clock_mhz: Clocks) -> None:
@@ -213,6 +226,11 @@ def _data(programs: Programs, model: Mapping[str, object], loops: Stretch | None
         constants |= {"LEAST_MICRO_BATCHES": loops.least, "MICRO_BATCHES_PER_ROUND": loops.shift}
     constants["CHANNELS"] = list(programs.channels)
     return "\n".join(_constant(name, value) for name, value in constants.items())
+
+
+def _form_data(programs: Programs, device: int) -> list[str]:
+    """Return the forms of the device's messages as a constant, or nothing if no model was known."""
+    return [_constant("FORMS", forms_to_plain(programs.forms[device]))] if programs.forms else []
 
 
 def _clock_data(programs: Programs, device: int, clock_mhz: Clocks) -> list[str]:

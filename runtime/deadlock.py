@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from placements import Kind
 from runtime.autodiff import pair_backward, tensor_inputs
+from runtime.forms import Form
 from runtime.grid import Position, grid
 from runtime.program import Instruction, Programs, Receive, Run, Send, quoted
 
@@ -31,6 +32,7 @@ def check(programs: Programs) -> Programs:
       it is there.
     - Each channel's (source, target) messages are sent and received in the same order, so they need no
       tags.
+    - Both ends of a message know it as a tensor of the same shape and type, where the programs say that.
     - The devices that share blocks run these in the same order, so collectives match.
     - All programs finish even if every operation blocks until its peer arrives. Then they also finish
       where sends and receives do not block, with any amount of buffering: an operation that waits for
@@ -46,6 +48,7 @@ def check(programs: Programs) -> Programs:
     _check_matched(programs)
     _check_local_order(programs)
     _check_channels(programs)
+    _check_forms(programs)
     _check_collectives(programs)
     _check_rendezvous(programs)
     return programs
@@ -192,6 +195,29 @@ def _check_channels(programs: Programs) -> None:
                 raise _fault(
                     programs, f"{text}, which there receives {_message_text(receive)}", [here, there]
                 )
+
+
+def _check_forms(programs: Programs) -> None:
+    """Ensure that sender and receiver expect the same; a wire would take the one for the other."""
+    if not programs.forms:
+        return
+    ends: dict[tuple[int, int, str, str, int], tuple[Position, Form]] = {}
+    for position, receive in _all(programs, Receive):
+        ends[_message(position, receive)] = position, _form(programs, position, receive)
+    for here, send in _all(programs, Send):
+        form = _form(programs, here, send)
+        there, expected = ends[_message(here, send)]
+        if form != expected:
+            text = f"device {here[0]} sends {_message_text(send)} to device {there[0]} as {form}"
+            raise _fault(programs, f"{text}, which receives it as {expected}", [here, there])
+
+
+def _form(programs: Programs, position: Position, message: Send | Receive) -> Form:
+    form = programs.forms[position[0]].get((message.producer, message.consumer))
+    if form is None:
+        text = f"device {position[0]} has no shape and type for {_message_text(message)}"
+        raise _fault(programs, text, [position])
+    return form
 
 
 def _check_collectives(programs: Programs) -> None:

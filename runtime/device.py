@@ -24,6 +24,7 @@ from runtime.calls import Calls, ScriptError, Transfer
 from runtime.channels import Channel, Pending, Transport, connect
 from runtime.client import PlanSource, plans_from_environment
 from runtime.clock import Clock, RecordingClock
+from runtime.forms import Form, Forms, forms_from_plain
 from runtime.gpu_clock import open_gpu_clock, record_event
 from runtime.latency_file import read_clock_latency
 from runtime.models import Blocks, Model, ModelOptions
@@ -35,7 +36,7 @@ from runtime.profiling import DeviceProfiler
 from runtime.recorder import DeviceRecorder, HostTimes, Recorder, StreamTimes
 from runtime.results import Position
 from runtime.run_options import RunOptions
-from runtime.script import Script, check_script, hand_over
+from runtime.script import Script, check_forms, check_script, hand_over
 from runtime.stream_clock import StreamClock
 from runtime.stream_position import StreamPosition
 from runtime.training import train
@@ -65,6 +66,7 @@ class Device:
         clock: Takes the requests for clocks.
         calls: The script's calls, for counting.
         position: Is told where the device stands.
+        forms: What messages carry, as the script says; None to take the model's word.
         blocking: Wait at every transfer for its end: slower, and a proof that the program is safe even so.
         profiler: Measures every block, if there is one.
         timeout_s: How long a GPU may stand at a transfer; elsewhere the transport knows.
@@ -80,6 +82,7 @@ class Device:
         calls: Calls,
         position: Position,
         *,
+        forms: Forms | None = None,
         blocking: bool = False,
         profiler: Profiler | None = None,
         timeout_s: float = 300.0,
@@ -93,6 +96,7 @@ class Device:
         self._clock = clock
         self._calls = calls
         self._position = position
+        self._forms = forms
         self._blocking = blocking
         self._profiler = profiler
         self._torch_device = transport.device
@@ -151,7 +155,8 @@ class Device:
         """
         transfer = Transfer(producer, consumer, micro_batch)
         self._move("receives", transfer)
-        buffer = torch.empty(self._shape(transfer), dtype=self._blocks.dtype, device=self._torch_device)
+        form = self._form(transfer)
+        buffer = torch.empty(form.shape, dtype=getattr(torch, form.dtype), device=self._torch_device)
         self.recorder.receive(transfer, source, self._index)
         work = self._transport.receive(buffer, self._channel(source, self._index))
         self.recorder.posted(work)
@@ -294,17 +299,28 @@ class Device:
         received = [buffer for buffer, _, _ in self._received.values()]
         return [*received, *self._made.values(), *(tensor for _, _, tensor, _ in self._sent)]
 
-    def _shape(self, transfer: Transfer) -> tuple[int, ...]:
+    def form_of_model(self, transfer: Transfer) -> Form:
+        """Return what the model hands over.
+
+        Raises:
+            ScriptError: Nothing, because the one block takes nothing from the other.
+        """
         if transfer.producer not in self._blocks.inputs.get(transfer.consumer, ()):
             raise ScriptError(
                 f"device {self._index}: {transfer.consumer} takes nothing from {transfer.producer}"
             )
-        return self._blocks.shape_between(transfer.producer, transfer.consumer)
+        return self._blocks.form_between(transfer.producer, transfer.consumer)
+
+    def _form(self, transfer: Transfer) -> Form:
+        """Return what the script says that a message carries; the model's word where it says nothing."""
+        forms = self._forms or {}
+        return forms.get((transfer.producer, transfer.consumer)) or self.form_of_model(transfer)
 
     def _check_form(self, transfer: Transfer, tensor: Tensor) -> None:
         """Ensure that a tensor is what its receiver expects; on the wire nothing would notice."""
-        wanted = self._shape(transfer), self._blocks.dtype
-        if (found := (tuple(tensor.shape), tensor.dtype)) != wanted:
+        wanted = self._form(transfer)
+        found = Form(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        if found != wanted:
             raise ScriptError(f"device {self._index}: {transfer} is {found} instead of {wanted}")
 
     def _channel(self, source: int, target: int) -> Channel:
@@ -338,6 +354,7 @@ def main(
     placement: Mapping[str, Any],
     num_micro_batches: int,
     channels: Sequence[Channel],
+    forms: Sequence[Mapping[str, Any]] | None = None,
     least_micro_batches: int | None = None,
     micro_batches_per_round: int = 1,
     options: RunOptions | None = None,
@@ -351,6 +368,7 @@ def main(
         placement: The placement's plain data.
         num_micro_batches: Of one iteration, unless the run asks for another number.
         channels: All (source, target) pairs that messages take, the same in every script.
+        forms: The shape and type of what its messages carry; None leaves them to the model.
         least_micro_batches: The fewest that the script's loop can run; None if only `num_micro_batches`.
         micro_batches_per_round: By which numbers of micro-batches differ.
         options: How to take part; by default from the environment.
@@ -369,6 +387,7 @@ def main(
         tuple((source, target) for source, target in channels),
         least_micro_batches,
         micro_batches_per_round,
+        None if forms is None else forms_from_plain(forms, "forms"),
     )
     if hand_over(script):
         return
@@ -431,11 +450,13 @@ def take_part(
                 clock,
                 script.calls,
                 position,
+                forms=script.forms,
                 blocking=options.blocking,
                 profiler=profiler.profiler if profiler else None,
                 timeout_s=options.timeout_s,
                 recorder=_recorder(script, options, model, blocks),
             )
+            check_forms(script, options.device, device.form_of_model)
             warm_up(transport.device)
             train(script, options, transport, device, model, blocks, clock, shared, profiler)
             position.move("done")

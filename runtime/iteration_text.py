@@ -1,4 +1,4 @@
-"""A rolled program as the text of a script's `iteration`: warmup, a loop, cooldown."""
+"""A rolled program as the text of a script's `iteration`: warmup, loops, cooldown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 from runtime.literal import text_literal
 from runtime.program import Instruction, Receive, Run
-from runtime.roll import Rolled
+from runtime.roll import Loop, Rolled
 from runtime.stretch import is_late
 
 _TOTAL = "num_micro_batches"
@@ -33,7 +33,7 @@ def iteration_text(rolled: Rolled, num_micro_batches: int, clocks: ClockText, is
     """
 
     def number(instruction: Instruction) -> str:
-        if is_stretched and is_late(rolled, rolled.shift, instruction):
+        if is_stretched and is_late(rolled, instruction):
             return _from_end(num_micro_batches - instruction.micro_batch)
         return str(instruction.micro_batch)
 
@@ -41,10 +41,19 @@ def iteration_text(rolled: Rolled, num_micro_batches: int, clocks: ClockText, is
         f"def iteration(device: Device, {_TOTAL}: int) -> None:",
         '    """Run one iteration of this device\'s blocks."""',
     ]
-    lines += _straight("Warmup." if rolled.rounds else "Nothing repeats.", rolled.warmup, clocks, number)
-    lines += _loop(rolled, num_micro_batches, clocks, is_stretched)
-    lines += _straight("Cooldown.", rolled.cooldown, clocks, number)
+    for place, part in enumerate(rolled.parts):
+        if isinstance(part, Loop):
+            lines += _loop(part, num_micro_batches, clocks, is_stretched)
+        else:
+            lines += _straight(_title(rolled, place), part, clocks, number)
     return "\n".join(lines)
+
+
+def _title(rolled: Rolled, place: int) -> str:
+    """Return what to call a part outside of the loops."""
+    if not rolled.loops:
+        return "Nothing repeats."
+    return {0: "Warmup.", len(rolled.parts) - 1: "Cooldown."}.get(place, "Between the loops.")
 
 
 def _from_end(number: int) -> str:
@@ -57,23 +66,19 @@ def _straight(
     clocks: ClockText,
     number: Callable[[Instruction], str],
 ) -> list[str]:
-    if not instructions:
-        return []
     calls = (_call(instruction, number(instruction), clocks) for instruction in instructions)
     return [f"    # {title}", *(f"    {call}" for call in calls)]
 
 
-def _loop(rolled: Rolled, num_micro_batches: int, clocks: ClockText, is_stretched: bool) -> list[str]:
+def _loop(loop: Loop, num_micro_batches: int, clocks: ClockText, is_stretched: bool) -> list[str]:
     """Return the loop over n, the lowest micro-batch of each round."""
-    if not rolled.rounds:
-        return []
-    first, shift = rolled.first_micro_batch, rolled.shift
-    after_last = first + rolled.rounds * shift
+    first, shift = loop.first_micro_batch, loop.shift
+    after_last = first + loop.rounds * shift
     last = _from_end(num_micro_batches - after_last) if is_stretched else str(after_last)
     bounds = f"{first}, {last}, {shift}" if shift > 1 else f"{first}, {last}" if first else last
     size = "one micro-batch" if shift == 1 else f"{shift} micro-batches"
     lines = [f"    # Repetend: {size} per round.", f"    for n in range({bounds}):"]
-    for instruction in rolled.body:
+    for instruction in loop.body:
         offset = instruction.micro_batch - first
         lines.append(f"        {_call(instruction, f'n + {offset}' if offset else 'n', clocks)}")
     return lines

@@ -35,11 +35,14 @@ from runtime.processes import (
     run_script,
 )
 from runtime.profiler import DeviceProfile, Sweep
+from runtime.program import Programs, Run
 from runtime.records import Record
 from runtime.reference import Case, compare, losses_of_run
 from runtime.results import read_failures, read_position, read_progress, read_summary
 from runtime.run_options import RunOptions, check_device, default_backend
 from runtime.script import programs_of, read_script
+from schedsearch.metrics import peak_memory
+from schedsearch.schedule import as_soon_as_possible
 
 _START: Mapping[str, Callable[[Path, RunOptions], Processes]] = {
     "torchrun": Torchrun,
@@ -72,6 +75,7 @@ def launch(
     num_micro_batches: int | None = None,
     checkpoint_every: int = 0,
     checkpoints: str | Path | None = None,
+    keep_checkpoints: int = 3,
     resume: str | Path | None = None,
     progress: Callable[[str], None] | None = None,
     sweep: Sweep | None = None,
@@ -96,6 +100,7 @@ def launch(
             before they are started.
         checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
         checkpoints: Folder for them; see `runtime.checkpoint`.
+        keep_checkpoints: How many of them stay there, the newest; 0 for all.
         resume: Folder of checkpoints whose newest the run goes on from.
         progress: Called with a line for each iteration as it ends.
         sweep: Profile the blocks, and end with that; nothing is compared then, and at most `iterations` run.
@@ -116,6 +121,8 @@ def launch(
         raise ScriptError(f"checkpoint_every: {checkpoint_every} needs a folder for checkpoints; give one")
     if clock_latency is not None:
         read_clock_latency(clock_latency)
+    if keep_checkpoints < 0:
+        raise ScriptError(f"keep_checkpoints: {keep_checkpoints} is not at least 0")
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as folder:
         options = RunOptions(
             device=0,
@@ -129,6 +136,7 @@ def launch(
             num_micro_batches=num_micro_batches,
             checkpoint_every=checkpoint_every,
             checkpoints=Path(checkpoints).resolve() if checkpoints else None,
+            keep_checkpoints=keep_checkpoints,
             resume=Path(resume).resolve() if resume else None,
             sweep=sweep,
             torch_device=device,
@@ -146,9 +154,25 @@ def _check_scripts(directory: Path, options: RunOptions) -> None:
     scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
     changed = [script.at(options.num_micro_batches) for script in scripts]
     if changed != scripts:
-        check(programs_of(changed))
+        _check_memory(check(programs_of(changed)))
     if options.resume:
         check_resume(options.resume, changed, options.iterations)
+
+
+def _check_memory(programs: Programs) -> None:
+    """Ensure that a number of micro-batches that the schedule was not made for fits too: GPipe's may not."""
+    placement, number = programs.placement, programs.num_micro_batches
+    orders = [
+        [(each.block, each.micro_batch) for each in program if isinstance(each, Run)]
+        for program in programs.instructions
+    ]
+    peaks = peak_memory(as_soon_as_possible(placement, number, orders)).tolist()
+    for device, (peak, capacity) in enumerate(zip(peaks, placement.memory or peaks, strict=True)):
+        if peak > capacity:
+            raise ScriptError(
+                f"num_micro_batches: {number} hold {peak} of the memory of device {device}, which has "
+                f"{capacity}; use fewer"
+            )
 
 
 def _check_arguments(directory: Path, num_devices: int, iterations: int, launcher: str, backend: str) -> None:
@@ -297,6 +321,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--num-micro-batches", type=int, help="of an iteration, if not the scripts' own")
     parser.add_argument("--checkpoint-every", type=int, help="iterations between two checkpoints")
     parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
+    parser.add_argument("--keep-checkpoints", type=int, help="how many stay (default 3; 0: all)")
     parser.add_argument("--resume", type=Path, help="folder of checkpoints whose newest to go on from")
     parser.add_argument("--trace", type=Path, help="file for what the devices did in the last iterations")
     parser.add_argument("--clock-latency", type=Path, help="file of python -m runtime.clock latency")
@@ -310,6 +335,7 @@ def main(arguments: list[str] | None = None) -> int:
         "num_micro_batches",
         "checkpoint_every",
         "checkpoints",
+        "keep_checkpoints",
         "resume",
         "trace",
         "clock_latency",

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from placements import Placement
 from runtime.autodiff import tensor_inputs
+from runtime.forms import Form, Forms
 from schedsearch.schedule import Schedule
 
 
@@ -122,15 +123,35 @@ class Programs:
         placement: What runs where.
         num_micro_batches: How many micro-batches one iteration runs.
         instructions: For each device what it does, in order; shape ``(num_devices, any)``.
+        forms: For each device what the messages carry that it sends or receives; shape ``(num_devices,)``,
+            or empty where no model is known yet.
     """
 
     placement: Placement
     num_micro_batches: int
     instructions: tuple[tuple[Instruction, ...], ...]
+    forms: tuple[Forms, ...] = ()
 
     def __post_init__(self) -> None:
         """Hold the one rule that every look-up relies on; `runtime.deadlock.check` proves the others."""
         assert len(self.instructions) == self.placement.num_devices
+        assert len(self.forms) in (0, self.placement.num_devices)
+
+    def with_forms(self, form_between: Callable[[str, str], Form]) -> Programs:
+        """Return the programs with the form of every message at both its ends.
+
+        Args:
+            form_between: Returns what a block (first name) hands to another.
+        """
+        forms = tuple(
+            {
+                (each.producer, each.consumer): form_between(each.producer, each.consumer)
+                for each in program
+                if not isinstance(each, Run)
+            }
+            for program in self.instructions
+        )
+        return replace(self, forms=forms)
 
     @cached_property
     def channels(self) -> tuple[tuple[int, int], ...]:

@@ -7,16 +7,17 @@ import runpy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from placements import Placement, PlacementError
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.calls import Calls
+from runtime.forms import FormError, Forms, forms_from_plain, forms_to_plain
 from runtime.program import Instruction, Programs, ProgramTextError, parse_instruction
 from schedsearch.files import read_json
 
-SCHEMA_VERSION = 1
-"""Version of the file form of programs."""
+SCHEMA_VERSION = 2
+"""Version of the file form of programs; version 1 has no forms of messages."""
 
 
 class ProgramFileError(ValueError):
@@ -24,11 +25,12 @@ class ProgramFileError(ValueError):
 
 
 def programs_to_dict(programs: Programs) -> dict[str, Any]:
-    """Return the file form as plain data: each device's program as lines of text."""
+    """Return the file form as plain data: each device's program as lines, and what its messages carry."""
     return {
         "schema_version": SCHEMA_VERSION,
         "placement": placement_to_dict(programs.placement),
         "num_micro_batches": programs.num_micro_batches,
+        "forms": [forms_to_plain(forms) for forms in programs.forms] or None,
         "programs": [[str(instruction) for instruction in program] for program in programs.instructions],
     }
 
@@ -44,7 +46,7 @@ def read_programs(path: str | Path) -> Programs:
         return _programs(data)
     except KeyError as error:
         raise ProgramFileError(f"{path}: lacks the field {error}; give a programs.json") from None
-    except (PlacementError, ProgramFileError) as error:
+    except (PlacementError, FormError, ProgramFileError) as error:
         raise ProgramFileError(f"{path}: {error}") from None
 
 
@@ -53,7 +55,7 @@ def _programs(data: Any) -> Programs:
         raise ProgramFileError("is not a mapping; give a programs.json")
     if "programs" not in data and "blocks" in data:
         raise ProgramFileError("is a schedule; check it with python -m experiments.check schedule=PATH")
-    if data["schema_version"] != SCHEMA_VERSION:
+    if data["schema_version"] not in range(1, SCHEMA_VERSION + 1):
         raise ProgramFileError(
             f"schema_version: {data['schema_version']!r} is not known; write {SCHEMA_VERSION}"
         )
@@ -65,7 +67,21 @@ def _programs(data: Any) -> Programs:
             f"{placement.num_devices} devices; give one"
         )
     instructions = tuple(_program(row, f"programs[{device}]") for device, row in enumerate(rows))
-    return Programs(placement, _number(data["num_micro_batches"], "num_micro_batches"), instructions)
+    number = _number(data["num_micro_batches"], "num_micro_batches")
+    forms = _forms(data["forms"], placement) if data["schema_version"] > 1 else ()
+    return Programs(placement, number, instructions, forms)
+
+
+def _forms(rows: object, placement: Placement) -> tuple[Forms, ...]:
+    """Return the forms of each device; nothing for null, where no model was known."""
+    if rows is None:
+        return ()
+    if not isinstance(rows, list) or len(rows) != placement.num_devices:
+        raise ProgramFileError(
+            f"forms: is not a list with the forms of each of {placement.name}'s {placement.num_devices} "
+            "devices; give one, or null"
+        )
+    return tuple(forms_from_plain(row, f"forms[{device}]") for device, row in enumerate(rows))
 
 
 def _program(row: object, where: str) -> tuple[Instruction, ...]:
@@ -114,7 +130,7 @@ def read_scripts(directory: str | Path) -> Scripts:
     if not found:
         raise ProgramFileError(f"{directory}: has no device_0.py; give a folder of generated scripts")
     read = {device: _read_script(path) for device, path in sorted(found.items())}
-    placement, number, _, _ = read[min(read)]
+    placement, number = read[min(read)][:2]
     for device in range(placement.num_devices):
         if device not in read:
             raise ProgramFileError(
@@ -130,11 +146,19 @@ def read_scripts(directory: str | Path) -> Scripts:
         raise ProgramFileError(
             f"{found[extra[0]]}: {placement.name} has {placement.num_devices} devices only; delete the script"
         )
-    calls = tuple(read[device][2] for device in sorted(read))
-    return Scripts(Programs(placement, number, calls), tuple(read[device][3] for device in sorted(read)))
+    scripts = [read[device] for device in sorted(read)]
+    calls = tuple(script.calls for script in scripts)
+    has_forms = any(script.forms is not None for script in scripts)
+    forms = tuple(script.forms or {} for script in scripts) if has_forms else ()
+    return Scripts(Programs(placement, number, calls, forms), tuple(script.channels for script in scripts))
 
 
-_Script = tuple[Placement, int, tuple[Instruction, ...], tuple[tuple[int, int], ...]]
+class _Script(NamedTuple):
+    placement: Placement
+    num_micro_batches: int
+    calls: tuple[Instruction, ...]
+    channels: tuple[tuple[int, int], ...]
+    forms: Forms | None
 
 
 def _read_script(path: Path) -> _Script:
@@ -145,7 +169,8 @@ def _read_script(path: Path) -> _Script:
         calls = Calls()
         script["iteration"](calls, num_micro_batches)
         channels = tuple((int(source), int(target)) for source, target in script["CHANNELS"])
-        return placement, num_micro_batches, tuple(calls.instructions), channels
+        forms = forms_from_plain(script["FORMS"], "FORMS") if "FORMS" in script else None
+        return _Script(placement, num_micro_batches, tuple(calls.instructions), channels, forms)
     except KeyError as error:
         raise ProgramFileError(f"{path}: has no {error.args[0]}; generate the scripts again") from None
     except (Exception, SystemExit) as error:

@@ -1,9 +1,11 @@
 """The unpipelined model in one process, and how far a run of scripts is from it.
 
 Two references. The plain one has whole parameters and one backward per micro-batch through the whole
-model: it shares no cutting, no collectives, no messages and no order with the run, and agrees up to the
-order of sums. The replay runs the devices' own orders in one process, shard by shard in order: it must
-agree bit for bit, so communication changed nothing.
+model: it shares no cutting, no collectives and no messages with the run. It adds up the gradients of the
+micro-batches in the order of the devices, so that it agrees bit for bit where every block is on one device
+and hands its output to at most two others, and up to the order of sums elsewhere. The replay runs the
+devices' own orders in one process, shard by shard in order: it must always agree bit for bit, so
+communication changed nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
+from runtime.accumulation import Accumulation, backward_orders
 from runtime.autodiff import computes_loss, forward_inputs, pair_backward
 from runtime.measure import Comparison
 from runtime.models import WHOLE, Blocks, EmulatedShards, Model, ModelOptions, ParameterShard
 from runtime.models.blocks import Instance
+from runtime.models.body import Data
 from runtime.results import read_summary, read_tensors
 
 
@@ -66,31 +70,67 @@ class Step(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(case: Case) -> Iterator[Step]:
+def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[Step]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
+
+    Args:
+        case: What was run.
+        orders: For each device the (block, micro-batch) pairs that it ran, in order, as the gradients are
+            added up; None for one micro-batch after the other.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
     """
+    # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known apart.
     whole = dict.fromkeys(case.forward_blocks, WHOLE)
-    model = Model(case.options, case.placement, whole, case.torch_device, one_copy=True)
+    homes = {block: block for block in whole}
+    model = Model(case.options, case.placement, whole, case.torch_device, homes=homes)
     data = model.data(case.num_micro_batches)
-    trains = bool(pair_backward(case.placement))
+    order = backward_orders(case.placement, orders or _one_by_one(case))
     for iteration in range(case.iterations):
         losses: dict[Instance, float] = {}
+        sums = Accumulation(order)
         for micro_batch in range(case.num_micro_batches):
-            outputs: dict[str, Tensor] = {}
-            with torch.set_grad_enabled(trains):
-                for block in case.forward_blocks:
-                    inputs = [outputs[name] for name in forward_inputs(case.placement, block)]
-                    sample = data.read(block, iteration, micro_batch)
-                    outputs[block] = model.forward(block, inputs, sample)
-            sinks = [block for block in case.forward_blocks if computes_loss(case.placement, block)]
-            if trains:
-                total = torch.stack([outputs[block] for block in sinks]).sum()
-                torch.autograd.backward(total / case.num_micro_batches)
-            losses |= {(block, micro_batch): float(outputs[block].detach()) for block in sinks}
+            for block, loss in _differentiated(case, model, data, iteration, micro_batch, sums).items():
+                losses[block, micro_batch] = loss
+        totals = sums.totals()
+        for block in whole:
+            for name, weight in model.trained(block).items():
+                weight.grad = totals[name].clone() if name in totals else None
         yield from _step(case, model, losses)
+
+
+def _one_by_one(case: Case) -> list[list[Instance]]:
+    """Return orders in which each device runs one micro-batch after the other."""
+    order = [(block, n) for n in range(case.num_micro_batches) for block in case.placement.topological_order]
+    devices = range(case.placement.num_devices)
+    return [[(block.name, n) for block, n in order if device in block.devices] for device in devices]
+
+
+def _differentiated(
+    case: Case, model: Model, data: Data, iteration: int, micro_batch: int, sums: Accumulation
+) -> dict[str, float]:
+    """Run a micro-batch through the whole model and back; return the losses."""
+    trains = bool(pair_backward(case.placement))
+    outputs: dict[str, Tensor] = {}
+    with torch.set_grad_enabled(trains):
+        for block in case.forward_blocks:
+            # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
+            before = [outputs[name] for name in forward_inputs(case.placement, block)]
+            inputs = [output.view_as(output) for output in before]
+            outputs[block] = model.forward(block, inputs, data.read(block, iteration, micro_batch))
+    losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
+    if trains:
+        total = torch.stack(list(losses.values())).sum() / case.num_micro_batches
+        named = {(block, name): weight for block in outputs for name, weight in model.trained(block).items()}
+        found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
+        by_block: dict[str, dict[str, Tensor]] = {block: {} for block in outputs}
+        for (block, name), gradient in zip(named, found, strict=True):
+            if gradient is not None:
+                by_block[block][name] = gradient
+        for block, gradients in by_block.items():
+            sums.add(block, micro_batch, gradients)
+    return {block: float(loss.detach()) for block, loss in losses.items()}
 
 
 def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
@@ -199,7 +239,9 @@ def compare(results: Path, case: Case) -> Comparison:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # As on the devices: results depend on the number of threads.
     try:
-        for iteration, (whole, again) in enumerate(zip(plain(case), replay(case, orders), strict=True)):
+        for iteration, (whole, again) in enumerate(
+            zip(plain(case, orders), replay(case, orders), strict=True)
+        ):
             if iteration < first:
                 continue
             reference_losses.append(whole.losses)

@@ -39,6 +39,7 @@ class RunOptions:
         num_micro_batches: Of an iteration; None for the script's own number.
         checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
         checkpoints: Folder for them; see `runtime.checkpoint`.
+        keep_checkpoints: How many whole ones stay there; 0 for all.
         resume: Folder of checkpoints whose newest is gone on from, or None to begin anew.
         torch_device: Where the threads of a run in one process compute; one of `DEVICES`. Processes compute
             where their backend communicates.
@@ -61,6 +62,7 @@ class RunOptions:
     num_micro_batches: int | None = None
     checkpoint_every: int = 0
     checkpoints: Path | None = None
+    keep_checkpoints: int = 3
     resume: Path | None = None
     torch_device: str = "cpu"
     records: bool = False
@@ -97,6 +99,7 @@ class RunOptions:
             num_micro_batches=_if_given(int, "SCHEDSEARCH_NUM_MICRO_BATCHES"),
             checkpoint_every=int(environment.get("SCHEDSEARCH_CHECKPOINT_EVERY", "0")),
             checkpoints=_if_given(Path, "SCHEDSEARCH_CHECKPOINTS"),
+            keep_checkpoints=int(environment.get("SCHEDSEARCH_KEEP_CHECKPOINTS", "3")),
             resume=_if_given(Path, "SCHEDSEARCH_RESUME"),
             records=environment.get("SCHEDSEARCH_RECORDS", "0") == "1",
             trace=_if_given(Path, "SCHEDSEARCH_TRACE"),
@@ -113,6 +116,7 @@ class RunOptions:
             "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
             "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
             "SCHEDSEARCH_CHECKPOINT_EVERY": str(self.checkpoint_every),
+            "SCHEDSEARCH_KEEP_CHECKPOINTS": str(self.keep_checkpoints),
             "SCHEDSEARCH_RECORDS": str(int(self.records)),
         }
         given = {

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from placements import Placement
-from runtime.calls import Calls, ScriptError
+from runtime.calls import Calls, ScriptError, Transfer
 from runtime.channels import Channel
+from runtime.forms import Form, Forms
 from runtime.models import ModelOptions
 from runtime.program import Programs
 
@@ -32,6 +33,7 @@ class Script:
         channels: All (source, target) pairs that messages take, the same in every script.
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
         micro_batches_per_round: By which numbers of micro-batches differ.
+        forms: What its messages carry; None where only the model knows.
     """
 
     iteration: Callable[[Any, int], None]
@@ -41,6 +43,7 @@ class Script:
     channels: tuple[Channel, ...]
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
+    forms: Forms | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
         """Return the script for so many micro-batches; None leaves its own number.
@@ -112,7 +115,9 @@ def programs_of(scripts: Sequence[Script]) -> Programs:
     first = scripts[0]
     _check_number(len(scripts), first.placement)
     instructions = tuple(tuple(script.calls.instructions) for script in scripts)
-    return Programs(first.placement, first.num_micro_batches, instructions)
+    has_forms = any(script.forms is not None for script in scripts)
+    forms = tuple(script.forms or {} for script in scripts) if has_forms else ()
+    return Programs(first.placement, first.num_micro_batches, instructions, forms)
 
 
 def check_script(script: Script, device: int, num_devices: int) -> None:
@@ -131,6 +136,28 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
             raise ScriptError(
                 f"device {device}: the script runs {block} of micro-batch {micro_batch} "
                 f"{times[block, micro_batch]} times instead of {wanted}"
+            )
+
+
+def check_forms(script: Script, device: int, form_of: Callable[[Transfer], Form]) -> None:
+    """Ensure that a script knows of each of its messages what the model makes of it.
+
+    Args:
+        script: Of the device; one without forms leaves them to the model.
+        device: Whose it is.
+        form_of: Returns what the model hands over.
+
+    Raises:
+        ScriptError: It lacks one, or has another.
+    """
+    if script.forms is None:
+        return
+    for transfer, _ in (*script.calls.sends, *script.calls.receives):
+        ours, made = script.forms.get((transfer.producer, transfer.consumer)), form_of(transfer)
+        if ours != made:
+            raise ScriptError(
+                f"device {device}: FORMS has {ours or 'nothing'} for {transfer}, of which the model makes "
+                f"{made}; generate the scripts anew"
             )
 
 

@@ -8,20 +8,41 @@ import tempfile
 from pathlib import Path
 
 
-def write_bytes(path: str | Path, data: bytes) -> Path:
-    """Write a file so that an interrupted run never leaves half of it; return its path."""
+def write_bytes(path: str | Path, data: bytes, *, durable: bool = False) -> Path:
+    """Write a file so that an interrupted run never leaves half of it; return its path.
+
+    Args:
+        path: Of the file; its folder is made if it is not there.
+        data: All of it.
+        durable: Return only when it is on the disk under its name, so that a power cut does not take it
+            back.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink()
         raise
+    if durable:
+        flush_folder(path.parent)
     return path
+
+
+def flush_folder(folder: Path) -> None:
+    """Return when the names in a folder are on the disk as they are now: written, replaced or removed."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | Path, text: str) -> Path:

@@ -91,9 +91,14 @@ def _taken_sooner(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
 
 
 @st.composite
-def any_schedules(draw: st.DrawFn) -> Schedule:
-    """A random placement, split backwards among them, and a random order of its blocks."""
+def any_schedules(draw: st.DrawFn, single_devices: bool = False) -> Schedule:
+    """A random placement, split backwards among them, and a random order of its blocks.
+
+    With `single_devices` no block is on several devices.
+    """
     placement = replace(draw(placements(max_forward=4)), memory=None)
+    if single_devices:
+        placement = replace(placement, blocks=tuple(map(_on_its_first_device, placement.blocks)))
     if draw(st.booleans()):
         placement = _split(placement)
     try:
@@ -112,6 +117,10 @@ def any_schedules(draw: st.DrawFn) -> Schedule:
         for other in placement.successors[name]:
             left[other, n] -= 1
     return as_soon_as_possible(placement, number, order)
+
+
+def _on_its_first_device(block: Block) -> Block:
+    return replace(block, devices=block.devices[:1], memory=0)
 
 
 def _split(placement: Placement) -> Placement:

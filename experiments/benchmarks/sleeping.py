@@ -21,6 +21,7 @@ from runtime.autodiff import tensor_inputs
 from runtime.channels import Channel, Transport, connect
 from runtime.clock import RecordingClock
 from runtime.device import Device
+from runtime.forms import Form
 from runtime.models import Blocks
 from runtime.results import Position
 from runtime.script import Script
@@ -73,16 +74,15 @@ class SleepingBlocks:
     ) -> None:
         """Make the one tensor that is always sent."""
         self.inputs = tensor_inputs(placement)
-        self.dtype = torch.float32
         self._placement, self._transport, self._tick_s = placement, transport, tick_ms / 1000
         self._tensor = torch.ones(message_bytes // 4)
 
     def begin(self, iteration: int) -> None:
         """Do nothing: all iterations are alike."""
 
-    def shape_between(self, producer: str, consumer: str) -> tuple[int, ...]:
-        """Return the shape of every message."""
-        return tuple(self._tensor.shape)
+    def form_between(self, producer: str, consumer: str) -> Form:
+        """Return the form of every message."""
+        return Form("float32", tuple(self._tensor.shape))
 
     def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         """Sleep, and hand the tensor to whoever takes one.

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.autodiff import computes_loss, forward_inputs, pair_backward, tensor_inputs
+from runtime.forms import Form
 from runtime.models.model import Model
 
 Instance = tuple[str, int]
@@ -87,10 +88,11 @@ class Blocks:
         for (block, _), tensors in self._halfway.items():
             yield Held(block, tensors, True)
 
-    def shape_between(self, producer: str, consumer: str) -> tuple[int, ...]:
-        """Return the shape of what a block hands to another: an output, or the gradient of one."""
+    def form_between(self, producer: str, consumer: str) -> Form:
+        """Return the form of what a block hands to another: an output, or the gradient of one."""
         is_forward = self._placement.by_name[producer].kind is Kind.F
-        return self._model.output_shape(producer if is_forward else self._pairs[consumer])
+        shape = self._model.output_shape(producer if is_forward else self._pairs[consumer])
+        return Form(str(self.dtype).removeprefix("torch."), tuple(shape))
 
     def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         """Run one block.

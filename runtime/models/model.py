@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -115,7 +115,7 @@ class Model:
         placement: What runs where.
         shards: The forward blocks that this process computes, and which of their shards.
         device: Where the parameters are put.
-        one_copy: Whether blocks on different devices share tensors here: what a model in one piece does.
+        homes: Blocks with the same one share tensors here; by default that is their devices.
 
     Raises:
         ModelError: The model does not fit the placement.
@@ -128,7 +128,7 @@ class Model:
         shards: Mapping[str, Shards],
         device: torch.device | str = "cpu",
         *,
-        one_copy: bool = False,
+        homes: Mapping[str, Hashable] | None = None,
     ) -> None:
         """Build the parameters of the blocks."""
         self.options = options
@@ -136,10 +136,10 @@ class Model:
         self.device = torch.device(device)
         self.parameters: dict[ParameterShard, Tensor] = {}
         self._body = body_of(options, placement)
-        self.copies = {} if one_copy else copied_parameters(self._body, placement)
+        self.copies = {} if homes else copied_parameters(self._body, placement)
         self._shards = shards
-        self._homes = {block: () if one_copy else placement.by_name[block].devices for block in shards}
-        self._weights: dict[Devices, dict[str, list[Tensor]]] = {home: {} for home in self._homes.values()}
+        self._homes = homes or {block: placement.by_name[block].devices for block in shards}
+        self._weights: dict[Hashable, dict[str, list[Tensor]]] = {home: {} for home in self._homes.values()}
         for block, block_shards in shards.items():
             for parameter in self._body.parameters(block):
                 self._add(parameter, self._homes[block], block_shards)
@@ -181,6 +181,12 @@ class Model:
             if weight.requires_grad
         ]
 
+    def trained(self, block: str) -> dict[str, Tensor]:
+        """Return the parameters of a block that are trained, by name, where none is cut."""
+        weights = self._weights[self._homes[block]]
+        found = {each.name: weights[each.name] for each in self._body.parameters(block)}
+        return {name: weight for name, (weight,) in found.items() if weight.requires_grad}
+
     def sum_copies(self, shards_of: Callable[[Devices], Shards]) -> None:
         """Give every copy of a parameter the sum of all copies' gradients, in the order of the devices.
 
@@ -217,11 +223,11 @@ class Model:
             for shard, weight in self.parameters.items()
         }
 
-    def _gradient(self, home: Devices, name: str) -> Tensor:
+    def _gradient(self, home: Hashable, name: str) -> Tensor:
         (weight,) = self._weights[home][name]
         return torch.zeros_like(weight) if weight.grad is None else weight.grad
 
-    def _add(self, parameter: Parameter, home: Devices, shards: Shards) -> None:
+    def _add(self, parameter: Parameter, home: Hashable, shards: Shards) -> None:
         if parameter.name in self._weights[home]:
             return
         full = self._body.initial(parameter).to(self.dtype)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_runs import with_hidden_forms
 
 from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.check import check_file, main
 from runtime.codegen import generate
 from runtime.deadlock import UnsafeProgramsError
+from runtime.forms import Form
 from runtime.program import lower
 from runtime.program_file import ProgramFileError, programs_to_dict, read_programs, read_scripts
 from runtime.torch_csv import torch_order
@@ -26,7 +30,7 @@ from schedsearch.files import write_json, write_text
 from schedsearch.schedule_file import schedule_to_dict
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = lower(gpipe(m_shape(2), 3))
+PROGRAMS = with_hidden_forms(lower(gpipe(m_shape(2), 3)))
 
 
 @pytest.fixture
@@ -44,11 +48,16 @@ def saved(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_scripts_and_text_hold_the_programs(shape: str, tmp_path: Path) -> None:
-    programs = lower(gpipe(SHAPES[shape](2), 5))
-    generate(programs, {}, {}, tmp_path)
-    assert read_scripts(tmp_path).programs == programs
-    path = write_json(tmp_path / "programs.json", programs_to_dict(programs))
-    assert read_programs(path) == programs
+    known = lower(gpipe(SHAPES[shape](2), 5))
+    for programs in (known, known.with_forms(one_for_each_producer)):
+        generate(programs, {}, {}, tmp_path)
+        assert read_scripts(tmp_path).programs == programs
+        path = write_json(tmp_path / "programs.json", programs_to_dict(programs))
+        assert read_programs(path) == programs
+
+
+def one_for_each_producer(producer: str, consumer: str) -> Form:
+    return Form("bfloat16", (len(producer), *map(ord, producer)))
 
 
 def test_what_was_proved_is_said_in_a_line_for_each_file(
@@ -59,7 +68,8 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
     output = capsys.readouterr()
     facts = (
         "safe: programs: 2 devices, 3 micro-batches, 9 messages on 2 channels, 6 collective blocks "
-        "(run by several devices together); finish even if every send and receive blocks its device"
+        "(run by several devices together); finish even if every send and receive blocks its device; "
+        "shapes and types are the same at both ends"
     )
     assert output.out.splitlines() == [
         f"{scripts}: {facts}",
@@ -158,6 +168,7 @@ def without(data: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 DATA: dict[str, Any] = programs_to_dict(PROGRAMS)
+ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +177,15 @@ DATA: dict[str, Any] = programs_to_dict(PROGRAMS)
         ([], "is not a mapping; give a programs.json"),
         (without(DATA, "num_micro_batches"), "lacks the field 'num_micro_batches'"),
         (without(DATA, "programs"), "lacks the field 'programs'"),
-        (DATA | {"schema_version": 2}, "schema_version: 2 is not known; write 1"),
+        (DATA | {"schema_version": 3}, "schema_version: 3 is not known; write 2"),
+        (without(DATA, "forms"), "lacks the field 'forms'"),
+        (DATA | {"forms": [[]]}, "forms: is not a list with the forms of each of m_shape's 2 devices"),
+        (DATA | {"forms": [{}, []]}, "forms[0]: is not a list of forms"),
+        (DATA | {"forms": [[], [ROW | {"more": 1}]]}, "forms[1][0]: is not a mapping of dtype, shape and"),
+        (DATA | {"forms": [[], [ROW | {"dtype": 64}]]}, "forms[1][0].dtype: 64 is not the name of a type"),
+        (DATA | {"forms": [[], [ROW | {"shape": [-1]}]]}, "forms[1][0].shape: [-1] is not a list of sizes"),
+        (DATA | {"forms": [[], [ROW | {"edges": ["F0"]}]]}, "forms[1][0].edges: is not a list of (producer,"),
+        (DATA | {"forms": [[], [ROW, ROW]]}, "forms[1][1]: F0 -> F1 has a form already; give one only"),
         (DATA | {"num_micro_batches": True}, "num_micro_batches: True is not a whole number from 1 on"),
         (DATA | {"num_micro_batches": 0}, "num_micro_batches: 0 is not a whole number from 1 on"),
         (
@@ -197,6 +216,37 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
     ):
         with pytest.raises(ProgramFileError, match=message):
             check_file(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(1, 4, 4)", "(1, 4, 5)", r"as float64 \(1, 4, 4\), which receives it as float64 \(1, 4, 5\)"),
+        ("float64", "float32", r"as float64 \(1, 4, 4\), which receives it as float32 \(1, 4, 4\)"),
+        ('("F0", "F1"), ', "", "^device 1 has no shape and type for F0 for F1 of micro-batch 0"),
+    ],
+    ids=["shape", "type", "missing"],
+)
+def test_ends_that_expect_different_forms_are_a_fault_with_its_place(
+    old: str, new: str, message: str, scripts: Path
+) -> None:
+    check_file(scripts)
+    edited(scripts / "device_1.py", old, new)
+    with pytest.raises(UnsafeProgramsError, match=message) as error:
+        check_file(scripts)
+    assert re.search(r"\n1 \|.*\[0>F0#0\]", str(error.value))
+
+
+def test_forms_that_are_not_forms_make_a_script_unreadable(scripts: Path) -> None:
+    edited(scripts / "device_1.py", "(1, 4, 4)", "4")
+    with pytest.raises(ProgramFileError, match=r"device_1.py: fails \(FormError: FORMS\[0\].shape: 4 is not"):
+        check_file(scripts)
+
+
+def test_programs_of_version_1_have_no_forms(saved: Path) -> None:
+    write_json(saved, without(DATA, "forms") | {"schema_version": 1})
+    assert read_programs(saved) == replace(PROGRAMS, forms=())
+    assert "shapes" not in check_file(saved)
 
 
 def test_a_placement_that_cannot_be_trained_is_unsafe(saved: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 import threading
 import time
@@ -16,7 +17,7 @@ import torch
 
 from placements.shapes import m_shape, v_shape, wave_shape
 from runtime.calls import ScriptError
-from runtime.checkpoint import check_resume
+from runtime.checkpoint import check_resume, has_whole
 from runtime.codegen import generate
 from runtime.launch import LaunchError, launch
 from runtime.measure import Measurement
@@ -180,13 +181,132 @@ def test_an_older_manifest_is_gone_before_its_shards_are(checkpoints: Path, tmp_
 
 
 WRITES_NOTHING = """
-def _fail(*arguments):
+def _fail(*arguments, **options):
     raise OSError("disk full")
 
 
 import runtime.checkpoint
 runtime.checkpoint.write_bytes = _fail
 """
+
+
+DYING = """
+import os, runtime.checkpoint as _checkpoint
+
+_right = _checkpoint.{function}
+
+
+def _dies(path, *arguments, **options):
+    if {when}:
+        {before}
+        os.kill(os.getpid(), 9)
+    return _right(path, *arguments, **options)
+
+
+_checkpoint.{function} = _dies
+
+
+if __name__ == "__main__":"""
+
+DEATHS = {
+    "half a shard": (
+        1,
+        {
+            "function": "write_bytes",
+            "when": "path.parent.name == 'iteration_4'",
+            "before": "path.write_bytes(arguments[0][:99])",
+        },
+        2,
+    ),
+    "all but the manifest": (
+        0,
+        {
+            "function": "write_bytes",
+            "when": "path.parent.name == 'iteration_4' and path.suffix == '.json'",
+            "before": "pass",
+        },
+        2,
+    ),
+    "half of the oldest removed": (
+        0,
+        {
+            "function": "shutil.rmtree",
+            "when": "path.name == 'iteration_2'",
+            "before": "(path / 'device_0.pt').unlink()",
+        },
+        4,
+    ),
+}
+"""Device that dies, how, and the iterations of the checkpoint that is then the newest whole one."""
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_kill_within_a_checkpoint_costs_no_bit(death: str, tmp_path: Path) -> None:
+    """One checkpoint is kept, so the one before must outlive the writing of the next."""
+    device, place, newest = DEATHS[death]
+    scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **ADAMW)
+    run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted", compares=False)
+    text = (scripts / f"device_{device}.py").read_text()
+    main = 'if __name__ == "__main__":'
+    assert text.count(main) == 1
+    (scripts / f"device_{device}.py").write_text(text.replace(main, DYING.format(**place)))
+    options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed", "keep_checkpoints": 1}
+    with pytest.raises(LaunchError, match="status -9|failed: TransferError|failed: RuntimeError"):
+        run(scripts, 6, "fork", compares=False, **options)
+    assert (tmp_path / f"killed/iteration_{newest}/manifest.json").exists()
+
+    (scripts / f"device_{device}.py").write_text(text)
+    assert run(scripts, 6, resume=tmp_path / "killed", compares=False, **options).first_iteration == newest
+    assert_equal_bits(tmp_path / "killed/iteration_6", tmp_path / "uninterrupted/iteration_6")
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["iteration_6"]
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(0, [1, 2, 3, 4, 5]), (1, [5]), (3, [3, 4, 5])])
+def test_the_newest_checkpoints_are_kept(kept: int, expected: list[int], tmp_path: Path) -> None:
+    scripts = scripts_of(gpipe(v_shape(2), 1), tmp_path / "scripts")
+    options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all", "compares": False}
+    run(scripts, 5, keep_checkpoints=kept, **options)
+    found = sorted(int(path.name.removeprefix("iteration_")) for path in (tmp_path / "all").iterdir())
+    assert found == expected
+    assert has_whole(tmp_path / "all", 2)
+    assert not has_whole(tmp_path / "all", 3)
+
+
+def test_a_wrong_number_to_keep_is_refused(tmp_path: Path) -> None:
+    scripts = scripts_of(gpipe(v_shape(1), 1), tmp_path)
+    with pytest.raises(ScriptError, match="keep_checkpoints: -1 is not at least 0"):
+        run(scripts, 1, keep_checkpoints=-1)
+
+
+def test_the_manifest_is_on_the_disk_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is flushed before it gets its name, and the names of the shards before the manifest is begun."""
+    happened: list[str] = []
+    fsync, replaces = os.fsync, Path.replace
+
+    def record_flush(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        happened.append(
+            f"flush {path.name.lstrip('.').rpartition('.')[0] or path.name}"
+        )  # without the suffix
+        fsync(handle)
+
+    def record_name(path: Path, target: Path) -> Path:
+        happened.append(f"name {target.name}")
+        return replaces(path, target)
+
+    scripts = scripts_of(gpipe(v_shape(2), 1), tmp_path / "scripts")
+    monkeypatch.setattr(os, "fsync", record_flush)
+    monkeypatch.setattr(Path, "replace", record_name)
+    run(scripts, 1, checkpoint_every=1, checkpoints=tmp_path / "all", compares=False)
+    first = happened.index("flush all")
+    happened = [each for each in happened[first:] if re.search("all|iteration_1|device_..pt|manifest", each)]
+    shards = [[f"{what}_{d}.pt" for what in ("flush device", "name device")] for d in range(2)]
+    manifest = ["flush manifest.json", "name manifest.json", "flush iteration_1"]
+    assert happened == [
+        *("flush all", "flush iteration_1"),
+        *(*shards[0], "flush iteration_1", *shards[1], "flush iteration_1"),
+        *manifest,
+    ]
 
 
 def test_a_kill_from_outside_leaves_no_torn_checkpoint_in_use(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import with_hidden_forms
 
 from placements import Block, Kind, Placement
 from placements.placement_file import placement_from_dict
@@ -115,7 +116,7 @@ def test_text_of_a_script(golden: Callable[[str, str], None], tmp_path: Path) ->
     clock_mhz = {"F0": [1410] * 4, "F1": [1410] * 4, "B1": [1410] * 4, "B0": [1410, 1395, 1380, 1410]}
     model = {"kind": "mlp", "width": 64, "seed": 0}
     scripts = generate(
-        lower(schedule),
+        with_hidden_forms(lower(schedule)),
         clock_mhz,
         model,
         tmp_path / "v_shape_1f1b",
@@ -125,6 +126,12 @@ def test_text_of_a_script(golden: Callable[[str, str], None], tmp_path: Path) ->
     )
     for device, script in enumerate(scripts):
         golden(f"v_shape_1f1b_device_{device}.py.txt", script.read_text(encoding="utf-8"))
+
+
+def test_text_of_a_script_with_several_loops(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    programs = with_hidden_forms(lower(gpipe(v_shape(3), 4)))
+    script = generate(programs, {}, {"width": 64}, tmp_path / "gpipe")[1]
+    golden("gpipe_device_1.py.txt", script.read_text(encoding="utf-8"))
 
 
 def test_lowering_checking_and_generating_need_no_torch() -> None:
@@ -167,7 +174,8 @@ def test_two_micro_batches_a_round_step_by_two(tmp_path: Path) -> None:
     programs = lower(gpipe(v_shape(1), 8))
     (script,) = generate(programs, {}, {}, tmp_path, shift=2)
     text = script.read_text(encoding="utf-8")
-    assert "    # Repetend: 2 micro-batches per round.\n    for n in range(0, 8, 2):\n" in text
+    loop = "    # Repetend: 2 micro-batches per round.\n    for n in range(0, num_micro_batches, 2):\n"
+    assert text.count(loop) == 2
     assert '        device.run("F0", n)\n        device.run("F0", n + 1)\n' in text
 
 

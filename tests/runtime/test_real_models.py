@@ -103,7 +103,8 @@ def test_cut_model_equals_the_model_in_one_piece(placement: Placement, name: str
 def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> None:
     options = replace(OPTIONS, name=name, num_layers=1)
     case = Case(options, placement, 1, 1)
-    model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE), one_copy=True)
+    together = dict.fromkeys(case.forward_blocks, "all")
+    model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE), homes=together)
     data = model.data(1)
 
     def loss() -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placements.shapes import v_shape
+from placements.shapes import loop_shape, v_shape, x_shape
 from runtime.program import Instruction, Run, lower
-from runtime.roll import roll
-from schedsearch.baselines import gpipe, one_f_one_b
+from runtime.roll import kind, roll, roll_all
+from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b
+from schedsearch.schedule import Schedule
 
 RUNS: st.SearchStrategy[Instruction] = st.builds(Run, st.sampled_from("FB"), st.integers(0, 6))
 
@@ -17,20 +19,20 @@ RUNS: st.SearchStrategy[Instruction] = st.builds(Run, st.sampled_from("FB"), st.
 def test_unrolls_to_the_same_program(program: list[Instruction], shift: int) -> None:
     rolled = roll(program, shift)
     assert rolled.unroll() == tuple(program)
-    assert rolled.rounds != 1
-    assert bool(rolled.body) == (rolled.rounds > 0)
-    if not rolled.rounds:
-        assert rolled.warmup == tuple(program)
+    assert all(loop.rounds > 1 and loop.body for loop in rolled.loops)
+    assert rolled.covered + len(rolled.straight) == len(program)
+    kinds = [{kind(each) for each in loop.body} for loop in rolled.loops]
+    assert len(set().union(*kinds)) == sum(map(len, kinds)), "no block is in two loops"
 
 
 @given(st.lists(RUNS, max_size=14), st.integers(1, 2))
 def test_no_loop_covers_more(program: list[Instruction], shift: int) -> None:
     """Compare with every period at every place."""
-    rolled = roll(program, shift)
     best = max(
         (covered(program, begin, period, shift) for begin in range(14) for period in range(1, 8)), default=0
     )
-    assert rolled.rounds * len(rolled.body) == best
+    loops = roll(program, shift).loops
+    assert max((loop.rounds * len(loop.body) for loop in loops), default=0) == best
 
 
 def covered(program: list[Instruction], begin: int, period: int, shift: int) -> int:
@@ -49,31 +51,47 @@ def covered(program: list[Instruction], begin: int, period: int, shift: int) -> 
 @given(st.lists(st.tuples(st.sampled_from("FBW"), st.integers(0, 3)), min_size=1, max_size=6, unique=True))
 def test_a_repeated_body_is_found(body: list[tuple[str, int]]) -> None:
     program = [Run(block, micro_batch + 4 * n) for n in range(5) for block, micro_batch in body]
-    rolled = roll(program, shift=4)
-    assert rolled.rounds * len(rolled.body) == len(program)
+    assert roll(program, shift=4).covered == len(program)
 
 
 def test_1f1b_is_nearly_all_loop() -> None:
     for program in lower(one_f_one_b(v_shape(4), 16)).instructions:
-        rolled = roll(program)
-        assert len(rolled.body) <= 6
-        assert len(rolled.warmup) + len(rolled.cooldown) <= 24
+        (loop,) = roll(program).loops
+        assert len(loop.body) <= 6
+        assert len(roll(program).straight) <= 24
 
 
-def test_gpipe_rolls_one_of_its_halves() -> None:
+def test_gpipe_rolls_both_of_its_halves() -> None:
     rolled = roll(lower(gpipe(v_shape(2), 8)).instructions[0])
-    assert [str(instruction) for instruction in rolled.body] == ["run F0 #0", "send F0 -> F1 #0 to 1"]
-    assert (rolled.rounds, len(rolled.warmup), len(rolled.cooldown)) == (8, 0, 16)
+    assert [[str(instruction) for instruction in loop.body] for loop in rolled.loops] == [
+        ["run F0 #0", "send F0 -> F1 #0 to 1"],
+        ["receive B1 -> B0 #0 from 1", "run B0 #0"],
+    ]
+    assert [loop.rounds for loop in rolled.loops] == [8, 8]
+    assert rolled.straight == ()
 
 
 def test_two_micro_batches_a_round() -> None:
     program = [Run(block, n + lane) for n in range(0, 8, 2) for block in ("F0", "B0") for lane in (0, 1)]
-    rolled = roll(program, shift=2)
-    assert (len(rolled.body), rolled.rounds, rolled.first_micro_batch) == (4, 4, 0)
+    (loop,) = roll(program, shift=2).loops
+    assert (len(loop.body), loop.rounds, loop.first_micro_batch) == (4, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shift"),
+    [
+        (one_f_one_b(v_shape(4), 8), 1),
+        (chimera(x_shape(4), 8), 2),
+        (interleaved_one_f_one_b(loop_shape(3), 15), 3),
+    ],
+    ids=["1f1b", "chimera", "interleaved"],
+)
+def test_the_micro_batches_of_a_round_are_found(schedule: Schedule, shift: int) -> None:
+    programs = lower(schedule)
+    assert roll_all(programs) == (shift, tuple(roll(program, shift) for program in programs.instructions))
 
 
 def test_nothing_to_repeat() -> None:
     program = (Run("F0", 0), Run("B0", 0))
-    rolled = roll(program)
-    assert (rolled.warmup, rolled.rounds, rolled.cooldown) == (program, 0, ())
-    assert roll(()).warmup == ()
+    assert roll(program).parts == (program,)
+    assert roll(()).parts == ()

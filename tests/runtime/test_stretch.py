@@ -10,22 +10,33 @@ from typing import Any
 
 import pytest
 from energy.cases import noisy_profile
+from small_runs import with_hidden_forms
 
-from placements.shapes import m_shape, v_shape
+from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
 from runtime.calls import ScriptError
 from runtime.codegen import ClockPlanError, generate
 from runtime.deadlock import UnsafeProgramsError, check
 from runtime.launch import launch
 from runtime.periodic_clocks import PeriodicClocks
 from runtime.program import Programs, lower
-from runtime.roll import roll
+from runtime.roll import roll_each
 from runtime.script import Script, programs_of, read_script
 from runtime.stretch import stretch
-from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.baselines import (
+    breadth_first,
+    chimera,
+    dual_pipe,
+    gpipe,
+    interleaved_one_f_one_b,
+    one_f_one_b,
+    one_f_one_b_plus,
+    zb_h1,
+)
 from schedsearch.energy import all_maximum_clocks, simulate
 from schedsearch.energy.folding import PeriodicSchedule
 from schedsearch.energy.periodic import PeriodicPlan, periodic_plan
 from schedsearch.repetend import Repetend
+from schedsearch.schedule import as_soon_as_possible
 from schedsearch.search import search
 
 MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
@@ -40,15 +51,23 @@ def repetend_of(micro_batches: int) -> Repetend:
 
 
 def scripts_of(
-    programs: Programs, directory: Path, shift: int = 1, clocks: PeriodicClocks | None = None
+    programs: Programs, directory: Path, shift: int | None = None, clocks: PeriodicClocks | None = None
 ) -> list[Script]:
     paths = generate(programs, clocks or {}, MODEL, directory, shift=shift)
     return [read_script(path) for path in paths]
 
 
-SCHEDULES: list[tuple[str, Callable[[int], Programs], int]] = [
+SCHEDULES: list[tuple[str, Callable[[int], Programs], int | None]] = [
     ("1f1b", lambda n: lower(one_f_one_b(v_shape(4), n)), 1),
-    ("1f1b_plus", lambda n: lower(one_f_one_b_plus(m_shape(4), n)), 1),
+    ("1f1b_plus", lambda n: lower(one_f_one_b_plus(m_shape(4), n)), None),
+    ("gpipe", lambda n: lower(gpipe(v_shape(4), n)), None),
+    ("gpipe_m", lambda n: lower(gpipe(m_shape(4), n)), None),
+    ("gpipe_k", lambda n: lower(gpipe(k_shape(2), n)), None),
+    ("breadth_first", lambda n: lower(breadth_first(loop_shape(2), n)), None),
+    ("interleaved", lambda n: lower(interleaved_one_f_one_b(loop_shape(2), n)), None),
+    ("chimera", lambda n: lower(chimera(x_shape(4), n)), None),
+    ("zb_h1", lambda n: lower(zb_h1(v_shape(4, split_backward=True), n)), None),
+    ("dual_pipe", lambda n: lower(dual_pipe(x_shape(4, split_backward=True), n)), None),
     ("searched", lambda n: lower(repetend_of(1).unroll(n)), 1),
     ("searched_by_two", lambda n: lower(repetend_of(2).unroll(n)), 2),
 ]
@@ -56,16 +75,15 @@ SCHEDULES: list[tuple[str, Callable[[int], Programs], int]] = [
 
 @pytest.mark.parametrize(("make", "shift"), [row[1:] for row in SCHEDULES], ids=[row[0] for row in SCHEDULES])
 def test_scripts_of_8_run_12_as_those_of_12_do(
-    make: Callable[[int], Programs], shift: int, tmp_path: Path
+    make: Callable[[int], Programs], shift: int | None, tmp_path: Path
 ) -> None:
     scripts = scripts_of(make(8), tmp_path / "8", shift)
     assert scripts[0].least_micro_batches is not None, "all of it repeats"
     assert programs_of([script.at(12) for script in scripts]) == make(12)
     assert programs_of([script.at(8) for script in scripts]) == make(8)
-    for number in range(scripts[0].least_micro_batches, 20, shift):
+    for number in range(scripts[0].least_micro_batches, 20, scripts[0].micro_batches_per_round):
         check(programs_of([script.at(number) for script in scripts]))
     text = (tmp_path / "8/device_0.py").read_text()
-    assert "num_micro_batches - " in text
     assert re.search(r"for n in range\(.*num_micro_batches", text)
 
 
@@ -91,9 +109,9 @@ def test_a_run_of_another_number_equals_scripts_made_for_it(tmp_path: Path) -> N
             "3 cannot be run by the scripts' loops; use 4, 5, 6 and",
         ),
         (
-            lower(gpipe(v_shape(2), 4)),
+            lower(gpipe(v_shape(2), 1)),
             5,
-            "5 cannot be run, the scripts are for exactly 4; generate",
+            "5 cannot be run, the scripts are for exactly 1; generate",
         ),
     ],
     ids=["too_few", "fixed"],
@@ -127,9 +145,24 @@ def test_a_new_number_is_checked_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_what_does_not_repeat_is_not_stretched() -> None:
-    """GPipe's loop has the forward blocks only; without a loop there is nothing to stretch."""
-    for programs in (lower(gpipe(v_shape(2), 4)), lower(one_f_one_b(v_shape(2), 1))):
-        assert stretch(programs, [roll(program) for program in programs.instructions], 1) is None
+    """Half of the blocks in a loop are not enough; without a loop there is nothing to stretch."""
+    schedule = gpipe(v_shape(2), 4)
+    last = [("B0", n) for n in (1, 0, 3, 2)], [("B1", n) for n in (1, 0, 3, 2)]
+    orders = [[*schedule.order(device)[:4], *last[device]] for device in (0, 1)]
+    mixed = lower(as_soon_as_possible(schedule.placement, 4, orders))
+    assert roll_each(mixed, 1)[0].loops
+    for programs in (mixed, lower(one_f_one_b(v_shape(2), 1))):
+        assert stretch(programs, roll_each(programs, 1), 1) is None
+
+
+def test_a_number_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+    """GPipe holds all micro-batches at once, so its loops can run more than there is room for."""
+    scripts_of(lower(gpipe(v_shape(2).with_memory(6), 4)), tmp_path)
+    assert launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6).comparison is not None
+    with pytest.raises(
+        ScriptError, match="num_micro_batches: 7 hold 7 of the memory of device 0, which has 6"
+    ):
+        launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=7)
 
 
 @cache
@@ -170,7 +203,7 @@ def test_text_of_a_script_for_any_number(golden: Callable[[str, str], None], tmp
         {"F0": [[1200]], "F1": [[1410]], "B1": [[1410]], "B0": [[1305]]},
         {"F0": [[1410]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410, 1380]]},
     )
-    programs = lower(one_f_one_b(v_shape(2), 8))
+    programs = with_hidden_forms(lower(one_f_one_b(v_shape(2), 8)))
     scripts = generate(programs, clocks, {"width": 64}, tmp_path / "any", title="v_shape, 1F1B")
     for device, script in enumerate(scripts):
         golden(f"any_number_device_{device}.py.txt", script.read_text(encoding="utf-8"))
