@@ -42,6 +42,7 @@ class GptPlacementOptions:
     reserve_gib: float
     tick_ms: float | None
     num_gpus: int | list[Any]
+    data_parallel: int | dict[Any, Any] | None
 
 
 @dataclass(frozen=True)

@@ -74,19 +74,20 @@ def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
 
 def _run(options: Options, schedule: Schedule, model: ModelOptions, scripts: Path) -> Measurement:
     """Generate the scripts and profile them."""
-    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    by_gpu = schedule.placement.by_gpu
+    blocks = Blocks(by_gpu, Model(model, by_gpu, {}), 1)
     programs = check(lower(schedule).with_forms(blocks.form_between))
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
     generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
-    chosen, num_devices = options.profiling, schedule.placement.num_devices
+    chosen, num_gpus = options.profiling, sum(schedule.placement.gpus)
     sweep = Sweep(chosen.iterations, chosen.least_ms, chosen.rises, chosen.blocking_clocks)
-    log.info("profile: starting %d devices with %s", num_devices, options.runtime.launcher)
+    log.info("profile: starting %d devices with %s", num_gpus, options.runtime.launcher)
     bar = IterationBar("profile")
     with bar:
         try:
             return launch(
                 scripts,
-                num_devices,
+                num_gpus,
                 MOST_ITERATIONS,
                 options.runtime.timeout_s,
                 launcher=options.runtime.launcher,

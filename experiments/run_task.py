@@ -48,6 +48,7 @@ from runtime.trace import write_trace
 from schedsearch.files import write_json
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
+from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def task(config: DictConfig) -> None:
     check_realisable_on(options, placement, profile)
     model = choose_model(options.runtime, placement, options.search.num_micro_batches)
     check_energy_on(options, placement)
-    check_simulated_on(options, placement)
+    check_simulated_on(options)
     found = search_and_save(options, placement, profile, directory)
     found = choose_order(options, found, directory)
     tuned = frontier_and_save(options, found, directory)
@@ -168,19 +169,19 @@ def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
         OptionError: It is so.
     """
     try:
-        check_device(options.device, options.launcher, placement.num_devices)
+        check_device(options.device, options.launcher, sum(placement.gpus))
     except ScriptError as error:
         raise OptionError(f"runtime.{error}") from None
 
 
 def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> ModelOptions:
-    """Return the model to run on the placement, optimizer blocks aside.
+    """Return the model to run on the GPUs of the placement, optimizer blocks aside.
 
     Raises:
         OptionError: It does not fit the placement, or its text or Python file cannot be read.
         UnrunnablePlacementError: Gradients have no way through the placement.
     """
-    placement = placement.per_micro_batch
+    placement = placement.per_micro_batch.by_gpu
     pair_backward(placement)
     name = options.model
     if name == "auto":
@@ -196,7 +197,7 @@ def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batche
 def generate_scripts(
     options: RuntimeOptions, found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
 ) -> list[Path]:
-    """Lower the schedule, prove the programs free of deadlock, and write one script per device.
+    """Lower the schedule, prove the programs free of deadlock, and write one script per GPU.
 
     The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
     whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose
@@ -205,6 +206,7 @@ def generate_scripts(
     """
     whole, clocks = _schedule_and_clocks(found, tuned)
     schedule = whole.per_micro_batch
+    schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
     blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
     size_bytes = functools.partial(_message_bytes, blocks)
     programs = lower(schedule).with_forms(blocks.form_between)
@@ -213,6 +215,7 @@ def generate_scripts(
     posted = max(peak_posted(programs, size_bytes))
     log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
     write_json(directory / "programs.json", programs_to_dict(programs))
+    device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
     repetend = tuned.periodic.periodic.repetend if tuned.periodic else found.result and found.result.repetend
     return generate(
         programs,
@@ -223,6 +226,7 @@ def generate_scripts(
         title=found.placement.name,
         picture=picture(whole, max_columns=100),
         versions={name: metadata.version(name) for name in ("schedsearch", "torch")},
+        rows=device_of if whole.placement.num_gpus else None,
     )
 
 
@@ -265,7 +269,8 @@ def run_and_save(
         Failed: The run failed; the message ends with the command that resumes it.
     """
     save_options(options, directory)
-    log.info("starting %d devices with %s", placement.num_devices, options.launcher)
+    num_gpus = sum(placement.gpus)
+    log.info("starting %d processes with %s", num_gpus, options.launcher)
     if options.checkpoint_every:
         log.info("if the run dies, resume it: %s", resume_command(directory))
     done = itertools.count(1)
@@ -274,7 +279,7 @@ def run_and_save(
         try:
             measurement = launch(
                 directory / "scripts",
-                placement.num_devices,
+                num_gpus,
                 options.iterations,
                 options.timeout_s,
                 device=options.device,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from experiments.options import OptionError, Options
 from experiments.traces import save_trace
-from placements import Placement
 from runtime.planned import Planned
 from runtime.simulated import SimulatedGpu, VirtualScripts, run_virtually
 from schedsearch.files import write_json
@@ -18,18 +17,14 @@ SIMULATED_SCHEMA_VERSION = 1
 """Version of the form of ``simulated.json``."""
 
 
-def check_simulated_on(options: Options, placement: Placement) -> None:
+def check_simulated_on(options: Options) -> None:
     """Reject before the search what simulated GPUs do not know.
 
     Raises:
-        OptionError: A device stands for several GPUs, or the blocking power depends on the clock.
+        OptionError: The blocking power depends on the clock.
     """
     if not options.runtime.simulated_gpus:
         return
-    if placement.num_gpus:
-        raise OptionError(
-            "runtime.simulated_gpus: is for one GPU a device, but placement.num_gpus is not 1; use 1 or false"
-        )
     if isinstance(options.profile.blocking_power_w, dict):
         raise OptionError(
             "runtime.simulated_gpus: is for one blocking power, but profile.blocking_power_w depends on the "

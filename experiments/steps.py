@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.command import Failed, Interrupted
+from experiments.data_parallel import with_data_parallel
 from experiments.options import (
     GptPlacementOptions,
     OptionError,
@@ -283,12 +284,14 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     if planned := planned_by(options):
         return plan_placement(planned.plan, planned.work, chosen["tick_ms"])
     if "path" in chosen:
-        _only(chosen, ["path"])
+        _only(chosen, ["path", "data_parallel"])
         path = Path(_path(chosen["path"], "placement.path"))
-        return read_placement(path / PROFILE_FILES.placement if path.is_dir() else path)
-    num_gpus = chosen.get("num_gpus")
+        placement = read_placement(path / PROFILE_FILES.placement if path.is_dir() else path)
+        return with_data_parallel(placement, chosen.get("data_parallel"))
+    num_gpus, data_parallel = chosen.get("num_gpus"), chosen.pop("data_parallel", None)
     placement = _shape(chosen, profile) if "shape" in chosen else _gpt(chosen, _gpu(options))
-    return replace(placement, num_gpus=read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices))
+    num_gpus = read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices)
+    return with_data_parallel(replace(placement, num_gpus=num_gpus), data_parallel)
 
 
 def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
@@ -299,7 +302,7 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
     tick_ms = chosen.pop("tick_ms", 1.0)
     chosen.pop("num_gpus", None)
     defaults = {key: known.default for key, known in inspect.signature(shape).parameters.items()}
-    _only(chosen, list(defaults), "tick_ms", "num_gpus")
+    _only(chosen, list(defaults), "tick_ms", "num_gpus", "data_parallel")
     if chosen.get("num_devices") is None:
         chosen["num_devices"] = _num_devices(profile, chosen.get("num_chunks", defaults.get("num_chunks", 1)))
     for key, value in chosen.items():
@@ -329,8 +332,8 @@ def _num_devices(profile: Profile | None, num_chunks: object) -> int:
 
 
 def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
-    chosen = asdict(read_fields(chosen, GptPlacementOptions, "placement"))
-    del chosen["num_gpus"]
+    chosen = asdict(read_fields({"data_parallel": None, **chosen}, GptPlacementOptions, "placement"))
+    del chosen["num_gpus"], chosen["data_parallel"]
     arrangement = chosen.pop("arrangement")
     if arrangement not in GPT_ARRANGEMENTS:
         raise OptionError(

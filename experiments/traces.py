@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from placements import Profile
@@ -24,12 +25,13 @@ def planned_run(schedule: Schedule, profile: Profile, clocks: Clocks, memory_uni
     Optimizer blocks are not in it, for the scripts have none.
 
     Args:
-        schedule: What the scripts do.
+        schedule: What the scripts do; where a device stands for several GPUs, the plan is told by GPU.
         profile: What the blocks cost.
         clocks: What the scripts ask for.
         memory_unit: Of the placement's memory, where it is known.
     """
     schedule = schedule.per_micro_batch
+    schedule = replace(schedule, placement=schedule.placement.by_gpu)
     if isinstance(clocks, PeriodicClocks):
         names, number = [block.name for block in schedule.placement.blocks], schedule.num_micro_batches
         clocks = {name: [clocks.at(name, n, number) for n in range(number)] for name in names}

@@ -69,6 +69,21 @@ class Block:
         """Return the units held on a device, given back when negative; 0 where the block does not run."""
         return self._units.get(device, 0)
 
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The devices of each data-parallel group, in order, where each device is one GPU.
+
+        Raises:
+            PlacementError: They are not as many: a device stands for several GPUs.
+        """
+        size, left = divmod(len(self.devices), self.data_parallel)
+        if left or not size:
+            raise PlacementError(
+                f"blocks ({self.name}).data_parallel: {self.data_parallel} groups are of GPUs, not of the "
+                f"{len(self.devices)} devices that stand for them; use the placement's by_gpu"
+            )
+        return tuple(self.devices[first : first + size] for first in range(0, len(self.devices), size))
+
     @cached_property
     def _units(self) -> Mapping[int, int]:
         each = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
@@ -90,8 +105,9 @@ class Placement:
         static_memory: What each device holds all the time, such as weights and optimizer states; empty
             for nothing.
         num_gpus: GPUs that each device stands for: replicas that run the same blocks at the same time, as of
-            tensor and data parallelism. Only energy counts them; times and memory are those of one GPU.
-            Empty for one each, which is also how a tuple of ones is kept.
+            tensor and data parallelism. Times and memory are those of one GPU, energy is counted for all; a
+            run has a process for each, see `by_gpu`. Empty for one each, which is also how a tuple of ones
+            is kept.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.

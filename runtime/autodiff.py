@@ -30,8 +30,8 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
         inference.
 
     Raises:
-        UnrunnablePlacementError: A backward block has no such partner or misses a gradient, a forward
-            block has no backward while others do, or an I block has no W.
+        UnrunnablePlacementError: A backward block has no such partner or misses a gradient, or has not as
+            many data-parallel groups; a forward block has no backward while others do, or an I block no W.
 
     >>> from placements.shapes import k_shape
     >>> dict(pair_backward(k_shape(2)))
@@ -45,6 +45,7 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
             pairs[block.name] = _partner(placement, block, pairs)
     _check_every_forward_has_backward(placement, pairs)
     _check_every_input_half_has_weight_half(placement, pairs)
+    _check_groups(placement, pairs)
     return pairs
 
 
@@ -198,6 +199,16 @@ def _check_every_input_half_has_weight_half(placement: Placement, pairs: Mapping
             raise UnrunnablePlacementError(
                 f"{name}: has no W block, so the weights of {forward} would not be trained; "
                 "add a W block after it, or make it of kind B"
+            )
+
+
+def _check_groups(placement: Placement, pairs: Mapping[str, str]) -> None:
+    for name, forward in pairs.items():
+        ours, theirs = (placement.by_name[each].data_parallel for each in (name, forward))
+        if ours != theirs:
+            raise UnrunnablePlacementError(
+                f"{name}: its data_parallel is {ours}, that of {forward}, whose gradient it computes, "
+                f"{theirs}; give both the same"
             )
 
 

@@ -1,6 +1,7 @@
 """How a device reaches the others: the process groups of a run, behind a small protocol.
 
-There is one group per directed channel, and one per set of devices that share blocks.
+There is one group per directed channel, and one per set of devices that compute together: the devices of a
+data-parallel group of a block, and those that hold the same shard in each of its groups.
 
 Messages carry no tags, because NCCL has none: on a channel they match by order. Each direction has a
 group of its own, so that a posted receive never holds up a send. Every process creates every group, in
@@ -9,8 +10,8 @@ the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placements import Kind, Placement
+from runtime.layout import seat
 from runtime.models import WHOLE, ProcessShards, Shards
 
 Channel = tuple[int, int]
@@ -57,6 +59,10 @@ class Transport(Protocol):
     def shards(self) -> Mapping[str, Shards]:
         """Return for each forward block on this device its shards."""
 
+    @property
+    def groups(self) -> Mapping[str, Shards]:
+        """Return for each forward block on this device its data-parallel groups, as shards of the samples."""
+
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
 
@@ -78,6 +84,8 @@ class Transport(Protocol):
     def connect_copies(self, copies: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Shards]:
         """Return for each set of devices that hold copies of parameters, this one among them, its own copy.
 
+        Each set is ascending.
+
         Every device must call it at the same place, with the same sets in the same order.
         """
 
@@ -91,12 +99,14 @@ class Channels:
         links: For each channel its group.
         shards: For each forward block on this device its shards.
         timeout_s: How long one transfer may wait for its other end.
+        groups: For each forward block on this device its data-parallel groups.
     """
 
     control: dist.ProcessGroup
     links: Mapping[Channel, dist.ProcessGroup]
     shards: Mapping[str, Shards]
     timeout_s: float = 300.0
+    groups: Mapping[str, Shards] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -170,13 +180,29 @@ def connect(placement: Placement, channels: Sequence[Channel], device: int, time
     links = {channel: dist.new_group(sorted(channel), timeout=timeout) for channel in channels}
     teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in _teams(placement)}
     _warm_up(links, teams, device)
-    shards: dict[str, Shards] = {}
-    for block in placement.blocks:
-        if block.kind is Kind.F and device in block.devices:
-            count = len(block.devices)
-            index = block.devices.index(device)
-            shards[block.name] = WHOLE if count == 1 else ProcessShards(teams[block.devices], index, count)
-    return Channels(control, links, shards, timeout_s)
+
+    def member(team: tuple[int, ...]) -> Shards:
+        if len(team) == 1:
+            return WHOLE
+        return ProcessShards(teams[team], team.index(device), len(team))
+
+    shards, groups = shards_and_groups(placement, device, member)
+    return Channels(control, links, shards, timeout_s, groups)
+
+
+def shards_and_groups(
+    placement: Placement, device: int, member: Callable[[tuple[int, ...]], Shards]
+) -> tuple[Mapping[str, Shards], Mapping[str, Shards]]:
+    """Return for each forward block on a device its shards, and its data-parallel groups.
+
+    Args:
+        placement: What runs where.
+        device: Which device.
+        member: Makes them for a team of devices, ascending, of which each has one.
+    """
+    seats = {block.name: seat(block, device) for block in placement.on(device) if block.kind is Kind.F}
+    shards = {name: member(found.team) for name, found in seats.items()}
+    return shards, {name: member(found.peers) for name, found in seats.items()}
 
 
 def _timeout(timeout_s: float) -> timedelta:
@@ -185,7 +211,10 @@ def _timeout(timeout_s: float) -> timedelta:
 
 
 def _teams(placement: Placement) -> Iterable[tuple[int, ...]]:
-    return sorted({block.devices for block in placement.blocks if len(block.devices) > 1})
+    """Return the devices of every group, and those of every shard of all groups."""
+    forward = [block for block in placement.blocks if block.kind is Kind.F]
+    seats = [seat(block, device) for block in forward for device in block.devices]
+    return sorted({team for found in seats for team in (found.team, found.peers) if len(team) > 1})
 
 
 def _warm_up(

@@ -43,6 +43,7 @@ def generate(
     title: str = "",
     picture: str = "",
     versions: Mapping[str, str] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> list[Path]:
     """Write a script ``device_<d>.py`` for each device, each file in one step.
 
@@ -58,6 +59,8 @@ def generate(
         title: What the programs are, in a few words; the placement's name if empty.
         picture: The schedule as text, with a row ``<device> | ...`` for each device; may be empty.
         versions: Of the software that the scripts were made with, by its name, for the header.
+        rows: For each device its row of the picture, where a row stands for several GPUs and a device is
+            one of them; None where each has its own.
 
     Returns:
         The scripts' paths, by device.
@@ -83,7 +86,7 @@ def generate(
         names = "Device, PeriodicClocks, main" if text is ClockText.PERIODIC else "Device, main"
         heading = f"{title}: {number}, plan {plan}"
         parts = [
-            _docstring(programs, device, heading, directory.resolve().name, picture, versions),
+            _docstring(programs, device, heading, directory.resolve().name, picture, versions, rows),
             f"from runtime.device import {names}",
             data,
             *_form_data(programs, device),
@@ -187,24 +190,27 @@ def _docstring(
     directory: str,
     picture: str,
     versions: Mapping[str, str] | None,
+    rows: Sequence[int] | None,
 ) -> str:
     num_devices = programs.placement.num_devices
+    row = device if rows is None else rows[device]
+    which = "" if rows is None else f", a GPU of the schedule's device {row},"
     made_with = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
     lines = [
-        f"Device {device} of {num_devices} of {' '.join(title.split())}.",
+        f"Device {device} of {num_devices}{which} of {' '.join(title.split())}.",
         *([f"Made with {made_with}."] if made_with else []),
         "",
         "Run all devices, where schedsearch is installed and from the folder above this one, with:",
         f"    torchrun --nproc-per-node {num_devices} -m runtime.launch {shlex.quote(directory)}",
-        *_picture(picture, device),
+        *_picture(picture, row),
     ]
     return '"""' + "\n".join(_docstring_line(line) for line in lines) + '\n"""'
 
 
-def _picture(picture: str, device: int) -> list[str]:
-    """Return the picture's lines with an arrow at the device's row, after an empty line."""
+def _picture(picture: str, row: int) -> list[str]:
+    """Return the picture's lines with an arrow at one row, after an empty line."""
     rows = [
-        ("  > " if row.lstrip().startswith(f"{device} |") else "    ") + row for row in picture.splitlines()
+        ("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line for line in picture.splitlines()
     ]
     return ["", *rows] if rows else []
 

@@ -14,6 +14,7 @@ from placements import Kind
 from runtime.autodiff import pair_backward, tensor_inputs
 from runtime.forms import Form
 from runtime.grid import Position, grid
+from runtime.layout import holders
 from runtime.program import Instruction, Programs, Receive, Run, Send, quoted
 
 _Form = TypeVar("_Form", Receive, Run, Send)
@@ -27,7 +28,8 @@ def check(programs: Programs) -> Programs:
     """Return the programs if they are safe to launch.
 
     - Every block of every micro-batch runs once on each of its devices.
-    - Every message has one send and one receive, and somebody needs it.
+    - Every message has one send and one receive, and somebody needs it; of a block in data-parallel groups,
+      it is of the right group.
     - Every block runs after its inputs and after what it follows on its devices; nothing is sent before
       it is there.
     - Each channel's (source, target) messages are sent and received in the same order, so they need no
@@ -47,6 +49,7 @@ def check(programs: Programs) -> Programs:
     _check_needed(programs)
     _check_matched(programs)
     _check_local_order(programs)
+    _check_sources(programs)
     _check_channels(programs)
     _check_forms(programs)
     _check_collectives(programs)
@@ -143,6 +146,15 @@ def _check_local_order(programs: Programs) -> None:
             else:
                 _check_there(programs, (device, index), needs[device, instruction.block], there)
                 there.add(((instruction.block,), n))
+
+
+def _check_sources(programs: Programs) -> None:
+    """Ensure that what is received comes from a device that has it, and not another share of the samples."""
+    by_name = programs.placement.by_name
+    for position, receive in _all(programs, Receive):
+        if receive.source not in holders(by_name[receive.producer], by_name[receive.consumer], position[0]):
+            text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
+            raise _fault(programs, f"{text}, which has another share of the samples", [position])
 
 
 _Item = tuple[str] | tuple[str, str]

@@ -432,7 +432,8 @@ def take_part(
         clock = _clock(script.calls, shared, transport, options)
         profiler = None
         try:
-            model = Model(script.model, script.placement, transport.shards, transport.device)
+            parts = transport.shards
+            model = Model(script.model, script.placement, parts, transport.device, groups=transport.groups)
             blocks = Blocks(script.placement, model, script.num_micro_batches)
             if options.sweep is not None:
                 profiler = DeviceProfiler(

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placements import Kind, Placement
-from runtime.channels import Channel
+from placements import Placement
+from runtime.channels import Channel, shards_and_groups
 from runtime.models import WHOLE, Shards
 
 
@@ -228,25 +228,25 @@ class MemoryTransport:
         index: This device.
         channels: That there are.
         shards: For each forward block on this device its shards.
+        groups: For each forward block on this device its data-parallel groups.
     """
 
     network: Network
     index: int
     channels: frozenset[Channel]
     shards: Mapping[str, Shards] = field(default_factory=dict)
+    groups: Mapping[str, Shards] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, network: Network, placement: Placement, channels: Sequence[Channel], index: int
     ) -> MemoryTransport:
         """Return the transport of a device of a placement."""
-        shards: dict[str, Shards] = {}
-        for block in placement.on(index):
-            if block.kind is Kind.F:
-                position = block.devices.index(index)
-                alone = len(block.devices) == 1
-                shards[block.name] = WHOLE if alone else MemoryShards(network, block.devices, position)
-        return cls(network, index, frozenset(channels), shards)
+
+        def member(team: tuple[int, ...]) -> Shards:
+            return WHOLE if len(team) == 1 else MemoryShards(network, team, team.index(index))
+
+        return cls(network, index, frozenset(channels), *shards_and_groups(placement, index, member))
 
     @property
     def device(self) -> torch.device:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from placements import Placement
 from runtime.autodiff import tensor_inputs
 from runtime.forms import Form, Forms
+from runtime.layout import holders
 from schedsearch.schedule import Schedule
 
 
@@ -194,8 +195,8 @@ class Message(NamedTuple):
 def messages(placement: Placement) -> tuple[Message, ...]:
     """Return the messages of one micro-batch.
 
-    A block's output is the same on all its devices. A consumer's device that is among them has it at
-    hand; each other one gets one copy, and the producer's devices take turns in sending.
+    A block's output is the same on all its devices, or on all of one group (`runtime.layout`). A consumer's
+    device that is among them has it at hand; each other one gets one copy, and they take turns in sending.
 
     An `after` that carries no tensor makes no message, across devices neither: there only the schedule's
     times keep the order, not the programs. An empty message would enforce it, but make a device wait for
@@ -207,8 +208,9 @@ def messages(placement: Placement) -> tuple[Message, ...]:
     found = []
     for consumer, producers in tensor_inputs(placement).items():
         for producer in producers:
-            sources = placement.by_name[producer].devices
-            for i, target in enumerate(placement.by_name[consumer].devices):
+            taker = placement.by_name[consumer]
+            for i, target in enumerate(taker.devices):
+                sources = holders(placement.by_name[producer], taker, target)
                 if target not in sources:
                     found.append(Message(producer, consumer, sources[i % len(sources)], target))
     return tuple(found)
@@ -225,7 +227,8 @@ def lower(schedule: Schedule) -> Programs:
     a long block cannot hold up the message of a short one that started later.
 
     Args:
-        schedule: A valid schedule; see `schedsearch.validate.validate`.
+        schedule: A valid schedule; see `schedsearch.validate.validate`. Where a device of its placement
+            stands for several GPUs, each of them has a program, as a device of `Placement.by_gpu`.
 
     Raises:
         UnrunnablePlacementError: See `runtime.autodiff.pair_backward`.
@@ -244,6 +247,7 @@ def lower(schedule: Schedule) -> Programs:
         run B1 #0
         send B1 -> B0 #0 to 0
     """
+    schedule = replace(schedule, placement=schedule.placement.by_gpu)
     instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
     for operator in sorted(_operators(schedule)):
         if operator.message is None:

@@ -59,7 +59,7 @@ def _programs(data: Any) -> Programs:
         raise ProgramFileError(
             f"schema_version: {data['schema_version']!r} is not known; write {SCHEMA_VERSION}"
         )
-    placement = placement_from_dict(data["placement"])
+    placement = _of_single_gpus(placement_from_dict(data["placement"]))
     rows = data["programs"]
     if not isinstance(rows, list) or len(rows) != placement.num_devices:
         raise ProgramFileError(
@@ -82,6 +82,15 @@ def _forms(rows: object, placement: Placement) -> tuple[Forms, ...]:
             "devices; give one, or null"
         )
     return tuple(forms_from_plain(row, f"forms[{device}]") for device, row in enumerate(rows))
+
+
+def _of_single_gpus(placement: Placement) -> Placement:
+    if placement.num_gpus:
+        raise ProgramFileError(
+            f"placement.num_gpus: is {list(placement.num_gpus)}, but a program is that of one GPU; give each "
+            "GPU as a device of its own and leave it out"
+        )
+    return placement
 
 
 def _program(row: object, where: str) -> tuple[Instruction, ...]:
@@ -164,7 +173,7 @@ class _Script(NamedTuple):
 def _read_script(path: Path) -> _Script:
     try:
         script: Mapping[str, Any] = runpy.run_path(str(path), run_name="script")
-        placement = placement_from_dict(script["PLACEMENT"])
+        placement = _of_single_gpus(placement_from_dict(script["PLACEMENT"]))
         num_micro_batches = _number(script["NUM_MICRO_BATCHES"], "NUM_MICRO_BATCHES")
         calls = Calls()
         script["iteration"](calls, num_micro_batches)

@@ -5,7 +5,8 @@ model: it shares no cutting, no collectives and no messages with the run. It add
 micro-batches in the order of the devices, so that it agrees bit for bit where every block is on one device
 and hands its output to at most two others, and up to the order of sums elsewhere. The replay runs the
 devices' own orders in one process, shard by shard in order: it must always agree bit for bit, so
-communication changed nothing.
+communication changed nothing. Blocks in data-parallel groups are computed group by group, each with a copy of
+the parameters.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _differentiated(
 
 
 def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
-    """Run the devices' orders in one process, blocks on several devices shard by shard.
+    """Run the devices' orders in one process, blocks on several devices group by group and shard by shard.
 
     Args:
         case: What was run.
@@ -146,12 +147,10 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
     Raises:
         ReplayError: The orders wait for each other.
     """
-    shards = {
-        name: WHOLE if len(devices) == 1 else EmulatedShards(len(devices))
-        for name in case.forward_blocks
-        for devices in [case.placement.by_name[name].devices]
-    }
-    model = Model(case.options, case.placement, shards, case.torch_device)
+    forward = [case.placement.by_name[name] for name in case.forward_blocks]
+    shards = {block.name: EmulatedShards(len(block.groups[0])) for block in forward}
+    groups = {block.name: EmulatedShards(block.data_parallel) for block in forward}
+    model = Model(case.options, case.placement, shards, case.torch_device, groups=groups)
     blocks = Blocks(case.placement, model, case.num_micro_batches)
     order = merge(case.placement, orders)
     for iteration in range(case.iterations):

@@ -67,7 +67,7 @@ def train(
     Raises:
         ScriptError: The run cannot be resumed.
     """
-    copies = transport.connect_copies(model.copies)
+    copies = transport.connect_copies(model.teams_of_copies())
     _report(options, profiler.description if profiler else clock.description)
     first = checkpoint.resume(script, options, transport, model) if options.resume else 0
     times_ms: list[float] = []

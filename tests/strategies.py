@@ -90,19 +90,37 @@ def _taken_sooner(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
     ]
 
 
+def in_groups(draw: st.DrawFn, placement: Placement) -> Placement:
+    """The placement with random data-parallel groups: each forward block's, and its backward's likewise."""
+    pairs = pair_backward(placement)
+    degrees = {
+        block.name: draw(st.sampled_from([d for d in range(1, count + 1) if count % d == 0]))
+        for block in placement.blocks
+        for count in [len(block.devices)]
+        if block.kind is Kind.F
+    }
+    return replace(
+        placement,
+        blocks=tuple(
+            replace(block, data_parallel=degrees[pairs.get(block.name, block.name)])
+            for block in placement.blocks
+        ),
+    )
+
+
 @st.composite
-def any_schedules(draw: st.DrawFn, single_devices: bool = False) -> Schedule:
-    """A random placement, split backwards among them, and a random order of its blocks.
+def any_schedules(draw: st.DrawFn, max_devices: int = 3, single_devices: bool = False) -> Schedule:
+    """A random placement, split backwards and groups among them, and a random order of its blocks.
 
     With `single_devices` no block is on several devices.
     """
-    placement = replace(draw(placements(max_forward=4)), memory=None)
+    placement = replace(draw(placements(max_devices, max_forward=4)), memory=None)
     if single_devices:
         placement = replace(placement, blocks=tuple(map(_on_its_first_device, placement.blocks)))
     if draw(st.booleans()):
         placement = _split(placement)
     try:
-        pair_backward(placement)
+        placement = in_groups(draw, placement)
     except UnrunnablePlacementError:
         assume(False)
     number = draw(st.integers(1, 3))

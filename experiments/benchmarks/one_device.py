@@ -71,7 +71,7 @@ class Alone:
         """Reaches nobody."""
         placement: Placement = self.script.placement
         shards = {block.name: WHOLE for block in placement.blocks if block.kind is Kind.F}
-        return _Alone(Network(1), 0, frozenset(), shards, self.where)
+        return _Alone(Network(1), 0, frozenset(), shards, where=self.where)
 
     @cached_property
     def model(self) -> Model:

@@ -84,12 +84,12 @@ class Attention:
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """Add attention over an encoder's output to the decoder's hidden values; never cut.
+    """Add attention over an encoder's output to the decoder's hidden values.
 
     Attributes:
         name: Prefix of the parameters.
         hidden_size: Width of input and output.
-        num_heads: Divides `hidden_size`.
+        num_heads: Divides `hidden_size`; at least one for each shard.
     """
 
     name: str
@@ -101,9 +101,9 @@ class CrossAttention:
         width = self.hidden_size // self.num_heads
         return (
             *norm_parameters(f"{self.name}.norm", self.hidden_size),
-            Parameter(f"{self.name}.query.weight", (self.hidden_size, self.num_heads, width)),
-            Parameter(f"{self.name}.memory.weight", (self.hidden_size, self.num_heads, 2 * width)),
-            Parameter(f"{self.name}.out.weight", (self.num_heads, width, self.hidden_size)),
+            Parameter(f"{self.name}.query.weight", (self.hidden_size, self.num_heads, width), split=1),
+            Parameter(f"{self.name}.memory.weight", (self.hidden_size, self.num_heads, 2 * width), split=1),
+            Parameter(f"{self.name}.out.weight", (self.num_heads, width, self.hidden_size), split=0),
             Parameter(f"{self.name}.out.bias", (self.hidden_size,)),
         )
 
@@ -111,17 +111,27 @@ class CrossAttention:
         """Return both again, the decoder's with the attention added.
 
         Args:
-            hidden: Encoder's output and decoder's hidden values; shape ``(2, rows, length, hidden_size)``.
+            hidden: Encoder's output and decoder's hidden values; shape ``(rows, 2, length, hidden_size)``.
             tokens: Not read.
             weights: The layer's parameters.
-            shards: Of the block: one.
+            shards: Of the block.
         """
-        assert hidden is not None and shards.count == 1, "attention over an encoder is not cut"
-        memory, own = hidden.unbind(0)
-        query = _heads(norm(own, f"{self.name}.norm", weights), weights[f"{self.name}.query.weight"][0])
-        key, value = _heads(memory, weights[f"{self.name}.memory.weight"][0]).chunk(2, dim=-1)
-        mixed = _joined(_attend(query, key, value, causal=False), weights[f"{self.name}.out.weight"][0])
-        return torch.stack([memory, own + (mixed + weights[f"{self.name}.out.bias"][0])])
+        assert hidden is not None, "attention over an encoder has an input"
+        memory, own = hidden.unbind(1)
+        normal = norm(own, f"{self.name}.norm", weights)
+        parts = []
+        for asks, holds, ask, hold, out in zip(
+            [normal] if shards.count == 1 else copy_to_shards(normal, shards),
+            [memory] if shards.count == 1 else copy_to_shards(memory, shards),
+            weights[f"{self.name}.query.weight"],
+            weights[f"{self.name}.memory.weight"],
+            weights[f"{self.name}.out.weight"],
+            strict=True,
+        ):
+            key, value = _heads(holds, hold).chunk(2, dim=-1)
+            parts.append(_joined(_attend(_heads(asks, ask), key, value, causal=False), out))
+        total = parts[0] if shards.count == 1 else sum_over_shards(parts, shards)
+        return torch.stack([memory, own + (total + weights[f"{self.name}.out.bias"][0])], 1)
 
 
 def _heads(hidden: Tensor, weight: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from placements import Kind, Placement
+from placements import Block, Kind, Placement
 from runtime.autodiff import computes_loss, forward_graphs
 from runtime.models import flava, gpt, mt5, synthetic
 from runtime.models.layers import Layer, Parameter, Weights
@@ -19,15 +19,26 @@ from runtime.models.tokens import Text, Tokens
 from runtime.models.user import UserModules
 
 
+class Sample(Protocol):
+    """What a block reads of a micro-batch; only the body knows what it holds."""
+
+    def share(self, index: int, count: int) -> Sample:
+        """Return what a data-parallel group reads: one of several equal shares of the samples."""
+
+
 class Data(Protocol):
     """What the blocks of a process read."""
 
-    def read(self, block: str, iteration: int, micro_batch: int) -> Any:
+    def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
         """Return what a forward block is given beside its inputs; the same whenever it is asked for."""
 
 
 class Body(Protocol):
-    """The computation behind the forward blocks; it holds no parameter that is trained."""
+    """The computation behind the forward blocks; it holds no parameter that is trained.
+
+    A block computes any share of the samples, if it has data-parallel groups: its inputs, what it reads and
+    its output are then of those samples, which are dimension 0 of each, and its loss is the mean over them.
+    """
 
     def parameters(self, block: str) -> tuple[Parameter, ...]:
         """Return a block's parameters; blocks that name the same parameter share it."""
@@ -41,7 +52,7 @@ class Body(Protocol):
         """Return a block's output, or its loss; see `runtime.models.model.Model.forward`."""
 
     def output_shape(self, block: str) -> tuple[int, ...]:
-        """Return the shape of a forward block's output."""
+        """Return the shape of a forward block's output, of all samples of a micro-batch."""
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
         """Return what the blocks read."""
@@ -99,10 +110,8 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
     if options.name not in ARCHITECTURES:
         raise ModelError(f"model.name: {options.name!r} is not a model; use {' or '.join(MODEL_NAMES)}")
     for block in placement.blocks:
-        if block.kind is Kind.F and len(block.devices) > options.vocab_size:
-            raise ModelError(
-                f"model.vocab_size: {options.vocab_size} rows cannot be cut over {len(block.devices)} devices"
-            )
+        if block.kind is Kind.F:
+            _check_cuts(block, options)
     _check_recompute(options, placement)
     return ARCHITECTURES[options.name].layers(placement, options)
 
@@ -117,6 +126,17 @@ def body_of(options: ModelOptions, placement: Placement) -> Body:
         _check_recompute(options, placement)
         return UserModules(options, placement)
     return LayeredBody(options, placement)
+
+
+def _check_cuts(block: Block, options: ModelOptions) -> None:
+    if (count := len(block.groups[0])) > options.vocab_size:
+        raise ModelError(f"model.vocab_size: {options.vocab_size} rows cannot be cut over {count} devices")
+    if options.micro_batch_size % block.data_parallel:
+        raise ModelError(
+            f"model.micro_batch_size: {options.micro_batch_size} samples have no equal shares for the "
+            f"{block.data_parallel} data-parallel groups of {block.name}; use a multiple of "
+            f"{block.data_parallel}"
+        )
 
 
 def _check_recompute(options: ModelOptions, placement: Placement) -> None:

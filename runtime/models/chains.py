@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from placements import Block, Placement
 from runtime.autodiff import forward_graphs, forward_inputs
@@ -34,9 +34,25 @@ def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
     return chains
 
 
+def is_beside(chain: Sequence[Block], place: int) -> bool:
+    """Tell whether a block of a chain stands beside the stages rather than is one.
+
+    Its devices are those of each of its neighbors and more: so stands the vocabulary's part, over the devices
+    of several stages. A stage has devices of its own, one or several.
+    """
+    neighbors = [*chain[max(place - 1, 0) : place], *chain[place + 1 : place + 2]]
+    own = set(chain[place].devices)
+    return bool(neighbors) and all(own > set(other.devices) for other in neighbors)
+
+
 def stages(chain: Sequence[Block]) -> list[Block]:
-    """Return the blocks of a chain that stand on a single device."""
-    return [block for block in chain if len(block.devices) == 1]
+    """Return the blocks of a chain that share its layers."""
+    return [block for place, block in enumerate(chain) if not is_beside(chain, place)]
+
+
+def most_shards(blocks: Iterable[Block]) -> int:
+    """Return the most devices over which any of some blocks is cut."""
+    return max(len(block.groups[0]) for block in blocks)
 
 
 def share(blocks: Sequence[Block], num_layers: int, where: str) -> list[tuple[Block, range]]:

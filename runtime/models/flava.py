@@ -1,10 +1,10 @@
 """Two encoders and a cross-encoder in the manner of Flava, over two branches and a join: the K-shape.
 
 (Tessel, Fig. 1d and 8g.) The first branch encodes an image, the second a text, each on devices of its own.
-The join and what follows it are the cross-encoder: attention and perceptrons cut over all its devices by
-columns and rows, as in Megatron-LM. The text lacks every fourth byte, and the loss is the cross entropy of
-these bytes, Flava's masked modelling of both modalities. The image shows the whole text, a patch of 8
-pixels for each byte, which are its bits: so a model that looks can fill the gaps.
+The join and what follows it are the cross-encoder. Attention and perceptrons of blocks on several devices are
+cut over these by columns and rows, as in Megatron-LM. The text lacks every fourth byte, and the loss is the
+cross entropy of these bytes, Flava's masked modelling of both modalities. The image shows the whole text, a
+patch of 8 pixels for each byte, which are its bits: so a model that looks can fill the gaps.
 
 Each encoder has `num_layers` layers, the cross-encoder half as many, at least one for each of its blocks.
 Flava's contrastive and single-modality losses are left out.
@@ -22,7 +22,7 @@ from torch import Tensor
 from placements import Block, Placement
 from runtime.autodiff import computes_loss, forward_consumers, forward_graphs, forward_inputs
 from runtime.models.attention import check_heads
-from runtime.models.chains import REMEDY, share, transformer_layer
+from runtime.models.chains import REMEDY, most_shards, share, transformer_layer
 from runtime.models.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
 from runtime.models.options import ModelError, ModelOptions
 from runtime.models.shards import Shards
@@ -34,7 +34,7 @@ PATCH_SIZE = 8
 
 @dataclass(frozen=True)
 class Patches:
-    """Project the patches of the image, and add positions; never cut.
+    """Project the patches of the image, and add positions; not cut, each shard does all.
 
     Attributes:
         name: Prefix of the parameters.
@@ -55,7 +55,7 @@ class Patches:
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the embedded image; shape ``(rows, sequence_length, hidden_size)``."""
-        assert hidden is None and shards.count == 1, "only a single-device block without inputs reads images"
+        assert hidden is None, "only a block without inputs reads images"
         (projection,), (positions,) = weights[f"{self.name}.patches"], weights[f"{self.name}.positions"]
         bits = torch.arange(PATCH_SIZE, device=projection.device)
         pixels = (tokens.inputs.unsqueeze(-1) >> bits & 1) * 2 - 1
@@ -101,10 +101,10 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
 
     Raises:
         ModelError: The forward blocks are not two branches and a join, there are fewer layers than stages of
-            a branch, or fewer heads than devices of the join.
+            a branch, or fewer heads than devices of a group.
     """
     image, text, cross = parts(placement)
-    check_heads(options, max(len(block.devices) for block in cross))
+    check_heads(options, most_shards((*image, *text, *cross)))
     sizes = options.vocab_size, options.sequence_length, options.hidden_size
     found: dict[str, list[Layer]] = {block.name: [] for block in (*image, *text, *cross)}
     found[image[0].name].append(Patches("image", options.sequence_length, options.hidden_size))
@@ -149,9 +149,6 @@ def parts(placement: Placement) -> Parts:
         raise ModelError(f"model: flava needs two branches and a join, {placement.name} is not so; {REMEDY}")
     ends = forward_inputs(placement, joins[0])
     image, text = (_back_to_source(placement, name) for name in ends)
-    for block in (*image, *text):
-        if len(block.devices) > 1:
-            raise ModelError(f"model: flava cannot run {block.name} of a branch on several devices; {REMEDY}")
     branches = {block.name for block in (*image, *text)}
     cross = [placement.by_name[name] for name in graphs[0] if name not in branches]
     return Parts(image, text, cross)

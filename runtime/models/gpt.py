@@ -1,9 +1,12 @@
 """A byte-level decoder-only transformer over the stages of a chain, or of several chains as replicas.
 
-The single-device forward blocks share the layers evenly, earlier ones get the extra. A first block on
-several devices is a vocabulary-parallel embedding, a last one a vocabulary-parallel output layer with the
-loss (the M-shape; Tessel, Fig. 1c); without them the first and the last stage hold these. Embedding and
-output are tied where they stand on the same devices.
+The stages share the layers evenly, earlier ones get the extra. A first block on the devices of the second and
+more is no stage but a vocabulary-parallel embedding, a last one on those of the one before it and more a
+vocabulary-parallel output layer with the loss (the M-shape; Tessel, Fig. 1c); without them the first and
+the last stage hold these. Embedding and output are tied where they stand on the same devices in equal groups.
+
+A stage on several devices is cut as in Megatron-LM: attention and perceptrons by columns and rows, embedding
+and output by the vocabulary; in data-parallel groups, each group so.
 
 Several chains are replicas of one model with micro-batches of their own, as the two directions of Chimera
 (the X-shape; Tessel, Fig. 1b): a parameter has a copy on each device that holds it, and the copies'
@@ -16,7 +19,15 @@ from collections.abc import Mapping, Sequence
 
 from placements import Block, Placement
 from runtime.models.attention import check_heads
-from runtime.models.chains import REMEDY, forward_chains, share, stages, transformer_layer
+from runtime.models.chains import (
+    REMEDY,
+    forward_chains,
+    is_beside,
+    most_shards,
+    share,
+    stages,
+    transformer_layer,
+)
 from runtime.models.layers import Embedding, Layer, Output
 from runtime.models.options import ModelError, ModelOptions
 
@@ -25,12 +36,12 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
     """Return the layers of each forward block.
 
     Raises:
-        ModelError: The placement's forward blocks are not chains of single-device stages between at most
-            one block on several devices at each end, or there are fewer layers than stages.
+        ModelError: The placement's forward blocks are not chains of stages, or there are fewer layers than
+            stages, or fewer heads than devices of a group.
     """
     chains = chains_of_stages(placement)
-    check_heads(options)
-    tied = all(chain[0].devices == chain[-1].devices for chain in chains)
+    check_heads(options, most_shards(block for chain in chains for block in stages(chain)))
+    tied = all(chain[0].groups == chain[-1].groups for chain in chains)
     embedding, output = _ends(options, tied, len(chains))
     found: dict[str, tuple[Layer, ...]] = {}
     for chain in chains:
@@ -52,15 +63,12 @@ def chains_of_stages(placement: Placement) -> Sequence[Sequence[Block]]:
     """
     chains = forward_chains(placement, "gpt")
     for chain in chains:
-        for block in chain[1:-1]:
-            if len(block.devices) > 1:
+        for place in range(1, len(chain) - 1):
+            if is_beside(chain, place):
                 raise ModelError(
-                    f"model: gpt cannot run {block.name} in the middle on several devices; {REMEDY}"
+                    f"model: gpt cannot run {chain[place].name} in the middle on the devices of its "
+                    f"neighbors and more; {REMEDY}"
                 )
-        if not stages(chain):
-            raise ModelError(
-                f"model: gpt needs a forward block on a single device, {placement.name} has none; {REMEDY}"
-            )
     return chains
 
 

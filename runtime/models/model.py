@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from placements import Kind, Placement
+from placements import Block, Kind, Placement
 from runtime.models import flava, gpt, mt5
-from runtime.models.body import ARCHITECTURES, Body, Data, body_of
+from runtime.models.body import ARCHITECTURES, Body, Data, Sample, body_of
+from runtime.models.chains import most_shards
 from runtime.models.layers import Parameter
 from runtime.models.optimizer import Optimizer
 from runtime.models.options import ModelError, ModelOptions
-from runtime.models.shards import Shards, split, sum_in_order
+from runtime.models.shards import WHOLE, Shards, share_shape, split, sum_in_order
 
 Devices = tuple[int, ...]
-"""Devices of one block, or of the copies of one parameter; ascending."""
+"""Devices of one data-parallel group of a block, or of the copies of one shard; ascending."""
+
+Homes = tuple[Devices, ...]
+"""The groups that hold copies of the same parameters, ascending."""
 
 
 def fits(placement: Placement, name: str) -> bool:
@@ -39,7 +43,8 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
 
     Args:
         placement: What is to run.
-        num_heads: Attention heads there are, or None for enough; ``flava`` cuts them over the join's devices.
+        num_heads: Attention heads there are, or None for enough; ``flava`` cuts them over the devices of a
+            group.
 
     >>> from placements.shapes import k_shape, m_shape, nn_shape
     >>> suitable_model(m_shape()), suitable_model(nn_shape()), suitable_model(k_shape())
@@ -47,7 +52,7 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
     """
     found = next(name for name in ARCHITECTURES if fits(placement, name))
     if found == "flava" and num_heads is not None:
-        most = max(len(block.devices) for block in flava.parts(placement).cross)
+        most = most_shards(block for part in flava.parts(placement) for block in part)
         return found if num_heads >= most else "synthetic"
     return found
 
@@ -72,50 +77,55 @@ class ParameterShard(NamedTuple):
         return torch.tensor_split(full, self.num_shards, self.dim)[self.shard]
 
 
-def copied_parameters(body: Body, placement: Placement) -> dict[Devices, list[str]]:
-    """Return the parameters that blocks on different devices share, by the devices that hold a copy.
+def copied_parameters(body: Body, placement: Placement) -> dict[Homes, list[str]]:
+    """Return the parameters of which several groups of devices hold copies, by these groups.
+
+    They are those of blocks with data-parallel groups, and those that blocks on different devices share.
 
     Returns:
-        Devices of the copies, ascending -> names in the order of the blocks; the same in every process.
+        Groups, ascending -> names in the order of the blocks; the same in every process.
 
     Raises:
-        ModelError: A block on several devices shares a parameter with one on other devices.
+        ModelError: Groups that share a parameter cut it otherwise, or have some devices in common.
     """
     homes: dict[str, set[Devices]] = {}
     for block in placement.topological_order:
         for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
-            homes.setdefault(parameter.name, set()).add(block.devices)
-    found: dict[Devices, list[str]] = {}
+            homes.setdefault(parameter.name, set()).update(block.groups)
+    found: dict[Homes, list[str]] = {}
     for name, where in homes.items():
         if len(where) > 1:
-            if any(len(devices) > 1 for devices in where):
+            devices = [device for home in where for device in home]
+            if len({len(home) for home in where}) > 1 or len(set(devices)) < len(devices):
                 raise ModelError(
                     f"model: blocks on devices {' and on '.join(map(str, sorted(where)))} share {name}; only "
-                    "single-device blocks, or blocks on the same devices, can share a parameter"
+                    "blocks on the same devices, or on as many others, can share a parameter"
                 )
-            found.setdefault(tuple(sorted(device for (device,) in where)), []).append(name)
+            found.setdefault(tuple(sorted(where)), []).append(name)
     return dict(sorted(found.items()))
 
 
 class Model:
     """The parameters that a process holds, and what its blocks compute forward.
 
-    Every set of devices builds the same full tensors before it cuts them. A parameter that blocks on
-    different devices name has a copy on each of these devices; `sum_copies` keeps the copies equal.
+    Every group of devices builds the same full tensors before it cuts them. The groups of a block, and blocks
+    on different devices that name the same parameter, have a copy each; `sum_copies` keeps the copies equal.
 
     Attributes:
         options: What was asked for.
         dtype: Of parameters, outputs and gradients.
         device: Where they are.
         parameters: The local parameters; of several local copies the first.
-        copies: For the devices of each set of copies the names of the parameters; of all processes.
+        copies: For each set of groups with copies the names of the parameters; of all processes.
+        groups: The data-parallel groups that this process computes, of each of its forward blocks.
 
     Args:
         options: Shape and seed.
         placement: What runs where.
         shards: The forward blocks that this process computes, and which of their shards.
         device: Where the parameters are put.
-        homes: Blocks with the same one share tensors here; by default that is their devices.
+        groups: Which of their data-parallel groups; blocks that it leaves out are computed for all samples.
+        homes: Blocks with the same one share tensors here; by default that is the devices of their groups.
 
     Raises:
         ModelError: The model does not fit the placement.
@@ -128,6 +138,7 @@ class Model:
         shards: Mapping[str, Shards],
         device: torch.device | str = "cpu",
         *,
+        groups: Mapping[str, Shards] | None = None,
         homes: Mapping[str, Hashable] | None = None,
     ) -> None:
         """Build the parameters of the blocks."""
@@ -137,12 +148,18 @@ class Model:
         self.parameters: dict[ParameterShard, Tensor] = {}
         self._body = body_of(options, placement)
         self.copies = {} if homes else copied_parameters(self._body, placement)
+        self.groups = dict.fromkeys(shards, WHOLE) | dict(groups or {})
         self._shards = shards
-        self._homes = homes or {block: placement.by_name[block].devices for block in shards}
-        self._weights: dict[Hashable, dict[str, list[Tensor]]] = {home: {} for home in self._homes.values()}
+        self._homes: dict[str, tuple[Hashable, ...]] = {}
+        self._weights: dict[Hashable, dict[str, list[Tensor]]] = {}
+        self._shards_at: dict[Hashable, Shards] = {}
+        self._is_cut: dict[str, bool] = {}
         for block, block_shards in shards.items():
-            for parameter in self._body.parameters(block):
-                self._add(parameter, self._homes[block], block_shards)
+            self._homes[block] = (homes[block],) if homes else self._local_homes(placement.by_name[block])
+            for home in self._homes[block]:
+                self._shards_at[home] = block_shards
+                for parameter in self._body.parameters(block):
+                    self._add(parameter, home, block_shards)
         every = (each for by_name in self._weights.values() for each in by_name.values())
         self.optimizer = Optimizer(options, [weight for weights in every for weight in weights])
 
@@ -154,26 +171,28 @@ class Model:
         """
         return self._body.data(num_micro_batches, self.device)
 
-    def forward(self, block: str, inputs: Sequence[Tensor], sample: Any) -> Tensor:
+    def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, place: int = 0) -> Tensor:
         """Return a forward block's output, or its loss if no other block reads its output.
 
         Args:
             block: One of the blocks that this process computes.
-            inputs: The outputs of the blocks that it is after, in that order.
-            sample: What `data` gives the block to read.
+            inputs: The outputs of the blocks that it is after, in that order, for the group's samples.
+            sample: What the block's group reads.
+            place: Which of the block's local groups computes it.
         """
-        weights = self._weights[self._homes[block]]
+        weights = self._weights[self._homes[block][place]]
         output = self._body.forward(block, inputs, sample, weights, self._shards[block])
-        assert output.shape == self.output_shape(block), f"{block} returned a wrong shape"
+        expected = share_shape(self.output_shape(block), self.groups[block].count)
+        assert output.shape == expected, f"{block} returned a wrong shape"
         return output
 
     def output_shape(self, block: str) -> tuple[int, ...]:
-        """Return the shape of a forward block's output, of which its input gradients have the same."""
+        """Return the shape of a forward block's output for all samples; its gradient has the same."""
         return self._body.output_shape(block)
 
-    def parameters_of(self, block: str) -> list[Tensor]:
-        """Return the local parameters of a block that are trained, each once."""
-        weights = self._weights[self._homes[block]]
+    def parameters_of(self, block: str, place: int = 0) -> list[Tensor]:
+        """Return the parameters of one of a block's local groups that are trained, each once."""
+        weights = self._weights[self._homes[block][place]]
         return [
             weight
             for parameter in self._body.parameters(block)
@@ -183,30 +202,54 @@ class Model:
 
     def trained(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block that are trained, by name, where none is cut."""
-        weights = self._weights[self._homes[block]]
+        (home,) = self._homes[block]
+        weights = self._weights[home]
         found = {each.name: weights[each.name] for each in self._body.parameters(block)}
         return {name: weight for name, (weight,) in found.items() if weight.requires_grad}
 
     def sum_copies(self, shards_of: Callable[[Devices], Shards]) -> None:
-        """Give every copy of a parameter the sum of all copies' gradients, in the order of the devices.
+        """Give every copy of a parameter the sum of all copies' gradients, in the order of the groups.
 
         Every process must call it at the same place, after its last backward block and before `step`.
 
         Args:
-            shards_of: Returns for the devices of a set of copies who holds which: one copy is one shard.
+            shards_of: Returns for each of the `teams_of_copies` who holds which: one copy is one shard.
         """
-        for devices, names in self.copies.items():
-            local = [(device,) for device in devices if (device,) in self._weights]
-            if not local:
-                continue
-            flat = [torch.cat([self._gradient(home, name).flatten() for name in names]) for home in local]
-            total = sum_in_order(shards_of(devices).gather(flat))
-            for home in local:
-                weights = [self._weights[home][name][0] for name in names]
-                pieces = torch.split(total, [weight.numel() for weight in weights])
-                for weight, piece in zip(weights, pieces, strict=True):
-                    if weight.requires_grad:
-                        weight.grad = piece.view_as(weight).clone()
+        for homes, names in self.copies.items():
+            for shard in range(len(homes[0])):
+                self._sum_shard(homes, names, shard, shards_of)
+
+    def teams_of_copies(self) -> list[Devices]:
+        """Return the sets of devices that hold copies of the same shards, of all processes."""
+        teams = (_team(homes, shard) for homes in self.copies for shard in range(len(homes[0])))
+        return list(dict.fromkeys(teams))
+
+    def _sum_shard(
+        self, homes: Homes, names: Sequence[str], shard: int, shards_of: Callable[[Devices], Shards]
+    ) -> None:
+        """Sum the copies of one shard; with it those of what is not cut, by whoever holds it first."""
+        here = [home for home in homes if home in self._weights and shard in self._shards_at[home].local]
+        here.sort(key=lambda home: home[shard])
+        weights = [[w for name in names for w in self._weights_in(home, name, shard)] for home in here]
+        if not any(weights):
+            return
+        team = _team(homes, shard)
+        flat = [torch.cat([_gradient(weight).flatten() for weight in copies]) for copies in weights]
+        gathered = dict(zip(team, shards_of(team).gather(flat), strict=True))
+        total = sum_in_order([gathered[home[shard]] for home in homes])
+        for copies in weights:
+            pieces = torch.split(total, [weight.numel() for weight in copies])
+            for weight, piece in zip(copies, pieces, strict=True):
+                if weight.requires_grad:
+                    weight.grad = piece.view_as(weight).clone()
+
+    def _weights_in(self, home: Devices, name: str, shard: int) -> list[Tensor]:
+        """Return a parameter's shard in a group, or all of it if it is not cut and this is the first here."""
+        place = self._shards_at[home].local.index(shard)
+        weights = self._weights[home][name]
+        if self._is_cut[name]:
+            return [weights[place]]
+        return weights if place == 0 else []
 
     def step(self) -> None:
         """Move every parameter by its gradient, and forget the gradients."""
@@ -218,18 +261,17 @@ class Model:
 
     def gradients(self) -> dict[ParameterShard, Tensor]:
         """Return the accumulated gradient of every parameter, zeros where there is none."""
-        return {
-            shard: torch.zeros_like(weight) if weight.grad is None else weight.grad
-            for shard, weight in self.parameters.items()
-        }
+        return {shard: _gradient(weight) for shard, weight in self.parameters.items()}
 
-    def _gradient(self, home: Hashable, name: str) -> Tensor:
-        (weight,) = self._weights[home][name]
-        return torch.zeros_like(weight) if weight.grad is None else weight.grad
+    def _local_homes(self, block: Block) -> Homes:
+        """Return the devices of each of a block's groups that this process computes."""
+        groups = self.groups[block.name]
+        return tuple(block.groups[i] for i in groups.local) if groups.count > 1 else (block.devices,)
 
     def _add(self, parameter: Parameter, home: Hashable, shards: Shards) -> None:
-        if parameter.name in self._weights[home]:
+        if parameter.name in self._weights.setdefault(home, {}):
             return
+        self._is_cut[parameter.name] = parameter.split is not None
         full = self._body.initial(parameter).to(self.dtype)
         if parameter.split is None:
             named = [(ParameterShard(parameter.name, 0, 1, 0), full)]
@@ -245,3 +287,12 @@ class Model:
         self._weights[home][parameter.name] = list(leaves.values())
         for shard, leaf in leaves.items():
             self.parameters.setdefault(shard, leaf)
+
+
+def _team(homes: Homes, shard: int) -> Devices:
+    """Return the devices that hold copies of a shard, ascending."""
+    return tuple(sorted(home[shard] for home in homes))
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    return torch.zeros_like(weight) if weight.grad is None else weight.grad

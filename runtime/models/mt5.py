@@ -1,10 +1,10 @@
 """A byte-level encoder-decoder transformer in the manner of mT5 over a chain: the NN-shape (Tessel, Fig. 8d).
 
 The encoder reads the bytes before a sample, the decoder the sample, whose next bytes it predicts. The chain
-is: an embedding on several devices, the encoder's stages, the decoder's embedding on several devices, the
-decoder's stages, and perhaps an output layer on several devices; without it the last stage holds the
-output and the loss. Both embeddings are vocabulary-parallel and share one table where they stand on the same
-devices, as does the output layer.
+is: an embedding, the encoder's stages, the decoder's embedding, the decoder's stages, and perhaps an output
+layer; without it the last stage holds the output and the loss. Embeddings and output layer stand on the
+devices of the stages beside them and more. They are vocabulary-parallel and share one table where they stand
+on the same devices in equal groups. Stages on several devices are cut as in `runtime.models.gpt`.
 
 Every decoder stage attends to the encoder's output. So from the decoder's embedding on, a block hands over
 two tensors in one, the encoder's output and its own hidden values: the chain needs no other edges, and the
@@ -23,7 +23,15 @@ from torch import Tensor
 from placements import Block, Placement
 from runtime.autodiff import computes_loss
 from runtime.models.attention import CrossAttention, check_heads
-from runtime.models.chains import REMEDY, forward_chains, share, stages, transformer_layer
+from runtime.models.chains import (
+    REMEDY,
+    forward_chains,
+    is_beside,
+    most_shards,
+    share,
+    stages,
+    transformer_layer,
+)
 from runtime.models.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
 from runtime.models.options import ModelError, ModelOptions
 from runtime.models.shards import Shards
@@ -45,9 +53,9 @@ class BesideEncoder:
         return self.embedding.parameters()
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
-        """Return both; shape ``(2, rows, length, hidden_size)``."""
+        """Return both; shape ``(rows, 2, length, hidden_size)``."""
         assert hidden is not None, "the decoder comes after the encoder"
-        return torch.stack([hidden, self.embedding.forward(None, tokens, weights, shards)])
+        return torch.stack([hidden, self.embedding.forward(None, tokens, weights, shards)], 1)
 
 
 @dataclass(frozen=True)
@@ -67,27 +75,29 @@ class InDecoder:
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return both again, or the scalar loss."""
         assert hidden is not None, "the decoder comes after the encoder"
-        memory, own = hidden.unbind(0)
+        memory, own = hidden.unbind(1)
         after = self.layer.forward(own, tokens, weights, shards)
-        return after if isinstance(self.layer, Output) else torch.stack([memory, after])
+        return after if isinstance(self.layer, Output) else torch.stack([memory, after], 1)
 
 
 def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
     """Return the layers of each forward block.
 
     Raises:
-        ModelError: The forward blocks are not such a chain, or there are fewer layers than stages.
+        ModelError: The forward blocks are not such a chain, or there are fewer layers than stages, or fewer
+            heads than devices of a group.
     """
     chain, middle = encoder_and_decoder(placement)
-    check_heads(options)
+    check_heads(options, most_shards(stages(chain)))
     first, begin, last = chain[0], chain[middle], chain[-1]
     one_table = "embedding.tokens"
-    begin_table = one_table if begin.devices == first.devices else "decoder.embedding.tokens"
-    out_table = one_table if last.devices == first.devices else "output.tokens"
+    begin_table = one_table if begin.groups == first.groups else "decoder.embedding.tokens"
+    out_table = one_table if last.groups == first.groups else "output.tokens"
+    halves = chain[:middle], chain[middle:]
     found: dict[str, list[Layer]] = {block.name: [] for block in chain}
     found[first.name].append(_embedding(one_table, "encoder.positions", options, "context"))
     found[begin.name].append(BesideEncoder(_embedding(begin_table, "decoder.positions", options, "inputs")))
-    encoder, decoder = stages(chain[:middle]), stages(chain[middle:])
+    encoder, decoder = ([block for block in stages(chain) if block in half] for half in halves)
     for block, indices in share(encoder, options.num_layers, f"the encoder in {placement.name}"):
         for index in indices:
             found[block.name] += transformer_layer(f"encoder{index}", options, causal=False)
@@ -105,8 +115,8 @@ def output_shape(placement: Placement, options: ModelOptions, block: str) -> tup
         return ()
     chain, middle = encoder_and_decoder(placement)
     encoder = {other.name for other in chain[:middle]}
-    one = (options.micro_batch_size, options.sequence_length, options.hidden_size)
-    return one if block in encoder else (2, *one)
+    rows, one = options.micro_batch_size, (options.sequence_length, options.hidden_size)
+    return (rows, *one) if block in encoder else (rows, 2, *one)
 
 
 def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
@@ -118,15 +128,11 @@ def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
     (chain, *others) = forward_chains(placement, "mt5")
     if others:
         raise ModelError(f"model: mt5 needs one chain, {placement.name} has {1 + len(others)}; {REMEDY}")
-    middle = [i for i, block in enumerate(chain) if len(block.devices) > 1 and 0 < i < len(chain) - 1]
-    if len(chain[0].devices) == 1 or len(middle) != 1:
+    middle = [place for place in range(1, len(chain) - 1) if is_beside(chain, place)]
+    if not is_beside(chain, 0) or len(middle) != 1:
         raise ModelError(
-            "model: mt5 needs a first forward block and one in the middle on several devices, for the "
-            f"embeddings of encoder and decoder; {REMEDY}"
-        )
-    if not stages(chain[: middle[0]]) or not stages(chain[middle[0] :]):
-        raise ModelError(
-            f"model: mt5 needs single-device blocks before and after {chain[middle[0]].name}; {REMEDY}"
+            "model: mt5 needs a first forward block and one in the middle on the devices of their neighbors "
+            f"and more, for the embeddings of encoder and decoder; {REMEDY}"
         )
     return chain, middle[0]
 

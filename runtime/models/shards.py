@@ -5,6 +5,9 @@ A block on n devices is cut into n shards. A process computes one of them (`Proc
 of a layer is the same for all three: values that differ between shards are lists, one entry for each
 shard of this process.
 
+The data-parallel groups of a block are told in the same way: `Shards` whose members are the groups, of which
+a process computes one or all.
+
 Sums gather all terms and add them in the order of the shards, where Megatron-LM all-reduces: the order
 in which an all-reduce adds depends on the library, and a run could not be compared bit by bit.
 """
@@ -90,6 +93,16 @@ def split(tensor: Tensor, dim: int, shards: Shards) -> list[Tensor]:
     """Return the local shards of a full tensor, cut along `dim` evenly, earlier ones one larger."""
     pieces = torch.tensor_split(tensor, shards.count, dim)
     return [pieces[index].contiguous() for index in shards.local]
+
+
+def share_of(values: Tensor, index: int, count: int) -> Tensor:
+    """Return one of several equal shares of the samples, which are dimension 0, in memory of its own."""
+    return values if count == 1 else values.chunk(count)[index].clone()
+
+
+def share_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return the shape of a share of the samples; that of a scalar stays."""
+    return (shape[0] // count, *shape[1:]) if shape else shape
 
 
 def copy_to_shards(value: Tensor, shards: Shards) -> list[Tensor]:

@@ -3,7 +3,7 @@
 A block without inputs embeds the bytes of the micro-batch; any other adds up its inputs, each with a
 weight of its own. A block whose output nobody reads adds an output layer and the cross entropy of the
 next bytes; the loss of a micro-batch is the sum over these blocks. Blocks on several devices are cut
-into shards throughout.
+into shards throughout, each data-parallel group by itself.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from runtime.models.options import ModelError, ModelOptions
+from runtime.models.shards import share_of
 
 BUNDLED_TEXT = Path(__file__).with_name("text.txt")
 """Twelve of Shakespeare's sonnets, plain ASCII."""
@@ -31,6 +32,10 @@ class Tokens(NamedTuple):
     inputs: Tensor
     targets: Tensor
     context: Tensor
+
+    def share(self, index: int, count: int) -> Tokens:
+        """Return one of several equal shares of the samples."""
+        return Tokens(*(share_of(values, index, count) for values in self))
 
     @property
     def masked(self) -> Tensor:

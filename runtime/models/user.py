@@ -13,6 +13,11 @@ A module is called with the outputs of the blocks that its block is after, in th
 blocks make several separate graphs (the X-shape), graph g of G reads the micro-batches ``n * G + g`` and the
 loss is their mean; so both directions of Chimera can be given the same modules.
 
+A block on several devices runs on each of them for a share of the samples (`Block.data_parallel` is their
+number). Then the first dimension of all tensors that it takes and returns must be the samples, no sample may
+depend on others, a loss must be the mean over the samples, and nothing may be drawn at random. The first
+micro-batch is computed whole and in shares to see whether that is so.
+
 Random numbers depend on the seed, the iteration, the block and the micro-batch, never on the order of blocks.
 Every process builds all modules, and trains only its own. Without backward blocks they are put into eval
 mode.
@@ -21,6 +26,7 @@ mode.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,9 +37,10 @@ from placements import Kind, Placement
 from runtime.autodiff import computes_loss, forward_graphs, forward_inputs, pair_backward
 from runtime.models.layers import Parameter, Weights
 from runtime.models.options import ModelError, ModelOptions
-from runtime.models.shards import Shards
+from runtime.models.shards import Shards, share_shape
 from runtime.models.user_file import Sample, UserData, UserFile, seeded, several
-from runtime.models.wire import Shapes, joined, joined_shape, parted
+from runtime.models.user_shares import check_shares
+from runtime.models.wire import Shapes, have_samples, joined, joined_shape, parted
 
 
 class UserModules:
@@ -45,7 +52,8 @@ class UserModules:
 
     Raises:
         ModelError: The file fails or lacks something, a module fails, changes a buffer or returns what
-            cannot be handed over, or the placement has forward blocks on several devices.
+            cannot be handed over, or the placement has forward blocks on several devices which are not
+            data-parallel groups, or whose module does more than compute sample by sample.
     """
 
     def __init__(self, options: ModelOptions, placement: Placement) -> None:
@@ -102,9 +110,10 @@ class UserModules:
         if computes_loss(self._placement, block):
             return outputs[0] / len(self._graphs)
         found = tuple(tuple(output.shape) for output in outputs)
-        if found != self._shapes[block]:
+        expected = tuple(share_shape(shape, sample.num_shares) for shape in self._shapes[block])
+        if found != expected:
             raise ModelError(
-                f"module: {block} returned shapes {found}, and {self._shapes[block]} for the first one; "
+                f"module: {block} returned shapes {found}, and {expected} for the first one; "
                 "let data return the same shapes for every micro-batch"
             )
         return joined(outputs)
@@ -138,10 +147,12 @@ class UserModules:
 
     def _check_devices(self) -> None:
         for name in self._names:
-            if len(devices := self._placement.by_name[name].devices) > 1:
+            block = self._placement.by_name[name]
+            if (count := len(block.devices)) > block.data_parallel:
                 raise ModelError(
-                    f"module: {name} stands on devices {', '.join(map(str, devices))}, but a user's module "
-                    "runs on one; put it on one device, or use model=synthetic"
+                    f"module: {name} stands on devices {', '.join(map(str, block.devices))}, but a user's "
+                    "module runs on one; put it on one device, or a share of the samples on each "
+                    f"(data_parallel: {count}), or use model=synthetic"
                 )
 
     def _name_parameters(self) -> None:
@@ -187,25 +198,56 @@ class UserModules:
                 for local, each in self._parameters[block].items()
             }
             sample = data.read(block, 0, 0)
-            try:
-                with torch.no_grad(), seeded(sample.seed, torch.device("cpu")):
-                    buffers = self._buffers(block, "cpu")
-                    outputs = self._call(block, inputs, sample, parameters, buffers)
-            except ModelError:
-                raise
-            except Exception as error:  # whatever a user's module raises
-                shapes = [tuple(value.shape) for value in (*inputs, *sample.inputs, *sample.targets)]
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                raise ModelError(
-                    f"module: {block} fails with tensors of shapes {shapes}: {reason}; give it what the "
-                    "blocks before it return, in the order of its 'after'"
-                ) from error
+            buffers = self._buffers(block, "cpu")
+            outputs = self._try(block, inputs, sample, parameters, buffers)
             for name, value in self._buffers(block, "cpu").items():
                 if not torch.equal(buffers[name], value):  # not all operators count the versions
                     raise _changes_buffer(block, name)
             self._check_returned(block, outputs)
             self._shapes[block] = tuple(tuple(output.shape) for output in outputs)
+            if (count := self._placement.by_name[block].data_parallel) > 1:
+                self._check_samples(block, sample, count)
+                run = partial(self._try, block, parameters=parameters, buffers=buffers)
+                check_shares(block, count, run, inputs, sample, outputs)
             returned[block] = joined(outputs)
+
+    def _try(
+        self,
+        block: str,
+        inputs: Sequence[Tensor],
+        sample: Sample,
+        parameters: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+    ) -> tuple[Tensor, ...]:
+        """Return what the module, or the loss after it, returns; the user's errors in one line."""
+        try:
+            with torch.no_grad(), seeded(sample.seed, torch.device("cpu")):
+                return self._call(block, inputs, sample, parameters, buffers)
+        except ModelError:
+            raise
+        except Exception as error:  # whatever a user's module raises
+            shapes = [tuple(value.shape) for value in (*inputs, *sample.inputs, *sample.targets)]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            remedy = "give it what the blocks before it return, in the order of its 'after'"
+            if sample.num_shares > 1:
+                remedy = "let it take any number of samples, or set data_parallel to 1"
+            raise ModelError(
+                f"module: {block} fails with tensors of shapes {shapes}: {reason}; {remedy}"
+            ) from error
+
+    def _check_samples(self, block: str, sample: Sample, count: int) -> None:
+        """Ensure that all that a block takes and returns can be cut into shares of the samples."""
+        handed = [self._shapes[name] for name in forward_inputs(self._placement, block)]
+        if not computes_loss(self._placement, block):
+            handed.append(self._shapes[block])
+        read = [tuple(value.shape) for value in (*sample.inputs, *sample.targets)]
+        for shapes in (*handed, *((shape,) for shape in read)):
+            if not have_samples(shapes) or shapes[0][0] % count:
+                raise ModelError(
+                    f"module: {block} takes or returns tensors of shapes {list(shapes)}, which its {count} "
+                    "data-parallel groups cannot share equally; let the first dimension of each be the "
+                    f"samples, a multiple of {count}"
+                )
 
     def _check_returned(self, block: str, outputs: Sequence[Any]) -> None:
         for i, output in enumerate(outputs):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from placements import Placement
 from runtime.autodiff import computes_loss, forward_graphs, forward_inputs
 from runtime.models.options import ModelError, ModelOptions
+from runtime.models.shards import share_of
 
 
 class Sample(NamedTuple):
@@ -27,11 +28,20 @@ class Sample(NamedTuple):
         inputs: For a block without inputs of its own; else empty.
         targets: For a block that computes a loss; else empty.
         seed: Of the block's random numbers.
+        num_shares: How many of these would be all samples.
     """
 
     inputs: tuple[Tensor, ...]
     targets: tuple[Tensor, ...]
     seed: int
+    num_shares: int = 1
+
+    def share(self, index: int, count: int) -> Sample:
+        """Return one of several equal shares of the samples, which are dimension 0 of every tensor."""
+        inputs, targets = (
+            tuple(share_of(value, index, count) for value in values) for values in (self.inputs, self.targets)
+        )
+        return Sample(inputs, targets, self.seed, count)
 
 
 class UserFile:

@@ -125,6 +125,10 @@ def test_each_gpu_as_a_device_of_its_own() -> None:
     assert (gpus.memory, gpus.static) == ((6, 6, 5, 5, 5, 5), (0, 0, 2, 2, 2, 2))
     assert [block.data_parallel for block in gpus.blocks] == [3, 4, 1]
     assert gpus.by_gpu is gpus and not gpus.num_gpus
+    assert gpus.by_name["E"].groups == ((0, 1), (2, 3), (4, 5))
+    assert gpus.by_name["F"].groups == ((2,), (3,), (4,), (5,))
+    with pytest.raises(PlacementError, match=r"blocks \(E\).data_parallel: 3 groups are of GPUs, not"):
+        placement.by_name["E"].groups  # noqa: B018 - raises
     assert placement.restricted_to((0,)).by_name["E"].data_parallel == 1
     assert placement_from_dict(placement_to_dict(placement)) == placement
 

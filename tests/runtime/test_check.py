@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import with_hidden_forms
 
+from placements.placement_file import placement_to_dict
 from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.check import check_file, main
 from runtime.codegen import generate
@@ -195,6 +196,10 @@ ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
         (DATA | {"programs": [[], [1]]}, "programs[1]: is not a list of lines"),
         (DATA | {"programs": [["run F0 #0", "jump"], []]}, "programs[0][1]: 'jump' is not an instruction"),
         (DATA | {"placement": {}}, "placement"),
+        (
+            DATA | {"placement": placement_to_dict(replace(PROGRAMS.placement, num_gpus=(2, 2)))},
+            "placement.num_gpus: is [2, 2], but a program is that of one GPU; give each GPU as a device",
+        ),
         (schedule_to_dict(gpipe(v_shape(2), 2)), "is a schedule; check it with python -m experiments.check"),
     ],
 )

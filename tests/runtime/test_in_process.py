@@ -46,14 +46,19 @@ def run(
 
 
 @FEW
-@given(any_schedules(), st.sampled_from(NETWORKS), st.booleans(), st.sampled_from(OPTIMIZERS))
+@given(any_schedules(4), st.sampled_from(NETWORKS), st.booleans(), st.sampled_from(OPTIMIZERS))
 def test_any_schedule_of_any_placement_runs(
     schedule: Schedule, backend: str, blocking: bool, optimizer: str
 ) -> None:
     validate(schedule)
     with tempfile.TemporaryDirectory() as folder:
         measurement = run(
-            check(lower(schedule)), Path(folder), backend, blocking=blocking, optimizer=optimizer
+            check(lower(schedule)),
+            Path(folder),
+            backend,
+            blocking=blocking,
+            optimizer=optimizer,
+            micro_batch_size=12,
         )
     found = comparison_of(measurement)
     assert found.bitwise_equal

@@ -6,15 +6,17 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import placements
+from strategies import in_groups, placements
 
 from placements import Kind, Placement
 from runtime.autodiff import UnrunnablePlacementError, computes_loss, forward_inputs, pair_backward
+from runtime.layout import in_shares
 from runtime.models import ModelOptions
 from runtime.reference import Case, Step, plain, replay
 from schedsearch.baselines import gpipe
 
-OPTIONS = ModelOptions("synthetic", 4, 3, 1, seed=3)
+OPTIONS = ModelOptions("synthetic", 4, 3, 12, seed=3)
+"""Of as many samples as groups of up to four devices can share equally."""
 
 
 def runnable(placement: Placement) -> bool:
@@ -55,9 +57,10 @@ def largest_error(whole: Step, cut: Step) -> float:
 )
 @given(st.data())
 def test_any_order_of_any_placement_is_the_model_in_one_piece(data: st.DataObject) -> None:
-    placement = data.draw(placements().filter(runnable))
+    placement = data.draw(placements(max_devices=4).filter(runnable))
     if data.draw(st.booleans()):
         placement = with_split_backward(placement)
+    placement = in_groups(data.draw, placement)
     schedule = gpipe(placement, 2)
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     case = Case(OPTIONS, placement, 2, 1)
@@ -80,20 +83,29 @@ def linear(placement: Placement) -> bool:
 
 
 def test_the_strategy_makes_what_is_hard() -> None:
-    """Several sources, several sinks, skip edges and blocks on several devices all occur."""
-    seen = {"sources": 1, "sinks": 1, "inputs": 1, "outputs": 1, "devices": 1}
+    """Several sources, several sinks, skip edges and blocks on several devices, in groups, all occur."""
+    seen = {"sources": 1, "sinks": 1, "inputs": 1, "outputs": 1, "devices": 1, "groups of shards": 1}
+    seen |= {"shares handed on": 1, "shares exchanged": 1}
 
     @settings(max_examples=60, deadline=None, database=None, derandomize=True)
-    @given(placements(training=True))
-    def look(placement: Placement) -> None:
+    @given(st.data())
+    def look(data: st.DataObject) -> None:
+        placement = in_groups(data.draw, data.draw(placements(max_devices=4, training=True).filter(runnable)))
+        by_name = placement.by_name
         forward = [block for block in placement.blocks if block.kind is Kind.F]
         fed = [name for block in forward for name in forward_inputs(placement, block.name)]
+        edges = [
+            (by_name[name], block) for block in forward for name in forward_inputs(placement, block.name)
+        ]
         counts = {
             "sources": sum(not forward_inputs(placement, block.name) for block in forward),
             "sinks": sum(computes_loss(placement, block.name) for block in forward),
             "inputs": max(len(forward_inputs(placement, block.name)) for block in forward),
             "outputs": max((fed.count(name) for name in fed), default=0),
             "devices": max(len(block.devices) for block in forward),
+            "groups of shards": max(min(block.data_parallel, len(block.groups[0])) for block in forward),
+            "shares handed on": 1 + any(a.data_parallel > 1 and in_shares(a, b) for a, b in edges),
+            "shares exchanged": 1 + any(not in_shares(a, b) for a, b in edges),
         }
         for what, count in counts.items():
             seen[what] = max(seen[what], count)

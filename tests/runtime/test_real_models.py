@@ -154,17 +154,16 @@ def test_attention_is_torchs(causal: bool) -> None:
 def test_cross_attention_is_torchs_and_keeps_the_encoders_output() -> None:
     layer = CrossAttention("a", 8, 2)
     weights = drawn(layer.parameters())
-    state = torch.randn(2, 3, 5, 8, dtype=torch.float64)
-    normal = torch.nn.functional.layer_norm(
-        state[1], (8,), weights["a.norm.weight"][0], weights["a.norm.bias"][0]
-    )
+    state = torch.randn(3, 2, 5, 8, dtype=torch.float64)
+    memory, own = state.unbind(1)
+    normal = torch.nn.functional.layer_norm(own, (8,), weights["a.norm.weight"][0], weights["a.norm.bias"][0])
     query = torch.einsum("blc,chw->bhlw", normal, weights["a.query.weight"][0])
-    key, value = torch.einsum("blc,chw->bhlw", state[0], weights["a.memory.weight"][0]).chunk(2, dim=-1)
+    key, value = torch.einsum("blc,chw->bhlw", memory, weights["a.memory.weight"][0]).chunk(2, dim=-1)
     mixed = scaled_dot_product_attention(query, key, value)
-    expected = state[1] + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"][0])
+    expected = own + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"][0])
     found = layer.forward(state, Text(OPTIONS, 1).micro_batch(0, 0), weights, WHOLE)
-    assert torch.equal(found[0], state[0])
-    torch.testing.assert_close(found[1], expected + weights["a.out.bias"][0])
+    assert torch.equal(found[:, 0], memory)
+    torch.testing.assert_close(found[:, 1], expected + weights["a.out.bias"][0])
 
 
 def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
@@ -256,8 +255,8 @@ def test_copies_are_summed_in_the_order_of_the_devices() -> None:
     """Both copies get the same bits, which another order of the sum need not give: a + (b + c) there."""
     placement = x_shape(2)
     model = Model(OPTIONS, placement, dict.fromkeys(["F0", "F1", "G0", "G1"], WHOLE))
-    assert list(model.copies) == [(0, 1)]
-    assert "layer0.attention.in.weight" in model.copies[0, 1]
+    assert list(model.copies) == [((0,), (1,))]
+    assert "layer0.attention.in.weight" in model.copies[(0,), (1,)]
     asked: list[Devices] = []
 
     def shards_of(devices: Devices) -> Shards:
@@ -276,7 +275,7 @@ def test_copies_are_summed_in_the_order_of_the_devices() -> None:
 @pytest.mark.parametrize(
     ("placement", "name", "message"),
     [
-        (v_shape(2), "mt5", "mt5 needs a first forward block and one in the middle on several devices"),
+        (v_shape(2), "mt5", "mt5 needs a first forward block and one in the middle on the devices of"),
         (x_shape(2), "mt5", "mt5 needs one chain, x_shape has 2; use model=synthetic"),
         (k_shape(2), "mt5", "mt5 needs a chain of forward blocks, where F1 branches"),
         (m_shape(3), "flava", "flava needs two branches and a join, m_shape is not so; use model=synthetic"),
@@ -309,7 +308,7 @@ def test_a_shared_parameter_cannot_be_cut_here_and_whole_there() -> None:
         def parameters(self, block: str) -> tuple[Parameter, ...]:
             return (Parameter("table", (4, 2)),)
 
-    message = r"blocks on devices \(0,\) and on \(0, 1\) and on \(1,\) share table; only single-device"
+    message = r"blocks on devices \(0,\) and on \(0, 1\) and on \(1,\) share table; only blocks on the"
     with pytest.raises(ModelError, match=message):
         copied_parameters(OneTable(), m_shape(2))  # type: ignore[arg-type]
-    assert copied_parameters(OneTable(), v_shape(2)) == {(0, 1): ["table"]}  # type: ignore[arg-type]
+    assert copied_parameters(OneTable(), v_shape(2)) == {((0,), (1,)): ["table"]}  # type: ignore[arg-type]

@@ -179,7 +179,7 @@ def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOpti
         for shard, gradient in whole.gradients.items():
             torch.testing.assert_close(cut.gradients[shard], gradient, rtol=1e-12, atol=1e-15)
     model = Model(case.options, case.placement, dict.fromkeys(case.forward_blocks, WHOLE))
-    assert model.copies == {(0, 2): ["F0.table"]}
+    assert model.copies == {((0,), (2,)): ["F0.table"]}
 
 
 def test_the_example_is_trained() -> None:

@@ -1,0 +1,59 @@
+"""Who holds which part of a block's tensors, where blocks run in data-parallel groups.
+
+Each group of a block computes its share of the samples. From a block to another of as many groups, group by
+group hands its share to its like; otherwise the producer's groups exchange their shares, and all of its
+devices have the whole tensor, of which the consumer's groups take theirs. The module knows placements of
+which each device is one GPU, and no torch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from placements import Block
+
+
+class Seat(NamedTuple):
+    """Where a device stands in a block.
+
+    Attributes:
+        group: Index of its data-parallel group.
+        shard: Its index in that group.
+        team: The devices of the group: tensor parallel.
+        peers: The devices that hold the same shard, one of each group, in order.
+    """
+
+    group: int
+    shard: int
+    team: tuple[int, ...]
+    peers: tuple[int, ...]
+
+
+def seat(block: Block, device: int) -> Seat:
+    """Return where one of a block's devices stands in it.
+
+    >>> from placements import Kind
+    >>> seat(Block("F0", Kind.F, (0, 1, 4, 5), 1, data_parallel=2), 5)
+    Seat(group=1, shard=1, team=(4, 5), peers=(1, 5))
+    """
+    groups = block.groups
+    group, shard = divmod(block.devices.index(device), len(groups[0]))
+    return Seat(group, shard, groups[group], tuple(team[shard] for team in groups))
+
+
+def in_shares(producer: Block, consumer: Block) -> bool:
+    """Tell whether each group hands its share to its like, rather than all of the tensor to all.
+
+    Besides equal numbers of groups this needs that a device of both blocks is in the same group of both.
+    """
+    if producer.data_parallel != consumer.data_parallel:
+        return False
+    pairs = zip(producer.groups, consumer.groups, strict=True)
+    return all(set(theirs).issuperset(set(own).intersection(producer.devices)) for theirs, own in pairs)
+
+
+def holders(producer: Block, consumer: Block, target: int) -> tuple[int, ...]:
+    """Return the producer's devices that have what a device of the consumer takes."""
+    if in_shares(producer, consumer):
+        return producer.groups[seat(consumer, target).group]
+    return producer.devices
