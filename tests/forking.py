@@ -17,6 +17,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -121,6 +122,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         status = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does at its end
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
