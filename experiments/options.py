@@ -145,7 +145,8 @@ class RuntimeOptions:
     """The `runtime` group; see `runtime.models` and `runtime.launch`."""
 
     model: str
-    num_layers: int
+    num_layers: int | None
+    layers_per_block: dict[Any, Any] | None
     hidden_size: int
     num_heads: int
     sequence_length: int
@@ -236,6 +237,12 @@ class MemorySweepOptions(SweepOptions):
 NUM_MICRO_BATCHES = 16
 """Of an iteration, where neither the options nor a plan say it."""
 
+MICRO_BATCH_SIZE = 2
+"""Samples of a micro-batch of a run, likewise."""
+
+NUM_LAYERS = 8
+"""Of the model of a run, likewise."""
+
 
 @dataclass(frozen=True)
 class TransferSweepOptions:
@@ -295,13 +302,18 @@ def read_gpu(name: str) -> Gpu:
 
 def _fill_in(data: dict[Any, Any]) -> None:
     """Put what the plan says, if there is one, in the place of nulls."""
-    number, recompute = NUM_MICRO_BATCHES, list[str]()
+    number, size, recompute = NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, list[str]()
     placement, profile = data.get("placement"), data.get("profile")
     chosen = read_plan_options(placement) if isinstance(placement, dict) else None
     if chosen is not None:
         plan = read_plan(chosen, read_gpu(read_fields(profile, ProfileOptions, "profile").gpu)).plan
-        number, recompute = plan.num_micro_batches, list(recomputed_blocks(plan))
-    for group, name, value in (("search", "num_micro_batches", number), ("runtime", "recompute", recompute)):
+        number, size = plan.num_micro_batches, plan.micro_batch_size
+        recompute = list(recomputed_blocks(plan))
+    for group, name, value in (
+        ("search", "num_micro_batches", number),
+        ("runtime", "micro_batch_size", size),
+        ("runtime", "recompute", recompute),
+    ):
         options = data.get(group)
         if isinstance(options, dict) and options.get(name, value) is None:
             options[name] = value

@@ -15,7 +15,7 @@ from experiments.options import OptionError, Options, read_options
 from experiments.progress import IterationBar
 from experiments.run_task import check_runtime_options, choose_model
 from experiments.search_task import output_directory, search_and_save
-from experiments.steps import PROFILE_FILES, build_placement, read_profile
+from experiments.steps import PROFILE_FILES, build_placement, planned_by, read_profile
 from placements import OperatingPoint, Placement, Profile
 from placements.placement_file import placement_to_yaml
 from placements.profile_csv import write_profile_rows
@@ -44,7 +44,8 @@ def task(config: DictConfig) -> None:
     _check_profiling_options(options)
     directory = output_directory()
     placement = build_placement(options, read_profile(options))
-    model = choose_model(options.runtime, placement, options.search.num_micro_batches)
+    number = options.search.num_micro_batches
+    model = choose_model(options.runtime, placement, number, planned_by(options))
     measurement = _run(options, _schedule(options, placement, directory), model, directory / "scripts")
     save_profile(placement, measurement, directory)
 

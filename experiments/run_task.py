@@ -17,16 +17,18 @@ from omegaconf import DictConfig
 from experiments.clock_latency import switching_limits
 from experiments.command import Failed
 from experiments.frontier_task import check_energy_on, check_energy_options, frontier_and_save
-from experiments.options import OptionError, RuntimeOptions, did_you_mean, read_options
+from experiments.options import NUM_LAYERS, OptionError, RuntimeOptions, did_you_mean, read_options
 from experiments.orders import check_orders, choose_order
 from experiments.outcomes import EnergyOutcome, SearchOutcome
+from experiments.planned_model import what_is_run, with_planned_layers
+from experiments.plans import Planned as Plan
 from experiments.progress import StepBar
 from experiments.realisable import check_realisable, check_realisable_on
 from experiments.report import save_report, save_report_of_run
 from experiments.resumed import options_of, resume_command, resumed_directory, save_options
 from experiments.search_task import output_directory, search_and_save
 from experiments.simulated_run import check_simulated_on, simulate_scripts
-from experiments.steps import build_placement, read_profile
+from experiments.steps import build_placement, planned_by, read_profile
 from experiments.traces import planned_run, save_trace
 from placements import Placement
 from runtime.autodiff import pair_backward
@@ -68,7 +70,8 @@ def task(config: DictConfig) -> None:
     placement = build_placement(options, profile)
     check_device_of(options.runtime, placement)
     check_realisable_on(options, placement, profile)
-    model = choose_model(options.runtime, placement, options.search.num_micro_batches)
+    number = options.search.num_micro_batches
+    model = choose_model(options.runtime, placement, number, planned_by(options))
     check_energy_on(options, placement)
     check_simulated_on(options)
     found = search_and_save(options, placement, profile, directory)
@@ -159,7 +162,7 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "
             "of a run"
         )
-    _model_options(options, "synthetic" if options.model == "auto" else options.model)
+    _model_options(options, "gpt" if options.model == "auto" else options.model)
 
 
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
@@ -174,8 +177,12 @@ def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
         raise OptionError(f"runtime.{error}") from None
 
 
-def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batches: int) -> ModelOptions:
+def choose_model(
+    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: Plan | None
+) -> ModelOptions:
     """Return the model to run on the GPUs of the placement, optimizer blocks aside.
+
+    A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
 
     Raises:
         OptionError: It does not fit the placement, or its text or Python file cannot be read.
@@ -186,11 +193,15 @@ def choose_model(options: RuntimeOptions, placement: Placement, num_micro_batche
     name = options.model
     if name == "auto":
         name = suitable_model(placement, options.num_heads)
+    if plan is not None and name == "gpt":
+        options = with_planned_layers(options, plan)
     model = _model_options(options, name)
     try:
         body_of(model, placement).data(num_micro_batches, "cpu")
     except ModelError as error:
         raise _in_options(error) from None
+    for line in what_is_run(plan.plan, model) if plan is not None else ():
+        log.info("%s", line)
     return model
 
 
@@ -328,6 +339,8 @@ def _in_options(error: ModelError) -> OptionError:
 def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     given["name"] = name
+    if options.num_layers is None and options.layers_per_block is None:
+        given["num_layers"] = NUM_LAYERS
     if options.path is not None:
         given["path"] = str(Path(options.path).resolve())
     try:

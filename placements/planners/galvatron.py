@@ -107,6 +107,11 @@ def recomputed_blocks(plan: ParallelPlan) -> tuple[str, ...]:
     return tuple(f"F{i}" for i, piece in enumerate(plan.pieces) if plan.layers[piece.layers.start].checkpoint)
 
 
+def layers_per_block(plan: ParallelPlan) -> dict[str, int]:
+    """Return the number of layers of each forward block, by name, in order."""
+    return {f"F{i}": len(piece.layers) for i, piece in enumerate(plan.pieces)}
+
+
 def _costs(plan: ParallelPlan, work: Workload) -> list[Cost]:
     """Return the cost of each piece of the plan, with what is gathered between two of one stage."""
     _check_model(plan, work)

@@ -1,6 +1,7 @@
 """Layers divided into stages by their times: the largest stage least, or the stages most alike.
 
-Both are exact, for any times. The module does not know what a layer is, or whether a stage fits its memory.
+Both are exact, for any times. Or another number of layers, in the proportions of a division that there is.
+The module does not know what a layer is, or whether a stage fits its memory.
 """
 
 from __future__ import annotations
@@ -69,6 +70,33 @@ def least_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ..
         needed_ms = largest_ms / _ratio(times_ms, best) * (1 - _ROUNDING)
         found = _divide(times_ms, num_stages, max(_longer(times_ms, found), needed_ms))
     return best
+
+
+def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
+    """Return so many layers divided in nearly the same proportions, at least one for each stage.
+
+    Each stage gets one, and each other layer the stage that then lacks most of its exact share.
+
+    Args:
+        stage_layers: The division whose proportions are wanted; at least one layer each.
+        num_layers: To divide.
+
+    Raises:
+        PlanError: There are fewer layers than stages.
+
+    >>> in_proportion([30, 20, 20, 10], 8)
+    (3, 2, 2, 1)
+    """
+    if num_layers < len(stage_layers):
+        raise PlanError(
+            f"num_layers: {num_layers} is fewer than the {len(stage_layers)} parts that share them; give at "
+            f"least {len(stage_layers)}"
+        )
+    whole, found = sum(stage_layers), [1] * len(stage_layers)
+    for _ in range(num_layers - len(found)):
+        lacks = [share * num_layers - each * whole for share, each in zip(stage_layers, found, strict=True)]
+        found[lacks.index(max(lacks))] += 1
+    return tuple(found)
 
 
 def stage_times(times_ms: Sequence[float], stage_layers: Sequence[int]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Chains of forward blocks, and how transformer layers are shared among their stages."""
+"""Chains of forward blocks, and what the stages of a transformer are made of."""
 
 from __future__ import annotations
 
@@ -53,28 +53,6 @@ def stages(chain: Sequence[Block]) -> list[Block]:
 def most_shards(blocks: Iterable[Block]) -> int:
     """Return the most devices over which any of some blocks is cut."""
     return max(len(block.groups[0]) for block in blocks)
-
-
-def share(blocks: Sequence[Block], num_layers: int, where: str) -> list[tuple[Block, range]]:
-    """Return each block with the indices of its layers: evenly, earlier blocks get the extra.
-
-    Args:
-        blocks: At least one.
-        num_layers: At least one for each block.
-        where: What the blocks are, for the error.
-
-    Raises:
-        ModelError: There are fewer layers than blocks.
-    """
-    if num_layers < len(blocks):
-        raise ModelError(
-            f"model.num_layers: {num_layers} is fewer than the {len(blocks)} stages of {where}; "
-            f"use at least {len(blocks)}"
-        )
-    small, larger = divmod(num_layers, len(blocks))
-    ends = [(i + 1) * small + min(i + 1, larger) for i in range(len(blocks))]
-    firsts = [0, *ends[:-1]]
-    return [(block, range(first, end)) for block, first, end in zip(blocks, firsts, ends, strict=True)]
 
 
 def transformer_layer(name: str, options: ModelOptions, causal: bool) -> list[Layer]:

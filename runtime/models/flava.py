@@ -6,7 +6,8 @@ cut over these by columns and rows, as in Megatron-LM. The text lacks every four
 cross entropy of these bytes, Flava's masked modelling of both modalities. The image shows the whole text, a
 patch of 8 pixels for each byte, which are its bits: so a model that looks can fill the gaps.
 
-Each encoder has `num_layers` layers, the cross-encoder half as many, at least one for each of its blocks.
+Each encoder has `num_layers` layers, the cross-encoder half as many, at least one for each of its blocks;
+or each block has as many as the options say.
 Flava's contrastive and single-modality losses are left out.
 """
 
@@ -22,7 +23,8 @@ from torch import Tensor
 from placements import Block, Placement
 from runtime.autodiff import computes_loss, forward_consumers, forward_graphs, forward_inputs
 from runtime.models.attention import check_heads
-from runtime.models.chains import REMEDY, most_shards, share, transformer_layer
+from runtime.models.chains import REMEDY, most_shards, transformer_layer
+from runtime.models.layer_counts import check_counts, share
 from runtime.models.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
 from runtime.models.options import ModelError, ModelOptions
 from runtime.models.shards import Shards
@@ -101,17 +103,21 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
 
     Raises:
         ModelError: The forward blocks are not two branches and a join, there are fewer layers than stages of
-            a branch, or fewer heads than devices of a group.
+            a branch, layers per block that are not these stages', or fewer heads than devices of a group.
     """
     image, text, cross = parts(placement)
     check_heads(options, most_shards((*image, *text, *cross)))
+    check_counts(placement, (*image, *text, *cross), options)
     sizes = options.vocab_size, options.sequence_length, options.hidden_size
     found: dict[str, list[Layer]] = {block.name: [] for block in (*image, *text, *cross)}
     found[image[0].name].append(Patches("image", options.sequence_length, options.hidden_size))
     found[text[0].name].append(Embedding("text.tokens", "text.positions", *sizes, reads="masked"))
     for name, blocks in (("image", image), ("text", text), ("cross", cross)):
-        num_layers = options.num_layers if name != "cross" else max(len(cross), options.num_layers // 2)
-        for block, indices in share(blocks, num_layers, f"the {name} encoder in {placement.name}"):
+        num_layers = options.num_layers
+        if name == "cross" and num_layers is not None:
+            num_layers = max(len(cross), num_layers // 2)
+        where = f"the {name} encoder in {placement.name}"
+        for block, indices in share(blocks, num_layers, options.layers_per_block, where):
             for index in indices:
                 found[block.name] += transformer_layer(f"{name}{index}", options, causal=False)
     for name, blocks in (("image", image), ("text", text)):

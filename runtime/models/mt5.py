@@ -28,10 +28,10 @@ from runtime.models.chains import (
     forward_chains,
     is_beside,
     most_shards,
-    share,
     stages,
     transformer_layer,
 )
+from runtime.models.layer_counts import check_counts, share
 from runtime.models.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
 from runtime.models.options import ModelError, ModelOptions
 from runtime.models.shards import Shards
@@ -84,11 +84,12 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
     """Return the layers of each forward block.
 
     Raises:
-        ModelError: The forward blocks are not such a chain, or there are fewer layers than stages, or fewer
-            heads than devices of a group.
+        ModelError: The forward blocks are not such a chain, or there are fewer layers than stages, layers per
+            block that are not these stages', or fewer heads than devices of a group.
     """
     chain, middle = encoder_and_decoder(placement)
     check_heads(options, most_shards(stages(chain)))
+    check_counts(placement, stages(chain), options)
     first, begin, last = chain[0], chain[middle], chain[-1]
     one_table = "embedding.tokens"
     begin_table = one_table if begin.groups == first.groups else "decoder.embedding.tokens"
@@ -98,11 +99,12 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
     found[first.name].append(_embedding(one_table, "encoder.positions", options, "context"))
     found[begin.name].append(BesideEncoder(_embedding(begin_table, "decoder.positions", options, "inputs")))
     encoder, decoder = ([block for block in stages(chain) if block in half] for half in halves)
-    for block, indices in share(encoder, options.num_layers, f"the encoder in {placement.name}"):
+    counts = options.num_layers, options.layers_per_block
+    for block, indices in share(encoder, *counts, f"the encoder in {placement.name}"):
         for index in indices:
             found[block.name] += transformer_layer(f"encoder{index}", options, causal=False)
     found[encoder[-1].name].append(Normalization("encoder.norm", options.hidden_size))
-    for block, indices in share(decoder, options.num_layers, f"the decoder in {placement.name}"):
+    for block, indices in share(decoder, *counts, f"the decoder in {placement.name}"):
         for index in indices:
             found[block.name] += _decoder_layer(f"decoder{index}", options)
     found[last.name].append(InDecoder(Output("output", out_table, options.vocab_size, options.hidden_size)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 DTYPES = ("float64", "float32", "bfloat16")
@@ -19,11 +19,15 @@ NUM_BYTES = 256
 USER_MODEL = "module"
 """The name of a model that a Python file of the user's makes."""
 
+_NOT_OF_LAYERS = ("synthetic", USER_MODEL)
+"""The models whose blocks hold no number of transformer layers."""
+
 _OF_LAYERS = (
     "hidden_size",
     "sequence_length",
     "micro_batch_size",
     "num_layers",
+    "layers_per_block",
     "num_heads",
     "vocab_size",
     "text",
@@ -44,7 +48,8 @@ class ModelOptions:
         sequence_length: Tokens of one sample.
         micro_batch_size: Samples of one micro-batch.
         num_layers: Transformer layers: of ``gpt`` over all stages, of ``mt5`` in the encoder and as many in
-            the decoder, of ``flava`` in each of the two encoders; without effect on ``synthetic``.
+            the decoder, of ``flava`` in each of the two encoders; without effect on ``synthetic``. None for
+            as many as `layers_per_block` gives, or 1.
         num_heads: Attention heads, a divisor of `hidden_size`; without effect on ``synthetic``.
         vocab_size: Rows of the embedding; at least 256, the values of a byte.
         dtype: Of parameters, activations and gradients; one of `DTYPES`.
@@ -56,6 +61,8 @@ class ModelOptions:
         weight_decay: Of the optimizer.
         recompute: The forward blocks whose activations are computed again for the backward rather than
             kept, or ``all``.
+        layers_per_block: Transformer layers of each forward block that holds some, at least one, by name; of
+            ``gpt``, ``mt5`` and ``flava`` alone. None to share `num_layers` evenly.
 
     Raises:
         ModelError: A field is out of its range.
@@ -65,7 +72,7 @@ class ModelOptions:
     hidden_size: int = 1
     sequence_length: int = 1
     micro_batch_size: int = 1
-    num_layers: int = 1
+    num_layers: int | None = None
     num_heads: int = 1
     vocab_size: int = NUM_BYTES
     dtype: str = "float64"
@@ -76,11 +83,17 @@ class ModelOptions:
     optimizer: str = "sgd"
     weight_decay: float = 0.0
     recompute: Literal["all"] | tuple[str, ...] = ()
+    layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Check the type and range of every field."""
+        if self.num_layers is None and self.layers_per_block is None:
+            object.__setattr__(self, "num_layers", 1)
         for name in ("hidden_size", "sequence_length", "micro_batch_size", "num_layers", "num_heads"):
-            _check_integer(name, getattr(self, name), 1)
+            if getattr(self, name) is not None or name != "num_layers":
+                _check_integer(name, getattr(self, name), 1)
+        if self.layers_per_block is not None:
+            _check_counts(self.name, self.layers_per_block)
         _check_integer("vocab_size", self.vocab_size, NUM_BYTES)
         _check_integer("seed", self.seed, 0)
         if self.dtype not in DTYPES:
@@ -107,7 +120,7 @@ class ModelOptions:
         Raises:
             ModelError: A field is missing, unknown or out of its range.
         """
-        known = [field.name for field in fields(cls)]
+        known = [each.name for each in fields(cls)]
         for key in data:
             if key not in known:
                 raise ModelError(f"model: has an unknown field {key!r}; the fields are {', '.join(known)}")
@@ -122,13 +135,27 @@ class ModelOptions:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that have an effect, as plain data that `from_dict` reads."""
         without = _OF_LAYERS if self.name == USER_MODEL else ()
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in without}
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def _check_integer(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ModelError(f"model.{name}: {value!r} is not a whole number of at least {least}")
+
+
+def _check_counts(model: str, value: object) -> None:
+    if model in _NOT_OF_LAYERS:
+        raise ModelError(
+            f"model.layers_per_block: {model} has no transformer layers to share; leave it out (null)"
+        )
+    if not isinstance(value, dict) or not all(
+        isinstance(name, str) and type(count) is int and count >= 1 for name, count in value.items()
+    ):
+        raise ModelError(
+            f"model.layers_per_block: {value!r} does not give names of forward blocks whole numbers of at "
+            "least 1; do so as in {F0: 3, F1: 1}"
+        )
 
 
 def _check_rate(name: str, value: object) -> None:

@@ -22,7 +22,12 @@ from placements.models.parallel import (
     output_cost,
 )
 from placements.models.rates import Rates
-from placements.planners.galvatron import plan_compute_shares, plan_placement, recomputed_blocks
+from placements.planners.galvatron import (
+    layers_per_block,
+    plan_compute_shares,
+    plan_placement,
+    recomputed_blocks,
+)
 from placements.planners.galvatron_file import galvatron_from_dict, galvatron_to_dict, read_galvatron
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from schedsearch.baselines import HAND_MADE
@@ -88,6 +93,9 @@ def test_blocks_are_those_of_the_strategies() -> None:
         ("B2",),
     ]
     assert recomputed_blocks(galvatron_from_dict(MIXED)) == ("F0",)
+    whole = MIXED | {"pp_division": "1,4", "checkpoint": "1,0,0,0,0"}
+    whole |= {"tp_sizes_enc": "2,4,1,1,1", "dp_types_enc": "0,0,1,0,1"}
+    assert layers_per_block(galvatron_from_dict(whole)) == {"F0": 1, "F1": 1, "F2": 3}
     assert placement.by_gpu.by_name["F1"].devices == (0, 1, 2, 3)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placements.planners.parallel_plan import PlanError
-from placements.planners.partition import least_imbalance, least_largest, stage_times
+from placements.planners.partition import in_proportion, least_imbalance, least_largest, stage_times
 
 TIMES = st.lists(st.integers(1, 20) | st.floats(0.5, 20), min_size=1, max_size=9)
 
@@ -56,3 +56,22 @@ def test_stages_without_layers(num_stages: int) -> None:
         least_largest([1, 1, 1], num_stages)
     with pytest.raises(PlanError, match="num_stages"):
         least_imbalance([1, 1, 1], num_stages)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.data())
+def test_proportions_are_kept_to_a_layer(division: list[int], data: st.DataObject) -> None:
+    """The division itself gives itself, and its multiples theirs; a layer is off only where each has one."""
+    assert in_proportion(division, sum(division)) == tuple(division)
+    assert in_proportion(division, 3 * sum(division)) == tuple(3 * each for each in division)
+    num_layers = data.draw(st.integers(len(division), 2 * sum(division)))
+    found = in_proportion(division, num_layers)
+    assert (len(found), sum(found), min(found) >= 1) == (len(division), num_layers, True)
+    exact = [each * num_layers / sum(division) for each in division]
+    assert all(ours < share + 1 or ours == 1 for ours, share in zip(found, exact, strict=True))
+    if min(exact) >= 1:
+        assert all(abs(ours - share) < 1 for ours, share in zip(found, exact, strict=True))
+
+
+def test_fewer_layers_than_parts_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"^num_layers: 2 is fewer than the 3 parts that share them; give at"):
+        in_proportion([4, 4, 1], 2)
