@@ -17,6 +17,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -36,6 +37,7 @@ class ForkServer:
 
     def __init__(self, root: Path) -> None:
         """Start it; it is ready when it answers."""
+        self._folder = tempfile.TemporaryDirectory(prefix="forked_")
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             cwd=root,
@@ -46,7 +48,7 @@ class ForkServer:
         )
 
     def run(
-        self, module: str, arguments: list[str], cwd: Path, folder: Path, timeout_s: float
+        self, module: str, arguments: list[str], cwd: Path, timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
         """Run a module to its end, and return what it printed.
 
@@ -54,13 +56,12 @@ class ForkServer:
             module: Run as ``python -m`` does.
             arguments: Of its command line.
             cwd: Its working directory.
-            folder: Where to keep what it prints meanwhile.
             timeout_s: After so many seconds it is killed, with all its processes.
 
         Raises:
             subprocess.TimeoutExpired: It was.
         """
-        outputs = [folder / "stdout.txt", folder / "stderr.txt"]
+        outputs = [Path(self._folder.name) / name for name in ("stdout.txt", "stderr.txt")]
         request = {
             "module": module,
             "arguments": arguments,
@@ -81,6 +82,7 @@ class ForkServer:
     def stop(self) -> None:
         """End it."""
         self._process.communicate()
+        self._folder.cleanup()
 
 
 def _serve() -> None:

@@ -24,7 +24,7 @@ def command(tmp_path: Path, fork_server: ForkServer) -> Callable[..., subprocess
 
     def run(name: str, *overrides: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         arguments = [f"hydra.run.dir={tmp_path / 'out'}", *overrides]
-        return fork_server.run(f"experiments.{name}", arguments, ROOT, tmp_path, timeout_s)
+        return fork_server.run(f"experiments.{name}", arguments, ROOT, timeout_s)
 
     return run
 
