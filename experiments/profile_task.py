@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from experiments.command import Failed
 from experiments.options import OptionError, Options, read_options
 from experiments.progress import IterationBar
-from experiments.run_task import check_runtime_options, choose_model
+from experiments.run_options import check_device_of, check_runtime_options, choose_model, devices_in_words
 from experiments.search_task import output_directory, search_and_save
 from experiments.steps import PROFILE_FILES, build_placement, planned_by, read_profile
 from placements import OperatingPoint, Placement, Profile
@@ -44,6 +44,7 @@ def task(config: DictConfig) -> None:
     _check_profiling_options(options)
     directory = output_directory()
     placement = build_placement(options, read_profile(options))
+    check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
     model = choose_model(options.runtime, placement, number, planned_by(options))
     measurement = _run(options, _schedule(options, placement, directory), model, directory / "scripts")
@@ -80,17 +81,18 @@ def _run(options: Options, schedule: Schedule, model: ModelOptions, scripts: Pat
     programs = check(lower(schedule).with_forms(blocks.form_between))
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
     generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
-    chosen, num_gpus = options.profiling, sum(schedule.placement.gpus)
+    chosen = options.profiling
     sweep = Sweep(chosen.iterations, chosen.least_ms, chosen.rises, chosen.blocking_clocks)
-    log.info("profile: starting %d devices with %s", num_gpus, options.runtime.launcher)
+    log.info("profile: starting %s with %s", devices_in_words(schedule.placement), options.runtime.launcher)
     bar = IterationBar("profile")
     with bar:
         try:
             return launch(
                 scripts,
-                num_gpus,
+                sum(schedule.placement.gpus),
                 MOST_ITERATIONS,
                 options.runtime.timeout_s,
+                device=options.runtime.device,
                 launcher=options.runtime.launcher,
                 compares=False,
                 blocking=options.runtime.blocking,

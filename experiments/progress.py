@@ -53,16 +53,16 @@ class SearchBar(_Bar):
 
 
 class IterationBar(_Bar):
-    """A bar that counts iterations, nobody knows of how many; called with a line about each."""
+    """A bar that counts iterations, nobody knows of how many; called with each as it ends."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "{desc}: {n_fmt} iterations, {elapsed}{postfix}")
         self._done = 0
 
-    def __call__(self, line: str) -> None:
-        """Show one more."""
+    def __call__(self, iteration: object) -> None:
+        """Show one more, as text."""
         self._done += 1
-        self._show(line, self._done, None)
+        self._show(str(iteration), self._done, None)
 
 
 class StepBar(_Bar):

@@ -67,7 +67,7 @@ def save_report(
     directory: Path,
     busy: BusyTable | None = None,
 ) -> Path:
-    """Write ``report.html``, with the last iteration beside its plan if that is known; return its path."""
+    """Write ``report.html``, with the last iteration if it was recorded; return its path."""
     pictures = {name: Picture(png, DESCRIPTIONS[name]) for name, png in tuned.pictures.items()}
     name, number = found.placement.name, found.schedule.num_micro_batches
     return write_report(
@@ -84,7 +84,9 @@ def save_report(
     )
 
 
-def save_report_of_run(placement: Placement, measurement: Measurement, directory: Path) -> Path:
+def save_report_of_run(
+    placement: Placement, measurement: Measurement, directory: Path, busy: BusyTable | None = None
+) -> Path:
     """Write ``report.html`` of a run that went on, with the pictures of its directory; return its path."""
     files = {name: directory / f"{name}.png" for name in DESCRIPTIONS}
     pictures = [
@@ -95,7 +97,7 @@ def save_report_of_run(placement: Placement, measurement: Measurement, directory
         f"{placement.name} on {placement.num_devices} devices, {measurement.num_micro_batches} micro-batches",
         [
             Section("Schedule and energy", (), tuple(pictures)),
-            Section("Run", _run_facts(measurement)),
+            Section("Run", (*_run_facts(measurement), *_busy_facts(busy))),
             Section("Files", _file_facts(directory)),
         ],
         summary=(

@@ -5,25 +5,43 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from experiments.options import OptionError, RuntimeOptions, read_fields
+from experiments.options import OptionError, Options, RuntimeOptions, read_fields
 from schedsearch.files import read_json, write_json
 
 SCHEMA_VERSION = 1
 """Version of the form of ``runtime.json``."""
 
 CHANGEABLE = ("iterations", "timeout_s", "launcher", "blocking", "checkpoint_every", "keep_checkpoints")
-"""Options of a run that may be others when it goes on; all else is in its scripts."""
+"""Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
+
+CLOCK_LATENCY = "profile.clock_latency"
+"""An option of another group that scripts are run with; it may be another too."""
 
 
-def save_options(options: RuntimeOptions, directory: Path) -> Path:
+@dataclass(frozen=True)
+class KeptOptions:
+    """What scripts are run with, kept for when the run goes on.
+
+    Attributes:
+        runtime: The options of the group; whether it is resumed does not count.
+        clock_latency: Absolute path of a file of `python -m runtime.clock latency`, or None.
+    """
+
+    runtime: RuntimeOptions
+    clock_latency: str | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> KeptOptions:
+        """Return those of a whole config."""
+        return cls(replace(options.runtime, resume=None), _absolute(options.profile.clock_latency))
+
+
+def save_options(kept: KeptOptions, directory: Path) -> Path:
     """Write ``runtime.json``, from which `options_of` reads them again; return its path."""
-    return write_json(
-        directory / "runtime.json",
-        {"schema_version": SCHEMA_VERSION, "runtime": asdict(replace(options, resume=None))},
-    )
+    return write_json(directory / "runtime.json", {"schema_version": SCHEMA_VERSION} | asdict(kept))
 
 
 def resumed_directory(options: RuntimeOptions) -> Path | None:
@@ -33,7 +51,7 @@ def resumed_directory(options: RuntimeOptions) -> Path | None:
     return Path(options.resume).resolve()
 
 
-def options_of(directory: Path, options: RuntimeOptions, overrides: Sequence[str]) -> RuntimeOptions:
+def options_of(directory: Path, options: Options, overrides: Sequence[str]) -> KeptOptions:
     """Return the options with which a run goes on: its own, and those that the command line gives anew.
 
     Args:
@@ -44,21 +62,32 @@ def options_of(directory: Path, options: RuntimeOptions, overrides: Sequence[str
     Raises:
         OptionError: An option cannot be changed any more, or the directory lacks the file.
     """
-    given = [override.partition("=")[0].lstrip("+~") for override in overrides]
+    given = {override.partition("=")[0].lstrip("+~") for override in overrides}
     allowed = {f"runtime.{name}": name for name in CHANGEABLE}
-    for key in given:
-        if key not in allowed and key != "runtime.resume":
-            raise OptionError(
-                f"{key}: cannot be changed when {directory} is resumed, only {', '.join(allowed)}; leave it "
-                f"out, or give runtime.resume={directory / 'checkpoints'}"
-            )
-    data = read_json(directory / "runtime.json", "the output directory of experiments.run", OptionError)
+    for key in sorted(given - {*allowed, CLOCK_LATENCY, "runtime.resume"}):
+        raise OptionError(
+            f"{key}: cannot be changed when {directory} is resumed, only "
+            f"{', '.join((*allowed, CLOCK_LATENCY))}; leave it out, or give "
+            f"runtime.resume={directory / 'checkpoints'}"
+        )
+    before = _read(directory / "runtime.json")
+    anew = {allowed[key]: getattr(options.runtime, allowed[key]) for key in given & allowed.keys()}
+    table = options.profile.clock_latency if CLOCK_LATENCY in given else before.clock_latency
+    return KeptOptions(replace(before.runtime, **anew), _absolute(table))
+
+
+def _read(path: Path) -> KeptOptions:
+    data = read_json(path, "the output directory of experiments.run", OptionError)
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        raise OptionError(f"{directory / 'runtime.json'}: is of another version; run its job anew")
-    before = read_fields(data.get("runtime"), RuntimeOptions, "runtime")
-    return replace(
-        before, **{allowed[key]: getattr(options, allowed[key]) for key in given if key in allowed}
-    )
+        raise OptionError(f"{path}: is of another version; run its job anew")
+    table = data.get("clock_latency")
+    if not isinstance(table, str | None):
+        raise OptionError(f"{path}: clock_latency {table!r} is not a path; give {CLOCK_LATENCY}=FILE")
+    return KeptOptions(read_fields(data.get("runtime"), RuntimeOptions, "runtime"), table)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
 
 
 def resume_command(directory: Path) -> str:

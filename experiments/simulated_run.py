@@ -70,4 +70,5 @@ def simulate_scripts(
         planned.energy_mj / 1000,
     )
     if traces:
-        save_trace([(record,) for record in run.records], planned, directory, "simulated_trace")
+        records = [(record,) for record in run.records]
+        save_trace(records, planned.schedule.placement, directory, planned, "simulated_trace")

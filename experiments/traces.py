@@ -1,4 +1,4 @@
-"""A recorded run beside its plan, on request: a file for ui.perfetto.dev, a table, and a line."""
+"""A recorded run, beside its plan if that is known: a file for ui.perfetto.dev, a table, and a line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from placements import Profile
+from placements import Placement, Profile
 from runtime.busy import BusyTable, busy_table
 from runtime.codegen import Clocks
 from runtime.periodic_clocks import PeriodicClocks
@@ -39,17 +39,21 @@ def planned_run(schedule: Schedule, profile: Profile, clocks: Clocks, memory_uni
 
 
 def save_trace(
-    records: Sequence[Sequence[Record]], planned: Planned, directory: Path, name: str = "trace"
+    records: Sequence[Sequence[Record]],
+    placement: Placement,
+    directory: Path,
+    planned: Planned | None = None,
+    name: str = "trace",
 ) -> BusyTable:
     """Write ``NAME.json`` and ``NAME.csv`` of a run, and a line; return the table.
 
     Args:
         records: Of each device, those of the same iterations.
-        planned: What the last iteration is compared with.
+        placement: What the scripts are of.
         directory: Of the output.
+        planned: What the last iteration is compared with; None if that is not known.
         name: Of the files.
     """
-    placement = planned.schedule.placement
     write_trace(directory / f"{name}.json", placement, records, planned)
     table = busy_table(placement, [of_device[-1] for of_device in records], planned)
     table.write_csv(directory / f"{name}.csv")

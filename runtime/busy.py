@@ -106,12 +106,25 @@ def busy_table(placement: Placement, records: Sequence[Record], planned: Planned
                 _planned_share(planned, record) if planned else None,
                 sum(spans[row.instance][1] - spans[row.instance][0] for row in record.blocks) / free_ms,
                 sum(row.end_ms - row.begin_ms for row in record.blocks) / measured_ms,
-                sum(row.ready_ms - row.reached_ms for row in record.blocks) / measured_ms,
+                _waiting_ms(record) / measured_ms,
                 max((sample.value for sample in record.held_bytes), default=None),
             )
             for record in records
         ),
     )
+
+
+def _waiting_ms(record: Record) -> float:
+    """Return how long a device waited for what blocks take: before each, or long before, where it blocks."""
+    reached_ms = {row.instance: row.reached_ms for row in record.blocks}
+    before = (
+        row.ended_ms - row.waited_ms
+        for row in record.receives
+        if row.waited_ms is not None
+        and row.ended_ms is not None
+        and row.ended_ms <= reached_ms[row.consumer, row.micro_batch]
+    )
+    return sum(row.ready_ms - row.reached_ms for row in record.blocks) + sum(before)
 
 
 def _planned_share(planned: Planned, record: Record) -> float:

@@ -50,8 +50,8 @@ def generate(
     Args:
         programs: Safe ones; see `runtime.deadlock.check`.
         clock_mhz: For each block the clock of each micro-batch, in MHz; or clocks that repeat with the
-            loop; empty to leave the clocks alone. With a clock for each micro-batch the scripts are for
-            exactly so many.
+            loop; empty to leave the clocks alone. With a clock for each micro-batch, or without a steady
+            part of some block, the scripts are for exactly so many.
         model: What `runtime.device` builds the blocks' modules from; data that has a literal form.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
         shift: Micro-batches per round of the loops; the repetend's number of lanes. None: that of the loops
@@ -72,9 +72,9 @@ def generate(
     _check_clocks(programs, clock_mhz)
     title = title or programs.placement.name
     shift, rolled = roll_all(programs) if shift is None else (shift, roll_each(programs, shift))
-    is_free = not isinstance(clock_mhz, PeriodicClocks) and bool(clock_mhz)
-    loops = None if is_free else _safe_loops(stretch(programs, rolled, shift))
-    number = _number_text(programs, loops, is_free)
+    why_exact = _why_exact(programs, clock_mhz)
+    loops = None if why_exact else _safe_loops(stretch(programs, rolled, shift))
+    number = _number_text(programs, loops, why_exact)
     plan = plan_hash(programs, clock_mhz)
     data = _data(programs, model, loops)
     paths = []
@@ -119,11 +119,18 @@ def _is_safe(loops: Stretch, num_micro_batches: int) -> bool:
     return True
 
 
-def _number_text(programs: Programs, loops: Stretch | None, is_free: bool) -> str:
+def _why_exact(programs: Programs, clock_mhz: Clocks) -> str:
+    """Return why the clocks are for no other number of micro-batches; nothing if they are for any."""
+    if not isinstance(clock_mhz, PeriodicClocks):
+        return "each has clocks of its own" if clock_mhz else ""
+    repeats = all(clock_mhz.repeats(block.name) for block in programs.placement.blocks)
+    return "" if repeats else "there is no clock for more"
+
+
+def _number_text(programs: Programs, loops: Stretch | None, why_exact: str) -> str:
     number = f"{programs.num_micro_batches} micro-batches"
     if loops is None:
-        why = "each has clocks of its own" if is_free else "not all of it repeats"
-        return f"exactly {number} ({why})"
+        return f"exactly {number} ({why_exact or 'not all of it repeats'})"
     if loops.shift == 1:
         return f"{number} (or any number from {loops.least} on)"
     return f"{number} (or {loops.least}, {loops.least + loops.shift} and so on)"

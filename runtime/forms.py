@@ -6,7 +6,7 @@ before anything starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 Edge = tuple[str, str]
@@ -27,6 +27,11 @@ class Form(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, dtype: object, shape: Iterable[int]) -> Form:
+        """Return the form of tensors of an element type of torch."""
+        return cls(str(dtype).removeprefix("torch."), tuple(shape))
 
     def __str__(self) -> str:
         """Return it as errors name it."""

@@ -35,10 +35,3 @@ def open_gpu_clock(
     stream = StreamClock(clock, runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)
     stream.start(lambda: torch.cuda.set_device(device))  # a new thread would look at the first GPU
     return stream
-
-
-def record_event() -> torch.cuda.Event:
-    """Record an event on the compute stream."""
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event

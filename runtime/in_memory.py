@@ -17,6 +17,7 @@ from torch import Tensor
 
 from placements import Placement
 from runtime.channels import Channel, shards_and_groups
+from runtime.forms import Form
 from runtime.models import WHOLE, Shards
 
 
@@ -178,8 +179,8 @@ class Network:
             send.is_met = receive.is_met = True
 
 
-def _form(tensor: Tensor) -> str:
-    return f"{tensor.dtype} {tuple(tensor.shape)}"
+def _form(tensor: Tensor) -> Form:
+    return Form.of(tensor.dtype, tensor.shape)
 
 
 @dataclass(frozen=True)

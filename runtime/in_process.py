@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-from runtime.device import take_part
+from runtime.channels import Transport
 from runtime.in_memory import MemoryTransport, Network, StoppedError
+from runtime.part import take_part
 from runtime.processes import POLL_S, report_failure
-from runtime.results import Position
 from runtime.run_options import RunOptions
-from runtime.script import Script, check_script, read_script
+from runtime.script import Script, read_script
 
 NETWORKS = ("rendezvous", "buffered")
 """What takes the place of a backend: a send ends when its receive is posted, or at once."""
@@ -65,13 +65,7 @@ class InProcess:
         turns.begin(options.device)
         failed = True
         try:
-            script = script.at(options.num_micro_batches)
-            check_script(script, options.device, options.num_devices)
-            transport = MemoryTransport.of(self._network, script.placement, script.channels, options.device)
-            position = Position(options.results, options.device)
-            with _own_backward(self._network.device):
-                take_part(script, options, transport, position)
-            position.close()
+            take_part(script, options, self._connected)
             failed = False
         except StoppedError:
             pass
@@ -82,6 +76,12 @@ class InProcess:
             if failed:
                 self._failed.append(options.device)
             turns.end(options.device, failed)
+
+    @contextmanager
+    def _connected(self, script: Script, options: RunOptions) -> Iterator[Transport]:
+        """Reach the other devices through the network."""
+        with _own_backward(self._network.device):
+            yield MemoryTransport.of(self._network, script.placement, script.channels, options.device)
 
 
 @contextmanager

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from placements import ProfileError
 from placements.placement_file import placement_from_dict
 from runtime.calls import ScriptError
 from runtime.checkpoint import check_resume
 from runtime.deadlock import check
 from runtime.in_process import NETWORKS, InProcess
-from runtime.latency_file import read_clock_latency
 from runtime.measure import Measurement
 from runtime.models import ModelError, ModelOptions
 from runtime.processes import (
@@ -38,8 +38,8 @@ from runtime.profiler import DeviceProfile, Sweep
 from runtime.program import Programs, Run
 from runtime.records import Record
 from runtime.reference import Case, compare, losses_of_run
-from runtime.results import read_failures, read_position, read_progress, read_summary
-from runtime.run_options import RunOptions, check_device, default_backend
+from runtime.results import Progress, read_failures, read_position, read_progress, read_summary
+from runtime.run_options import RunOptions, as_environment, check_device, default_backend
 from runtime.script import programs_of, read_script
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import as_soon_as_possible
@@ -77,7 +77,7 @@ def launch(
     checkpoints: str | Path | None = None,
     keep_checkpoints: int = 3,
     resume: str | Path | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
     sweep: Sweep | None = None,
     trace: bool = False,
     clock_latency: str | Path | None = None,
@@ -102,7 +102,7 @@ def launch(
         checkpoints: Folder for them; see `runtime.checkpoint`.
         keep_checkpoints: How many of them stay there, the newest; 0 for all.
         resume: Folder of checkpoints whose newest the run goes on from.
-        progress: Called with a line for each iteration as it ends.
+        progress: Called with each iteration as it ends.
         sweep: Profile the blocks, and end with that; nothing is compared then, and at most `iterations` run.
         trace: Whether every device records its last iterations, for `runtime.trace`.
         clock_latency: File of `python -m runtime.clock latency`; by default the table of the GPU's name.
@@ -115,14 +115,8 @@ def launch(
     """
     directory = Path(directory).resolve()
     backend = backend or _backend(launcher, device, num_devices)
-    _check_arguments(directory, num_devices, iterations, launcher, backend)
+    _check_arguments(directory, num_devices, launcher, backend)
     device = _device(launcher, backend, device, num_devices)
-    if checkpoint_every < 0 or (checkpoint_every and checkpoints is None):
-        raise ScriptError(f"checkpoint_every: {checkpoint_every} needs a folder for checkpoints; give one")
-    if clock_latency is not None:
-        read_clock_latency(clock_latency)
-    if keep_checkpoints < 0:
-        raise ScriptError(f"keep_checkpoints: {keep_checkpoints} is not at least 0")
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as folder:
         options = RunOptions(
             device=0,
@@ -143,6 +137,7 @@ def launch(
             records=trace,
             clock_latency=Path(clock_latency).resolve() if clock_latency else None,
         )
+        options.check()
         if num_micro_batches is not None or resume is not None:
             _check_scripts(directory, options)
         _follow(_START[launcher](directory, options), options, timeout_s, progress)
@@ -175,7 +170,7 @@ def _check_memory(programs: Programs) -> None:
             )
 
 
-def _check_arguments(directory: Path, num_devices: int, iterations: int, launcher: str, backend: str) -> None:
+def _check_arguments(directory: Path, num_devices: int, launcher: str, backend: str) -> None:
     if launcher not in LAUNCHERS:
         raise ScriptError(f"launcher: {launcher!r} is not known; use {' or '.join(LAUNCHERS)}")
     allowed = {"torchrun": ("gloo", "nccl"), "fork": ("gloo",), "in_process": NETWORKS}[launcher]
@@ -183,9 +178,8 @@ def _check_arguments(directory: Path, num_devices: int, iterations: int, launche
         raise ScriptError(
             f"backend: {backend!r} cannot be used with launcher {launcher!r}; use {' or '.join(allowed)}"
         )
-    for name, value in (("num_devices", num_devices), ("iterations", iterations)):
-        if value < 1:
-            raise ScriptError(f"{name}: {value} is not at least 1")
+    if num_devices < 1:
+        raise ScriptError(f"num_devices: {num_devices} is not at least 1")
     for device in range(num_devices):
         if not (directory / f"device_{device}.py").is_file():
             raise ScriptError(
@@ -217,7 +211,7 @@ def _device(launcher: str, backend: str, device: str | None, num_devices: int) -
 
 
 def _follow(
-    processes: Processes, options: RunOptions, timeout_s: float, progress: Callable[[str], None] | None
+    processes: Processes, options: RunOptions, timeout_s: float, progress: Callable[[Progress], None] | None
 ) -> None:
     """Report progress until all processes have ended.
 
@@ -230,11 +224,11 @@ def _follow(
     try:
         while True:
             status = processes.poll()
-            for line in read_progress(options.results)[num_reported:]:
+            for done in read_progress(options.results)[num_reported:]:
                 num_reported += 1
                 deadline = time.monotonic() + timeout_s
                 if progress is not None:
-                    progress(str(line))
+                    progress(done)
             if status == 0:
                 return
             if status is not None:
@@ -317,7 +311,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--backend", choices=("gloo", "nccl"), help="default: nccl with a GPU for each device"
     )
-    parser.add_argument("--blocking", action="store_true", help="let every transfer wait for its other end")
+    parser.add_argument(
+        "--blocking", action="store_true", default=None, help="let transfers wait for their other ends"
+    )
     parser.add_argument("--num-micro-batches", type=int, help="of an iteration, if not the scripts' own")
     parser.add_argument("--checkpoint-every", type=int, help="iterations between two checkpoints")
     parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
@@ -326,32 +322,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, help="file for what the devices did in the last iterations")
     parser.add_argument("--clock-latency", type=Path, help="file of python -m runtime.clock latency")
     parsed = parser.parse_args(arguments)
-    if parsed.trace is not None and parsed.trace.is_dir():
-        sys.stderr.write(f"runtime.launch: --trace: {parsed.trace} is a folder; give a file in it\n")
-        return 1
-    names = (
-        "iterations",
-        "backend",
-        "num_micro_batches",
-        "checkpoint_every",
-        "checkpoints",
-        "keep_checkpoints",
-        "resume",
-        "trace",
-        "clock_latency",
-    )
-    for name in names:
-        if (value := getattr(parsed, name)) is not None:
-            os.environ[f"SCHEDSEARCH_{name.upper()}"] = str(value)
-    if parsed.blocking:
-        os.environ["SCHEDSEARCH_BLOCKING"] = "1"
+    given = {name: value for name, value in vars(parsed).items() if value is not None and name != "directory"}
+    os.environ |= as_environment(given)
     # A kernel that is loaded at its first use waits for all streams, so for receives that are not due yet.
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-    die_with_parent()
-    end_if_orphaned()
     try:
+        RunOptions.from_environment().check()
+        die_with_parent()
+        end_if_orphaned()
         run_script(parsed.directory)
-    except (ScriptError, ModelError) as error:
+    except (ScriptError, ModelError, ProfileError) as error:
         sys.stderr.write(f"runtime.launch: {error}\n")
         return 1
     return 0

@@ -25,6 +25,10 @@ class PeriodicClocks:
     cooldown: Mapping[str, Lanes]
     micro_batches_per_round: int = 1
 
+    def repeats(self, block: str) -> bool:
+        """Tell whether a block has a clock for each of any number of micro-batches."""
+        return all(_lane(self.steady, block, lane) for lane in range(self.micro_batches_per_round))
+
     def at(self, block: str, micro_batch: int, num_micro_batches: int) -> int:
         """Return a block's clock in MHz.
 

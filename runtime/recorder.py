@@ -22,6 +22,7 @@ from torch import Tensor
 from placements import Placement
 from runtime.calls import Transfer
 from runtime.channels import Pending
+from runtime.events import record_event
 from runtime.held import HeldMemory
 from runtime.models import Blocks, Model
 from runtime.records import BlockRecord, MessageRecord, Record, Sample
@@ -118,9 +119,7 @@ class StreamTimes:
 
     def mark(self) -> torch.cuda.Event:
         """Record an event."""
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
+        return record_event()
 
     def ms(self, mark: torch.cuda.Event) -> float:
         """Return the milliseconds from the begin to a mark."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import torch
 
 from runtime.calls import ScriptError
+from runtime.latency_file import read_clock_latency
 from runtime.profiler import Sweep
 
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
@@ -85,58 +86,81 @@ class RunOptions:
         if "RANK" not in environment:
             raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
         num_local = int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
-        results, sweep = environment.get("SCHEDSEARCH_RESULTS"), environment.get("SCHEDSEARCH_SWEEP")
-        return cls(
-            device=int(environment["RANK"]),
-            num_devices=int(environment["WORLD_SIZE"]),
-            iterations=int(environment.get("SCHEDSEARCH_ITERATIONS", "1")),
-            backend=environment.get("SCHEDSEARCH_BACKEND") or default_backend(num_local),
-            timeout_s=float(environment.get("SCHEDSEARCH_TIMEOUT_S", "300")),
-            results=Path(results) if results else None,
-            keeps_tensors=environment.get("SCHEDSEARCH_KEEPS_TENSORS", "1") == "1",
-            blocking=environment.get("SCHEDSEARCH_BLOCKING", "0") == "1",
-            meeting=environment.get("SCHEDSEARCH_MEETING", "env://"),
-            num_micro_batches=_if_given(int, "SCHEDSEARCH_NUM_MICRO_BATCHES"),
-            checkpoint_every=int(environment.get("SCHEDSEARCH_CHECKPOINT_EVERY", "0")),
-            checkpoints=_if_given(Path, "SCHEDSEARCH_CHECKPOINTS"),
-            keep_checkpoints=int(environment.get("SCHEDSEARCH_KEEP_CHECKPOINTS", "3")),
-            resume=_if_given(Path, "SCHEDSEARCH_RESUME"),
-            records=environment.get("SCHEDSEARCH_RECORDS", "0") == "1",
-            trace=_if_given(Path, "SCHEDSEARCH_TRACE"),
-            clock_latency=_if_given(Path, "SCHEDSEARCH_CLOCK_LATENCY"),
-            sweep=Sweep(**json.loads(sweep)) if sweep else None,
-        )
+        given = {
+            name: read(text) for name, read in _READ.items() if (text := environment.get(_variable(name)))
+        }
+        given.setdefault("backend", default_backend(num_local))
+        return cls(int(environment["RANK"]), int(environment["WORLD_SIZE"]), **given)
 
     def to_environment(self) -> dict[str, str]:
-        """Return what `from_environment` reads, without what torchrun sets."""
-        found = {
-            "SCHEDSEARCH_ITERATIONS": str(self.iterations),
-            "SCHEDSEARCH_BACKEND": self.backend,
-            "SCHEDSEARCH_TIMEOUT_S": str(self.timeout_s),
-            "SCHEDSEARCH_KEEPS_TENSORS": str(int(self.keeps_tensors)),
-            "SCHEDSEARCH_BLOCKING": str(int(self.blocking)),
-            "SCHEDSEARCH_CHECKPOINT_EVERY": str(self.checkpoint_every),
-            "SCHEDSEARCH_KEEP_CHECKPOINTS": str(self.keep_checkpoints),
-            "SCHEDSEARCH_RECORDS": str(int(self.records)),
-        }
-        given = {
-            "SCHEDSEARCH_RESULTS": self.results,
-            "SCHEDSEARCH_NUM_MICRO_BATCHES": self.num_micro_batches,
-            "SCHEDSEARCH_CHECKPOINTS": self.checkpoints,
-            "SCHEDSEARCH_RESUME": self.resume,
-            "SCHEDSEARCH_TRACE": self.trace,
-            "SCHEDSEARCH_CLOCK_LATENCY": self.clock_latency,
-            "SCHEDSEARCH_SWEEP": json.dumps(asdict(self.sweep)) if self.sweep else None,
-        }
-        return found | {name: str(value) for name, value in given.items() if value is not None}
+        """Return what `from_environment` reads, without what torchrun sets; what is None is empty."""
+        return as_environment({name: getattr(self, name) for name in _READ})
+
+    def check(self) -> None:
+        """Ensure that a run with these options makes sense, before it begins.
+
+        Raises:
+            ScriptError: One is out of its range; the message names it.
+            ProfileError: The file of latencies is wrong.
+        """
+        for name, least in (("iterations", 1), ("keep_checkpoints", 0)):
+            if (value := getattr(self, name)) < least:
+                raise ScriptError(f"{name}: {value} is not at least {least}")
+        if self.checkpoint_every < 0 or (self.checkpoint_every and self.checkpoints is None):
+            raise ScriptError(
+                f"checkpoint_every: {self.checkpoint_every} needs a folder for checkpoints; give one"
+            )
+        if self.trace is not None and self.trace.is_dir():
+            raise ScriptError(f"trace: {self.trace} is a folder; give a file in it")
+        if self.clock_latency is not None:
+            read_clock_latency(self.clock_latency)
 
 
-_Value = TypeVar("_Value")
+def as_environment(options: Mapping[str, object]) -> dict[str, str]:
+    """Return how a process is told of some options of a run, by their names in `RunOptions`."""
+    return {_variable(name): _text(value) for name, value in options.items()}
 
 
-def _if_given(read: Callable[[str], _Value], name: str) -> _Value | None:
-    value = os.environ.get(name)
-    return read(value) if value else None
+def _is_one(text: str) -> bool:
+    return text == "1"
+
+
+def _sweep(text: str) -> Sweep:
+    return Sweep(**json.loads(text))
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "iterations": int,
+    "backend": str,
+    "timeout_s": float,
+    "results": Path,
+    "keeps_tensors": _is_one,
+    "blocking": _is_one,
+    "meeting": str,
+    "sweep": _sweep,
+    "num_micro_batches": int,
+    "checkpoint_every": int,
+    "checkpoints": Path,
+    "keep_checkpoints": int,
+    "resume": Path,
+    "records": _is_one,
+    "trace": Path,
+    "clock_latency": Path,
+}
+"""The options that a process is told of, and how each is read."""
+
+
+def _variable(name: str) -> str:
+    return f"SCHEDSEARCH_{name.upper()}"
+
+
+def _text(value: object) -> str:
+    """Return what `_READ` reads again."""
+    if value is None:
+        return ""
+    if isinstance(value, Sweep):
+        return json.dumps(asdict(value))
+    return str(int(value) if isinstance(value, bool) else value)
 
 
 def check_device(device: str | None, launcher: str, num_devices: int) -> None:

@@ -20,7 +20,8 @@ from placements.hardware import ClockLatency
 from runtime.calls import Run, ScriptError
 from runtime.client import DeployedPlan, PlanSource
 from runtime.clock import Clock
-from runtime.gpu_clock import open_gpu_clock, record_event
+from runtime.events import record_event
+from runtime.gpu_clock import open_gpu_clock
 from runtime.stream_clock import Event, StreamClock
 from schedsearch.files import read_json
 from schedsearch.schedule import Schedule, micro_batches_of

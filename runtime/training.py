@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,17 +49,34 @@ class Runner(Protocol):
         """Wait for the end of all that was begun."""
 
 
-def train(
-    script: Script,
-    options: RunOptions,
-    transport: Transport,
-    device: Runner,
-    model: Model,
-    blocks: Blocks,
-    clock: Clock,
-    plans: SharedPlans,
-    profiler: DeviceProfiler | None = None,
-) -> None:
+@dataclass(frozen=True)
+class Part:
+    """What a process runs, and with what.
+
+    Attributes:
+        script: Of the device.
+        options: How it takes part in the run.
+        transport: Reaches the other devices.
+        device: Carries the script's calls out.
+        model: Its parameters.
+        blocks: Its blocks, which the device runs.
+        clock: Takes the requests for clocks.
+        plans: Newer clocks than the script's.
+        profiler: Measures the blocks, if that is what the run is for.
+    """
+
+    script: Script
+    options: RunOptions
+    transport: Transport
+    device: Runner
+    model: Model
+    blocks: Blocks
+    clock: Clock
+    plans: SharedPlans
+    profiler: DeviceProfiler | None = None
+
+
+def train(part: Part) -> None:
     """Run all iterations, from the newest checkpoint on if there is one, and leave behind what they gave.
 
     Each begins with the newest of the plans; with a profiler the last one is that in which all have ended.
@@ -67,52 +84,48 @@ def train(
     Raises:
         ScriptError: The run cannot be resumed.
     """
+    script, options, transport, model = part.script, part.options, part.transport, part.model
     copies = transport.connect_copies(model.teams_of_copies())
-    _report(options, profiler.description if profiler else clock.description)
+    _report(options, part.profiler.description if part.profiler else part.clock.description)
     first = checkpoint.resume(script, options, transport, model) if options.resume else 0
     times_ms: list[float] = []
     losses: list[list[Loss]] = []
     for index in range(first, options.iterations):
-        plan = plans.at_iteration_boundary()
-        if plan is not None:
-            device.follow(plan.clock_mhz)
-            _report(options, f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms")
-        times_ms.append(timed_iteration(script, device, index, transport))
-        losses.append([(*instance, float(loss)) for instance, loss in blocks.losses.items()])
+        _follow_plan(part, index)
+        times_ms.append(timed_iteration(script, part.device, index, transport))
+        losses.append([(*instance, float(loss)) for instance, loss in part.blocks.losses.items()])
         model.sum_copies(copies.__getitem__)
         _keep(options, f"gradients_{index}", model.gradients())
         model.step()
         if checkpoint.is_due(options, index + 1):
             checkpoint.save(script, options, transport, model, index + 1)
-        _share_progress(index, times_ms[-1], losses[-1], script, options, transport)
-        if profiler is not None and profiler.all_done():
+        _share_progress(part, index, times_ms[-1], losses[-1])
+        if part.profiler is not None and part.profiler.all_done():
             break
     _keep(options, "parameters", model.parameters)
     if options.trace:
-        _draw(options.trace, options, script, transport, device.recorder)
+        _draw(options.trace, part)
     if options.results:
-        measured: dict[str, Any] = {
-            "first_iteration": first,
-            "time_ms": times_ms,
-            "losses": losses,
-            "order": device.order,
-            "peak_posted_bytes": device.peak_posted_bytes,
-        }
-        if profiler is not None:
-            measured["profile"] = profiler.result().to_plain()
-        if options.records:
-            measured["records"] = [record.to_plain() for record in device.recorder.records]
-        facts = _facts(script, options, transport, clock)
-        write_summary(options.results, options.device, facts | measured)
+        done = {"first_iteration": first, "time_ms": times_ms, "losses": losses}
+        write_summary(options.results, options.device, done | _measured(part) | _facts(part))
 
 
-def _draw(path: Path, options: RunOptions, script: Script, transport: Transport, recorder: Recorder) -> None:
+def _follow_plan(part: Part, iteration: int) -> None:
+    """Go over to a newer plan, if there is one."""
+    plan = part.plans.at_iteration_boundary()
+    if plan is not None:
+        part.device.follow(plan.clock_mhz)
+        line = f"iteration {iteration}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
+        _report(part.options, line)
+
+
+def _draw(path: Path, part: Part) -> None:
     """Collect what all devices recorded; device 0 draws it."""
     from runtime.trace import write_trace  # loads the solvers of plans, which no other run needs
 
-    records = transport.collect(recorder.records)
-    if options.device == 0:
-        write_trace(path, script.placement, records)
+    records = part.transport.collect(part.device.recorder.records)
+    if part.options.device == 0:
+        write_trace(path, part.script.placement, records)
 
 
 def timed_iteration(script: Script, device: Runner, index: int, transport: Transport) -> float:
@@ -127,16 +140,27 @@ def timed_iteration(script: Script, device: Runner, index: int, transport: Trans
     return (time.perf_counter() - start_s) * 1000
 
 
-def _facts(script: Script, options: RunOptions, transport: Transport, clock: Clock) -> dict[str, Any]:
+def _measured(part: Part) -> dict[str, Any]:
+    """Return what the device did, beside times and losses."""
+    device = part.device
+    measured: dict[str, Any] = {"order": device.order, "peak_posted_bytes": device.peak_posted_bytes}
+    if part.profiler is not None:
+        measured["profile"] = part.profiler.result().to_plain()
+    if part.options.records:
+        measured["records"] = [record.to_plain() for record in device.recorder.records]
+    return measured
+
+
+def _facts(part: Part) -> dict[str, Any]:
     """Return what was run, and on what."""
     return {
-        "model": asdict(script.model),
-        "placement": placement_to_dict(script.placement),
-        "num_micro_batches": script.num_micro_batches,
-        "clock_requests": clock.requests,
-        "clock_backend": clock.description,
-        "backend": options.backend,
-        "device_name": _name(transport.device),
+        "model": asdict(part.script.model),
+        "placement": placement_to_dict(part.script.placement),
+        "num_micro_batches": part.script.num_micro_batches,
+        "clock_requests": part.clock.requests,
+        "clock_backend": part.clock.description,
+        "backend": part.options.backend,
+        "device_name": _name(part.transport.device),
     }
 
 
@@ -145,21 +169,15 @@ def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tenso
         write_tensors(options.results, options.device, name, tensors)
 
 
-def _share_progress(
-    index: int,
-    time_ms: float,
-    losses: Sequence[Loss],
-    script: Script,
-    options: RunOptions,
-    transport: Transport,
-) -> None:
+def _share_progress(part: Part, index: int, time_ms: float, losses: Sequence[Loss]) -> None:
     """Collect what the devices know of an iteration; device 0 reports it."""
-    collected = transport.collect((time_ms, losses))
+    options = part.options
+    collected = part.transport.collect((time_ms, losses))
     if options.device != 0:
         return
     by_instance = {(block, n): loss for _, rows in collected for block, n, loss in rows}
     slowest_ms = max(device_ms for device_ms, _ in collected)
-    progress = Progress(index, sum(by_instance.values()) / script.num_micro_batches, slowest_ms)
+    progress = Progress(index, sum(by_instance.values()) / part.script.num_micro_batches, slowest_ms)
     if options.results:
         write_progress(options.results, progress)
     _report(options, str(progress))

@@ -110,7 +110,7 @@ class Blocks:
         whole = self._model.output_shape(producer if block.kind is Kind.F else self._pairs[consumer])
         is_share = (producer, consumer) in self._in_shares
         shape = share_shape(whole, block.data_parallel) if is_share else whole
-        return Form(str(self.dtype).removeprefix("torch."), tuple(shape))
+        return Form.of(self.dtype, shape)
 
     def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         """Run one block.

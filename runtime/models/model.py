@@ -210,6 +210,8 @@ class Model:
     def sum_copies(self, shards_of: Callable[[Devices], Shards]) -> None:
         """Give every copy of a parameter the sum of all copies' gradients, in the order of the groups.
 
+        Where no copy has a gradient, none gets one, so that the optimizer leaves all of them alone.
+
         Every process must call it at the same place, after its last backward block and before `step`.
 
         Args:
@@ -234,13 +236,12 @@ class Model:
         if not any(weights):
             return
         team = _team(homes, shard)
-        flat = [torch.cat([_gradient(weight).flatten() for weight in copies]) for copies in weights]
-        gathered = dict(zip(team, shards_of(team).gather(flat), strict=True))
+        gathered = dict(zip(team, shards_of(team).gather([_flat(copies) for copies in weights]), strict=True))
         total = sum_in_order([gathered[home[shard]] for home in homes])
         for copies in weights:
-            pieces = torch.split(total, [weight.numel() for weight in copies])
-            for weight, piece in zip(copies, pieces, strict=True):
-                if weight.requires_grad:
+            *pieces, used = torch.split(total, [*(weight.numel() for weight in copies), len(copies)])
+            for weight, piece, uses in zip(copies, pieces, used.tolist(), strict=True):
+                if weight.requires_grad and uses:
                     weight.grad = piece.view_as(weight).clone()
 
     def _weights_in(self, home: Devices, name: str, shard: int) -> list[Tensor]:
@@ -292,6 +293,12 @@ class Model:
 def _team(homes: Homes, shard: int) -> Devices:
     """Return the devices that hold copies of a shard, ascending."""
     return tuple(sorted(home[shard] for home in homes))
+
+
+def _flat(weights: Sequence[Tensor]) -> Tensor:
+    """Return the gradients of some parameters in one row, then for each of them whether it has one."""
+    has_one = weights[0].new_tensor([weight.grad is not None for weight in weights])
+    return torch.cat([*(_gradient(weight).flatten() for weight in weights), has_one])
 
 
 def _gradient(weight: Tensor) -> Tensor:

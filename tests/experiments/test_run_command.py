@@ -264,6 +264,18 @@ def data(iteration, micro_batch):
 """
 
 
+def check_resumed_trace(out: Path) -> None:
+    """The iterations that it did itself, without the plan, which is not known any more."""
+    events = read_events(out / "trace.json")
+    assert problems(events) == []
+    measured = [thread_of(events, device, "measured") for device in (0, 1)]
+    assert {event["args"]["iteration"] for row in measured for event in row} == {2, 3, 4, 5}
+    rows = list(csv.DictReader((out / "trace.csv").read_text().splitlines()))
+    assert [(row["planned_ms"], row["planned_busy"]) for row in rows] == [("", "")] * 2
+    assert all(float(row["measured_ms"]) >= float(row["free_transfers_ms"]) > 0 for row in rows)
+    assert "With free transfers" in (out / "report.html").read_text()
+
+
 def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_path: Path) -> None:
     """One of its processes gets SIGKILL in iteration 3; then it ends with the bits of one left alone."""
     (tmp_path / "model.py").write_text(DIES_ONCE)
@@ -273,6 +285,7 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
         *("runtime.model=module", f"runtime.path={tmp_path / 'model.py'}", "runtime.launcher=fork"),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01"),
         *("runtime.iterations=6", "runtime.checkpoint_every=2", "runtime.keep_checkpoints=1"),
+        "runtime.trace=true",
     ]
     done = command("run", *options)
     assert done.returncode == 1
@@ -290,6 +303,9 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
     assert {path: path.read_bytes() for path in (out / "scripts").iterdir()} == before
     data = json.loads((out / "measurement.json").read_text())
     assert (data["first_iteration"], data["iterations"], data["bitwise_equal"]) == (2, 4, True)
+    assert "iteration 5: " in done.stderr
+    assert "run: 100% 6/6" in done.stderr, "iterations before the checkpoint are done too"
+    check_resumed_trace(out)
     assert "Bitwise equal" in (out / "report.html").read_text()
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["iteration_6"]
     again = {"checkpoint_every": 6, "checkpoints": tmp_path / "right", "launcher": "in_process"}

@@ -15,6 +15,7 @@ from runtime.client import DeployedPlan, PlanClient, ServerClient, ServerError, 
 from runtime.codegen import generate
 from runtime.launch import launch
 from runtime.program import lower
+from runtime.results import Progress
 from runtime.server.service import Service
 
 SCHEDULE = small_schedule()
@@ -83,7 +84,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     script_clocks = {block.name: [600] * 3 for block in SCHEDULE.placement.blocks} if has_clocks else {}
     generate(lower(SCHEDULE), script_clocks, SMALL_GPT, tmp_path)
-    lines: list[str] = []
+    lines: list[Progress] = []
     measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, compares=True, progress=lines.append)
     second = deployed(server, job)
     assert (first.version, second.version) == (1, 2)

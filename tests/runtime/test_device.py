@@ -14,7 +14,7 @@ from small_runs import comparison_of, edited
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, loop_shape, m_shape, v_shape, wave_shape, x_shape
-from runtime import device as device_module
+from runtime import execution, part
 from runtime.calls import Calls, ScriptError
 from runtime.channels import Channels, connect
 from runtime.check import check_file
@@ -152,14 +152,14 @@ def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: py
             assert passed[-1] == self.requests[-1], "the last clock was never passed on"
             assert set(passed) <= set(self.requests)
 
-    def clock(calls: Calls, plans: SharedPlans, *more: object) -> Watched:
+    def clock(script: Script, plans: SharedPlans, *more: object) -> Watched:
         assert not plans.is_used
-        watched = Watched(RecordingClock("watched"), calls.runs)
+        watched = Watched(RecordingClock("watched"), script.calls.runs)
         watched.start()
         return watched
 
-    monkeypatch.setattr(device_module, "_clock", clock)
-    monkeypatch.setattr(device_module, "record_event", Reached)
+    monkeypatch.setattr(part, "_clock", clock)
+    monkeypatch.setattr(execution, "record_event", Reached)
     placement = v_shape(2)
     clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
     measurement = run(lower(gpipe(placement, 2)), tmp_path, clocks)
@@ -317,7 +317,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("wait for the GPU"))
-    monkeypatch.setattr(device_module, "_mark", lambda: SimpleNamespace(query=lambda: True))
+    monkeypatch.setattr(execution, "record_event", lambda **_: SimpleNamespace(query=lambda: True))
     monkeypatch.setattr(dist, "barrier", lambda group: happened.append(f"barrier of {group}"))
     return happened
 
@@ -376,7 +376,8 @@ def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: 
             return False
 
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
-    monkeypatch.setattr(device_module, "record_event", Recorded)
+    reached = SimpleNamespace(query=lambda: True)
+    monkeypatch.setattr(execution, "record_event", lambda timed=True: Recorded() if timed else reached)
     calls = Calls()
     for n, clock_mhz in enumerate(CLOCKS):
         calls.run("F0", n, clock_mhz)
@@ -413,7 +414,7 @@ def test_a_gpu_that_stands_at_a_message_is_named(events: list[str], monkeypatch:
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
     monkeypatch.setattr(dist, "irecv", lambda *arguments, **options: work)
     monkeypatch.setattr(torch, "empty", lambda *arguments, **options: torch.zeros(2))
-    monkeypatch.setattr(device_module, "_mark", lambda: SimpleNamespace(query=lambda: False))
+    monkeypatch.setattr(execution, "record_event", lambda **_: SimpleNamespace(query=lambda: False))
     groups = Channels("all", {(1, 0): "link"}, {})  # type: ignore[arg-type, dict-item]
     blocks, clock = OneBlock(events), RecordingClock()
     blocks.inputs = {"F1": ["F0"], "G": []}

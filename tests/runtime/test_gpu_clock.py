@@ -10,8 +10,7 @@ from fake_driver import FakeDriver
 
 from placements import ProfileError
 from placements.shapes import v_shape
-from runtime import device as device_module
-from runtime import gpu_clock
+from runtime import gpu_clock, part
 from runtime.calls import Run
 from runtime.codegen import generate
 from runtime.gpu_clock import open_gpu_clock
@@ -59,8 +58,8 @@ def test_processes_are_told_of_the_file(table: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert RunOptions.from_environment().clock_latency == table
-    assert device_module._latency(options) == read_clock_latency(table)
-    assert device_module._latency(RunOptions(0, 1)) is None
+    assert part._latency(options) == read_clock_latency(table)
+    assert part._latency(RunOptions(0, 1)) is None
 
 
 def test_a_wrong_file_is_known_before_the_start(tmp_path: Path, table: Path) -> None:

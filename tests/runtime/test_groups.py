@@ -374,6 +374,19 @@ def test_ones_own_model_in_groups(text: str, placement: Placement, tmp_path: Pat
     assert found.is_equal, found
 
 
+NEVER_USED = ("self.table = table", "self.table, self.never = table, nn.Parameter(torch.ones(3))")
+
+
+def test_a_copy_that_no_block_uses_stays_as_it_is(tmp_path: Path) -> None:
+    """As it does without copies: no gradient is not a gradient of zeros, by which a weight would decay."""
+    model = replace(own_model(changed(NEVER_USED, text=TIED), tmp_path), optimizer="adamw", weight_decay=0.1)
+    model = replace(model, learning_rate=0.01)
+    placement = chain(((0, 1), 2), ((2,), 1), ((3, 4), 2))
+    found = comparison_of(run(check(lower(gpipe(placement, 3))), tmp_path / "scripts", model))
+    assert found.bitwise_equal
+    assert found.max_parameter_error < 1e-9, found
+
+
 SUM = (
     "from torch.nn.functional import cross_entropy as loss",
     "def loss(output, target): return nn.functional.cross_entropy(output, target, reduction='sum')",

@@ -230,7 +230,7 @@ def test_a_backward_runs_in_the_thread_of_its_device() -> None:
 def test_a_transfer_of_another_form_is_an_error() -> None:
     network = Network(2)
     network.send(torch.zeros(2), (0, 1))
-    with pytest.raises(RuntimeError, match="device 0 sends torch.float32 \\(2,\\) where 1 receives"):
+    with pytest.raises(RuntimeError, match="device 0 sends float32 \\(2,\\) where 1 receives"):
         network.receive(torch.zeros(2, dtype=torch.float64), (0, 1))
 
 

@@ -18,6 +18,7 @@ from placements.shapes import v_shape
 from runtime.calls import ScriptError
 from runtime.codegen import generate
 from runtime.launch import LaunchError, launch, main
+from runtime.profiler import Sweep
 from runtime.program import lower
 from runtime.results import Position, Progress, read_position, read_progress, write_progress
 from runtime.run_options import RunOptions
@@ -56,8 +57,8 @@ def running(directory: Path) -> list[str]:
 
 
 def test_measurement_is_plain_data(scripts: Path) -> None:
-    lines: list[str] = []
-    measurement = launch(scripts, 2, 3, 30, launcher="fork", progress=lines.append)
+    told: list[Progress] = []
+    measurement = launch(scripts, 2, 3, 30, launcher="fork", progress=told.append)
     data = json.loads(json.dumps(measurement.to_dict()))
     assert data["schema_version"] == 1
     assert data["backend"] == "gloo"
@@ -69,8 +70,8 @@ def test_measurement_is_plain_data(scripts: Path) -> None:
     assert data["clock_requests"] == {device: [1410, 900] * 6 for device in ("0", "1")}
     assert data["clock_backend"] == "clocks are recorded only: the script runs on the CPU"
     assert data["device_names"] == ["cpu", "cpu"]
-    assert len(lines) == 3
-    assert re.fullmatch(r"iteration 2: loss \d\.\d{6}, \d+\.\d ms", lines[2])
+    assert [each.iteration for each in told] == [0, 1, 2]
+    assert re.fullmatch(r"iteration 2: loss \d\.\d{6}, \d+\.\d ms", str(told[2]))
 
 
 def test_a_run_need_not_be_compared(scripts: Path) -> None:
@@ -170,11 +171,34 @@ def test_scripts_run_by_hand(scripts: Path, tmp_path: Path) -> None:
     assert [len(thread_of(events, device, "measured")) for device in (0, 1)] == [8, 8]
 
 
-def test_a_trace_needs_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path), "--trace", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == (
-        f"runtime.launch: --trace: {tmp_path} is a folder; give a file in it\n"
-    )
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trace", "{folder}"], "trace: {folder} is a folder; give a file in it"),
+        (["--checkpoint-every", "2"], "checkpoint_every: 2 needs a folder for checkpoints; give one"),
+        (["--keep-checkpoints", "-1"], "keep_checkpoints: -1 is not at least 0"),
+        (["--iterations", "0"], "iterations: 0 is not at least 1"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_wrong_options_of_a_run_by_hand_are_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before the process joins any other, and as a launch refuses them."""
+    monkeypatch.setattr(os, "environ", os.environ | {"RANK": "0", "WORLD_SIZE": "1"})
+    assert main([str(tmp_path), *(each.format(folder=tmp_path) for each in arguments)]) == 1
+    assert capsys.readouterr().err == f"runtime.launch: {message.format(folder=tmp_path)}\n"
+
+
+def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those that a shell still has from a run by hand."""
+    monkeypatch.setenv("SCHEDSEARCH_NUM_MICRO_BATCHES", "99")
+    monkeypatch.setenv("SCHEDSEARCH_RESUME", "nowhere")
+    assert launch(scripts, 2, 1, 30, launcher="fork").num_micro_batches == 2
 
 
 @pytest.mark.parametrize(
@@ -251,6 +275,8 @@ def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         resume=Path("/before"),
         records=True,
         trace=Path("/trace.json"),
+        clock_latency=Path("/clock_latency.json"),
+        sweep=Sweep(3, 1.5),
     )
     for name, value in options.to_environment().items():
         monkeypatch.setenv(name, value)

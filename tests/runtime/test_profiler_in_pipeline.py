@@ -16,8 +16,7 @@ from fake_driver import FakeDriver, FakeGpu
 
 from placements import Placement
 from placements.shapes import m_shape, v_shape
-from runtime import device as device_module
-from runtime import profiling
+from runtime import part, profiling
 from runtime.clock import RecordingClock
 from runtime.codegen import generate
 from runtime.launch import launch
@@ -106,7 +105,7 @@ class Pipeline:
 
         self.aligns = False
         self.running: list[int] = []
-        monkeypatch.setattr(device_module, "DeviceProfiler", Virtual)
+        monkeypatch.setattr(part, "DeviceProfiler", Virtual)
         monkeypatch.setattr(profiling, "WAIT_S", 0.0)
         monkeypatch.setattr(Blocks, "run", run_block)
         monkeypatch.setattr(Profiler, "begin", begin_late)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from energy.cases import noisy_profile
-from small_runs import with_hidden_forms
+from small_runs import SMALL_GPT, with_hidden_forms
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
 from runtime.calls import ScriptError
@@ -213,6 +213,19 @@ def test_a_block_without_periodic_clocks_is_named(tmp_path: Path) -> None:
     clocks = PeriodicClocks({}, {"F0": [[1410]]}, {})
     with pytest.raises(ClockPlanError, match="clock_mhz: B0 has no clock for micro-batch 0 of 2"):
         generate(lower(gpipe(v_shape(1), 2)), clocks, {}, tmp_path)
+
+
+def test_clocks_without_a_steady_part_are_for_one_number_of_micro_batches(tmp_path: Path) -> None:
+    """Loops could run more of them, but nobody has said at which clocks."""
+    ends = {block: [[1410, 1200]] for block in ("F0", "F1", "B1", "B0")}
+    steady = {block: [[900]] for block in ends}
+    programs = lower(one_f_one_b(v_shape(2), 4))
+    text = generate(programs, PeriodicClocks(ends, {}, ends), SMALL_GPT, tmp_path / "ends")[0].read_text()
+    assert "exactly 4 micro-batches (there is no clock for more)" in text
+    with pytest.raises(ScriptError, match="the scripts are for exactly 4; generate them anew"):
+        launch(tmp_path / "ends", 2, num_micro_batches=8, launcher="in_process")
+    text = generate(programs, PeriodicClocks(ends, steady, ends), SMALL_GPT, tmp_path / "all")[0].read_text()
+    assert "4 micro-batches (or any number from" in text
 
 
 def test_where_both_ends_meet_the_higher_clock_counts() -> None:

@@ -22,7 +22,7 @@ from runtime.launch import launch
 from runtime.measure import Measurement
 from runtime.planned import Planned
 from runtime.program import lower
-from runtime.records import BlockRecord, Record, aligned
+from runtime.records import BlockRecord, MessageRecord, Record, aligned
 from runtime.simulated import SimulatedGpu, VirtualRun, VirtualScripts, run_virtually
 from runtime.trace import write_trace
 from schedsearch.baselines import gpipe, one_f_one_b
@@ -329,6 +329,21 @@ def test_no_block_was_earlier_than_with_free_transfers(shape: Placement, tmp_pat
     assert [int(row["device"]) for row in rows] == [0, 1]
     assert float(rows[1]["measured_busy"]) == pytest.approx(table.devices[1].measured, rel=1e-4)
     assert int(rows[0]["peak_held_bytes"]) == table.devices[0].peak_held_bytes
+
+
+@pytest.mark.parametrize("waited_ms", [(0.0, 4.0), (5.0, 9.0)], ids=["blocking", "before_the_block"])
+def test_a_device_waits_wherever_it_stands_for_a_tensor(waited_ms: tuple[float, float]) -> None:
+    """A blocking run waits as it receives, so its blocks find all there; others wait before the block."""
+    begin_ms, end_ms = waited_ms
+    reached_ms = 5.0
+    ready_ms = max(reached_ms, end_ms)
+    first = Record(0, 0, "here", 0.0, 10.0, (BlockRecord("F0", 0, 0.0, 0.0, 0.0, 4.0),))
+    second = Record(
+        *(1, 0, "here", 0.0, 10.0, (BlockRecord("F1", 0, reached_ms, ready_ms, ready_ms, 10.0),)),
+        receives=(MessageRecord("F0", "F1", 0, 0, 1, 0.0, begin_ms, end_ms),),
+    )
+    table = busy_table(v_shape(2, inference=True), [first, second])
+    assert [shares.waiting for shares in table.devices] == pytest.approx([0.0, 0.4])
 
 
 def test_in_virtual_time_devices_are_as_busy_as_planned(tmp_path: Path) -> None:
