@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 
 from experiments.command import Failed
@@ -66,9 +67,31 @@ def run_and_save(
             raise Failed(f"the run failed: {error}") from None
         except LaunchError as error:
             raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
+    check_finite(measurement)
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
     return measurement
+
+
+def check_finite(measurement: Measurement) -> None:
+    """Reject a run whose numbers say nothing.
+
+    Raises:
+        Failed: A loss, or a gradient or parameter, is not finite.
+    """
+    for iteration, losses in enumerate(measurement.losses, measurement.first_iteration):
+        if not all(map(math.isfinite, losses)):
+            raise Failed(
+                f"the run diverged: losses of iteration {iteration} are not finite; lower "
+                "runtime.learning_rate, or look at the data"
+            )
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    if not all(map(math.isfinite, (comparison.max_gradient_error, comparison.max_parameter_error))):
+        raise Failed(
+            "the run diverged: its gradients or parameters are not finite, or the unpipelined model's are 0 "
+            "where they are not; lower runtime.learning_rate, or look at the data"
+        )
 
 
 def describe(measurement: Measurement) -> str:

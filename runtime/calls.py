@@ -64,7 +64,14 @@ class Calls:
     instructions: list[Instruction] = field(default_factory=list)
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
-        """Write down a run."""
+        """Write down a run.
+
+        Raises:
+            ScriptError: The clock is none that a GPU can be asked for.
+        """
+        if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
+            asks = f"{block} of micro-batch {micro_batch} asks for {clock_mhz!r} MHz"
+            raise ScriptError(f"{asks}; give a whole number above 0")
         self.runs.append(Run(block, micro_batch, clock_mhz))
         self.instructions.append(program.Run(block, micro_batch))
 

@@ -39,6 +39,11 @@ def check_file(path: str | Path) -> str:
         TorchCsvError: A table cannot be read.
     """
     path = Path(path)
+    if not path.exists():
+        raise ProgramFileError(
+            f"{path}: cannot be read (No such file or directory); give a folder of generated scripts, a "
+            "programs.json or a CSV of torch"
+        )
     if path.is_dir():
         return check_scripts(read_scripts(path))
     if path.suffix == ".json":

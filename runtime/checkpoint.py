@@ -30,6 +30,16 @@ from schedsearch.files import flush_folder, to_json, write_bytes
 SCHEMA_VERSION = 1
 """Version of the manifest's form."""
 
+_FIELDS = {
+    "iterations": int,
+    "placement": dict,
+    "model": dict,
+    "num_micro_batches": int,
+    "shards": list,
+    "orders": list,
+}
+"""What a manifest has besides, and of which type."""
+
 
 def is_due(options: RunOptions, num_done: int) -> bool:
     """Tell whether a checkpoint is to be written after so many iterations."""
@@ -149,8 +159,8 @@ def refuse_another(manifest: Mapping[str, Any], script: Script, device: int, fol
             keys = sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
             detail = f"{keys[0]} {theirs.get(keys[0])!r} instead of {ours.get(keys[0])!r}"
         if name == "placement":
-            detail = f"{theirs['name']} instead of {ours['name']}"
-            detail = "same name, other blocks" if theirs["name"] == ours["name"] else detail
+            detail = f"{theirs.get('name')} instead of {ours['name']}"
+            detail = "same name, other blocks" if theirs.get("name") == ours["name"] else detail
         raise ScriptError(f"resume: {folder} was made with another {name.replace('_', ' ')} ({detail})")
     if manifest["orders"][device] != _order(script):
         raise ScriptError(f"resume: {folder} was made with another plan (other order on device {device})")
@@ -194,8 +204,10 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    is_known = isinstance(manifest, dict) and manifest.get("schema_version") == SCHEMA_VERSION
-    return manifest if is_known else None
+    if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
+        return None
+    is_whole = all(type(manifest.get(name)) is form for name, form in _FIELDS.items())
+    return manifest if is_whole and len(manifest["shards"]) == len(manifest["orders"]) else None
 
 
 def _read_shard(folder: Path, device: int, manifest: Mapping[str, Any] | None) -> bytes | None:

@@ -70,7 +70,7 @@ def _check_runs(programs: Programs) -> None:
         if key not in expected:
             raise _fault(
                 programs,
-                f"device {position[0]} runs {_run_text(run)}, which is not of its placement and number",
+                f"device {position[0]} runs {_run_text(run)}, which is none of its blocks and micro-batches",
                 [position],
             )
         if key in seen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +47,10 @@ class InProcess:
         if self._failed:
             return 1
         return None if any(thread.is_alive() for thread in self._threads) else 0
+
+    def killed(self) -> Mapping[int, str]:
+        """Return nothing: a signal ends all threads or none."""
+        return {}
 
     def last_lines(self) -> list[str]:
         """Return nothing: what threads print is not kept apart."""

@@ -117,6 +117,10 @@ def launch(
     backend = backend or _backend(launcher, device, num_devices)
     _check_arguments(directory, num_devices, launcher, backend)
     device = _device(launcher, backend, device, num_devices)
+    if not timeout_s > 0:
+        raise ScriptError(f"timeout_s: {timeout_s:g} is not a positive number of seconds")
+    if checkpoints is not None and Path(checkpoints).exists() and not Path(checkpoints).is_dir():
+        raise ScriptError(f"checkpoints: {checkpoints} is not a folder; give one")
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as folder:
         options = RunOptions(
             device=0,
@@ -249,9 +253,15 @@ def _why_late(options: RunOptions, timeout_s: float, processes: Processes) -> st
 
 
 def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
-    """Return the first failure with the end of its traceback, and where every device stood."""
+    """Return the first failure with the end of its traceback, and where every device stood.
+
+    A device that was killed cannot say so; what the others say then is only that it is gone.
+    """
     assert options.results is not None
     failures = read_failures(options.results)
+    if killed := processes.killed():
+        device, name = min(killed.items())
+        return f"device {device} was ended by {name}\n{_positions(options)}"
     if not failures:
         end = "\n".join(f"    {line}" for line in processes.last_lines()[-12:])
         return f"the run ended with status {status}\n{_positions(options)}\n{end}"

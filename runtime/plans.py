@@ -65,16 +65,21 @@ class SharedPlans:
         plan = self._source.at_iteration_boundary()
         if plan is None:
             return None
-        for block in self._placement.blocks:
-            if len(plan.clock_mhz.get(block.name, ())) < self._num_micro_batches:
-                _LOG.warning(
-                    "plan %d is not run: it lacks clocks of %s for %d micro-batches; is it of this schedule?",
-                    plan.version,
-                    block.name,
-                    self._num_micro_batches,
-                )
-                return None
+        if (reason := self._misfit(plan)) is not None:
+            _LOG.warning("plan %d is not run: it %s; is it of this schedule?", plan.version, reason)
+            return None
         return plan
+
+    def _misfit(self, plan: DeployedPlan) -> str | None:
+        for block in self._placement.blocks:
+            number = len(plan.clock_mhz.get(block.name, ()))
+            if number != self._num_micro_batches:
+                return f"has clocks of {block.name} for {number} micro-batches, not {self._num_micro_batches}"
+        for name, clocks in plan.clock_mhz.items():
+            # An optimizer block has one clock, and is no block of scripts.
+            if name not in self._placement.by_name and len(clocks) > 1:
+                return f"has clocks of {name}, which {self._placement.name} has not"
+        return None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Protocol
@@ -63,6 +64,9 @@ class Processes(Protocol):
     def poll(self) -> int | None:
         """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
 
+    def killed(self) -> Mapping[int, str]:
+        """Return the devices that a signal ended, and its name, as far as that is known."""
+
     def last_lines(self) -> list[str]:
         """Return the end of what the processes printed."""
 
@@ -103,6 +107,10 @@ class Torchrun:
     def poll(self) -> int | None:
         """Return torchrun's exit status."""
         return self._process.poll()
+
+    def killed(self) -> Mapping[int, str]:
+        """Return nothing: torchrun ends the others by a signal too, and says itself which was first."""
+        return {}
 
     def last_lines(self) -> list[str]:
         """Return the end of what torchrun printed."""
@@ -149,6 +157,11 @@ class Forked:
         if failed:
             return failed[0]
         return None if None in codes else 0
+
+    def killed(self) -> Mapping[int, str]:
+        """Return the devices that a signal ended, and its name."""
+        codes = [process.exitcode or 0 for process in self._processes]
+        return {device: signal.Signals(-code).name for device, code in enumerate(codes) if code < 0}
 
     def last_lines(self) -> list[str]:
         """Return the end of what all processes printed."""

@@ -128,7 +128,7 @@ def read_scripts(directory: str | Path) -> Scripts:
     """Return what the scripts ``device_<d>.py`` of a folder call; they are executed, but their model is not.
 
     Raises:
-        ProgramFileError: There is none, one is missing or fails, or they are of different placements.
+        ProgramFileError: There is none, one is missing or fails, or they are not of one placement and model.
     """
     directory = Path(directory)
     found = {
@@ -139,16 +139,17 @@ def read_scripts(directory: str | Path) -> Scripts:
     if not found:
         raise ProgramFileError(f"{directory}: has no device_0.py; give a folder of generated scripts")
     read = {device: _read_script(path) for device, path in sorted(found.items())}
-    placement, number = read[min(read)][:2]
+    same = read[min(read)][:3]
+    placement, number = same[:2]
     for device in range(placement.num_devices):
         if device not in read:
             raise ProgramFileError(
                 f"{directory}: has no device_{device}.py for the {placement.num_devices} devices of "
                 f"{placement.name}; generate the scripts again"
             )
-        if read[device][:2] != (placement, number):
+        if read[device][:3] != same:
             raise ProgramFileError(
-                f"{found[device]}: has another PLACEMENT or NUM_MICRO_BATCHES than device_0.py; "
+                f"{found[device]}: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; "
                 "generate the scripts again"
             )
     if extra := sorted(read.keys() - range(placement.num_devices)):
@@ -165,6 +166,7 @@ def read_scripts(directory: str | Path) -> Scripts:
 class _Script(NamedTuple):
     placement: Placement
     num_micro_batches: int
+    model: object
     calls: tuple[Instruction, ...]
     channels: tuple[tuple[int, int], ...]
     forms: Forms | None
@@ -179,7 +181,8 @@ def _read_script(path: Path) -> _Script:
         script["iteration"](calls, num_micro_batches)
         channels = tuple((int(source), int(target)) for source, target in script["CHANNELS"])
         forms = forms_from_plain(script["FORMS"], "FORMS") if "FORMS" in script else None
-        return _Script(placement, num_micro_batches, tuple(calls.instructions), channels, forms)
+        instructions = tuple(calls.instructions)
+        return _Script(placement, num_micro_batches, script["MODEL"], instructions, channels, forms)
     except KeyError as error:
         raise ProgramFileError(f"{path}: has no {error.args[0]}; generate the scripts again") from None
     except (Exception, SystemExit) as error:

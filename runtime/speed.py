@@ -109,6 +109,11 @@ class SpeedController:
         if not isinstance(clocks, dict):
             raise ScriptError(f"{plan}: clock_mhz: is not a mapping of clocks by block; give a plan.json")
         found = read_schedule(schedule)
+        if others := clocks.keys() - found.placement.by_name:
+            raise ScriptError(
+                f"{plan}: clock_mhz: has clocks of {min(others)}, which {found.placement.name} has not; "
+                "give a plan of this schedule"
+            )
         try:
             return cls(found, clocks, device, torch_device, **more)
         except ScriptError as error:

@@ -176,6 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("source", type=Path, help="a schedule.json, or a CSV of torch")
     parser.add_argument("target", type=Path, help="where to write the other one")
     paths = parser.parse_args(arguments)
+    if paths.target.resolve() == paths.source.resolve():
+        sys.stderr.write(f"{paths.target}: is the file that is read; choose another path to write to\n")
+        return 2
     try:
         if paths.source.suffix == ".json":
             write_text(paths.target, str(torch_order(read_schedule(paths.source))))

@@ -158,6 +158,7 @@ class Model:
             self._homes[block] = (homes[block],) if homes else self._local_homes(placement.by_name[block])
             for home in self._homes[block]:
                 self._shards_at[home] = block_shards
+                self._weights.setdefault(home, {})
                 for parameter in self._body.parameters(block):
                     self._add(parameter, home, block_shards)
         every = (each for by_name in self._weights.values() for each in by_name.values())
@@ -270,7 +271,7 @@ class Model:
         return tuple(block.groups[i] for i in groups.local) if groups.count > 1 else (block.devices,)
 
     def _add(self, parameter: Parameter, home: Hashable, shards: Shards) -> None:
-        if parameter.name in self._weights.setdefault(home, {}):
+        if parameter.name in self._weights[home]:
             return
         self._is_cut[parameter.name] = parameter.split is not None
         full = self._body.initial(parameter).to(self.dtype)

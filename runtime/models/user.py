@@ -229,6 +229,8 @@ class UserModules:
             shapes = [tuple(value.shape) for value in (*inputs, *sample.inputs, *sample.targets)]
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             remedy = "give it what the blocks before it return, in the order of its 'after'"
+            if computes_loss(self._placement, block) and self._file.loss is None:
+                remedy += ", and the targets, or define loss(output, targets)"
             if sample.num_shares > 1:
                 remedy = "let it take any number of samples, or set data_parallel to 1"
             raise ModelError(

@@ -68,7 +68,7 @@ class UserFile:
         try:
             with seeded(digest(self.seed, "file"), torch.device("cpu")):
                 self._defined = runpy.run_path(str(self.path))
-        except Exception as error:  # whatever the file raises
+        except (Exception, SystemExit) as error:  # whatever the file raises
             raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
         self.loss = self._function("loss")
         if self._function("data") is None or not (self._function("build") or self._function("blocks")):
@@ -95,7 +95,7 @@ class UserFile:
                         found[name] = build(name)
         except ModelError:
             raise
-        except Exception as error:  # whatever the file raises
+        except (Exception, SystemExit) as error:  # whatever the file raises
             raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
         for name in names:
             if not isinstance(found.get(name), nn.Module):

@@ -343,6 +343,20 @@ WRONG = [
 ]
 
 
+def test_a_run_whose_loss_is_no_number_says_so(command, tmp_path: Path) -> None:
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.num_plans=5"),
+        *("search.num_micro_batches=3", "runtime.hidden_size=16", "runtime.sequence_length=8"),
+        *("runtime.launcher=in_process", "runtime.learning_rate=1e200", "runtime.iterations=3"),
+    ]
+    done = command("run", *options)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "run: the run diverged: losses of iteration 1 are not finite"
+    )
+    assert not (tmp_path / "out/measurement.json").exists()
+
+
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
 def test_wrong_input_stops_before_the_search(
     overrides: list[str], message: str, command, tmp_path: Path

@@ -133,7 +133,17 @@ UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "of another schedule": (
         lambda folder: edited(folder / "device_1.py", "NUM_MICRO_BATCHES = 3", "NUM_MICRO_BATCHES = 4"),
-        "device_1.py: has another PLACEMENT or NUM_MICRO_BATCHES than device_0.py; generate",
+        "device_1.py: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; generate",
+    ),
+    "of another model": (
+        lambda folder: edited(folder / "device_1.py", '"never built"', '"another"'),
+        "device_1.py: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; generate",
+    ),
+    "clock that is no number": (
+        lambda folder: edited(
+            folder / "device_1.py", '"F1": [1410, 900, 1410]', '"F1": [float("nan"), 900, 1410]'
+        ),
+        "device_1.py: fails (ScriptError: F1 of micro-batch 0 asks for nan MHz; give a whole number above 0)",
     ),
     "no constant": (
         lambda folder: edited(folder / "device_1.py", "NUM_MICRO_BATCHES = 3", "pass"),
@@ -217,6 +227,10 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
     for path, message in (
         (tmp_path / "text.json", "is not JSON"),
         (tmp_path / "gone.json", "cannot be read"),
+        (
+            tmp_path / "gone",
+            "No such file or directory.; give a folder of generated scripts, a programs.json or",
+        ),
         (scripts / "device_0.py", "is one script; give the folder"),
     ):
         with pytest.raises(ProgramFileError, match=message):

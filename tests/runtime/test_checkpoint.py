@@ -68,7 +68,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(optimizer: dict[str, object], tmp
     kill = "import os, signal; getattr(device, '_iteration', 0) == 3 and os.kill(os.getpid(), signal.SIGKILL)"
     (scripts / "device_1.py").write_text(text.replace(fatal, f"{fatal}    {kill}\n"))
     options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed"}
-    with pytest.raises(LaunchError, match="status -9|device 0 failed: TransferError"):
+    with pytest.raises(LaunchError, match="was ended by SIGKILL|device 0 failed: TransferError"):
         run(scripts, 6, "fork", **options)
     assert [path.parent.name for path in (tmp_path / "killed").glob("*/manifest.json")] == ["iteration_2"]
 
@@ -131,6 +131,19 @@ def test_a_torn_checkpoint_is_passed_over(checkpoints: Path, tmp_path: Path) -> 
     (checkpoints / "iteration_1/device_0.pt").unlink()
     with pytest.raises(ScriptError, match="resume: .* holds no whole checkpoint; give the checkpoints of an"):
         run(tmp_path / "scripts", 4, resume=checkpoints)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("iterations", "3"), ("model", None), ("placement", []), ("shards", {}), ("orders", ["one"])],
+)
+def test_a_manifest_that_is_none_is_passed_over(
+    name: str, value: object, checkpoints: Path, tmp_path: Path
+) -> None:
+    path = checkpoints / "iteration_3/manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    scripts = [read_script(path) for path in sorted((tmp_path / "scripts").glob("device_*.py"))]
+    check_resume(checkpoints, scripts, 3)  # from the second iteration on; the third's would be all of them
 
 
 @pytest.mark.parametrize(
@@ -251,7 +264,7 @@ def test_a_kill_within_a_checkpoint_costs_no_bit(death: str, tmp_path: Path) -> 
     assert text.count(main) == 1
     (scripts / f"device_{device}.py").write_text(text.replace(main, DYING.format(**place)))
     options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed", "keep_checkpoints": 1}
-    with pytest.raises(LaunchError, match="status -9|failed: TransferError|failed: RuntimeError"):
+    with pytest.raises(LaunchError, match="was ended by SIGKILL|failed: TransferError|failed: RuntimeError"):
         run(scripts, 6, "fork", compares=False, **options)
     assert (tmp_path / f"killed/iteration_{newest}/manifest.json").exists()
 
@@ -323,7 +336,7 @@ def test_a_kill_from_outside_leaves_no_torn_checkpoint_in_use(tmp_path: Path) ->
 
     killer = threading.Thread(target=kill_when_there_are_some)
     killer.start()
-    with pytest.raises(LaunchError, match="status -9|failed: TransferError|failed: RuntimeError"):
+    with pytest.raises(LaunchError, match="was ended by SIGKILL|failed: TransferError|failed: RuntimeError"):
         run(scripts, 5000, "fork", checkpoint_every=1, checkpoints=checkpoints, compares=False)
     killer.join()
     options = {"checkpoint_every": 60, "checkpoints": tmp_path / "again", "compares": False}

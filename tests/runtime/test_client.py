@@ -14,6 +14,7 @@ from runtime.calls import ScriptError
 from runtime.client import DeployedPlan, PlanClient, ServerClient, ServerError, plans_from_environment
 from runtime.codegen import generate
 from runtime.launch import launch
+from runtime.plans import SharedPlans
 from runtime.program import lower
 from runtime.results import Progress
 from runtime.server.service import Service
@@ -127,6 +128,42 @@ def test_a_plan_of_another_schedule_is_not_run(
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
     measurement = launch(tmp_path, 2, 2, 30, launcher="fork", compares=False)
     assert measurement.clock_requests == {0: (), 1: ()}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "reason"),
+    [
+        ({"F0": (900,) * 3, "B0": (900,) * 3}, "has clocks of F1 for 0 micro-batches, not 3"),
+        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 4), "has clocks of F0 for 4 micro-batches, not 3"),
+        (
+            dict.fromkeys(("F0", "F1", "F2", "B1", "B0"), (900,) * 3),
+            "has clocks of F2, which v_shape has not",
+        ),
+        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3), None),
+        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3) | {"O0": (900,)}, None),
+    ],
+    ids=["too few blocks", "other micro-batches", "more blocks", "fits", "optimizer"],
+)
+def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
+    clocks: dict[str, tuple[int, ...]], reason: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = DeployedPlan(7, 1.0, clocks)
+
+    class Source:
+        def at_iteration_boundary(self) -> DeployedPlan:
+            return plan
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    class Alone:
+        def collect(self, told: object) -> list[object]:
+            return [told]
+
+    plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone(), 0)  # type: ignore[arg-type]
+    assert plans.at_iteration_boundary() == (plan if reason is None else None)
+    said = [] if reason is None else [f"plan 7 is not run: it {reason}; is it of this schedule?"]
+    assert [record.getMessage() for record in caplog.records] == said
 
 
 def test_each_plan_is_handed_over_once_and_the_newest_counts(

@@ -214,7 +214,7 @@ BROKEN = {
     ),
     "run past the last micro-batch": (
         replaced(V2, 1, "run F1 #3", "run F1 #4"),
-        "device 1 runs F1 of micro-batch 4, which is not of its placement and number",
+        "device 1 runs F1 of micro-batch 4, which is none of its blocks and micro-batches",
     ),
     "send of the next micro-batch": (
         replaced(V2, 0, "send F0 -> F1 #1 to 1", "send F0 -> F1 #2 to 1"),

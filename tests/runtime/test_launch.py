@@ -100,7 +100,16 @@ def test_the_error_of_the_failing_device_comes_first(scripts: Path) -> None:
 
 def test_a_killed_device_ends_the_run(scripts: Path) -> None:
     insert(scripts / "device_0.py", "__import__('os').kill(__import__('os').getpid(), 9)")
-    with pytest.raises(LaunchError, match="ended with status -9"):
+    with pytest.raises(LaunchError, match="^device 0 was ended by SIGKILL\ndevice 0: "):
+        launch(scripts, 2, 1, 30, launcher="fork")
+
+
+def test_a_killed_device_is_named_and_not_those_that_miss_it(scripts: Path) -> None:
+    insert(
+        scripts / "device_1.py",
+        "hasattr(device, 'count') or __import__('os').kill(__import__('os').getpid(), 9)",
+    )
+    with pytest.raises(LaunchError, match="^device 1 was ended by SIGKILL\n"):
         launch(scripts, 2, 1, 30, launcher="fork")
 
 
@@ -207,6 +216,9 @@ def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: p
         ({"num_devices": 3}, "has no device_2.py; generate the scripts of all devices first"),
         ({"num_devices": 0}, "num_devices: 0 is not at least 1"),
         ({"iterations": 0}, "iterations: 0 is not at least 1"),
+        ({"timeout_s": 0}, "timeout_s: 0 is not a positive number of seconds"),
+        ({"timeout_s": float("nan")}, "timeout_s: nan is not a positive number of seconds"),
+        ({"checkpoints": __file__, "checkpoint_every": 1}, "test_launch.py is not a folder; give one"),
         ({"launcher": "mpi"}, "launcher: 'mpi' is not known; use torchrun or fork"),
         ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
         ({"backend": "mpi"}, "backend: 'mpi' cannot be used"),

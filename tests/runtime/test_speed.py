@@ -109,7 +109,14 @@ def test_files_of_the_commands_are_read(tmp_path: Path) -> None:
     for name in ("plan.json", "switched.json"):
         with SpeedController.from_files(tmp_path / "schedule.json", tmp_path / name, 1) as controller:
             assert controller.set_speed("F1") == 200
-    for data, message in (({}, "clock_mhz: is not a mapping"), ({"clock_mhz": {}}, "clock_mhz: F0 has")):
+    for data, message in (
+        ({}, "clock_mhz: is not a mapping"),
+        ({"clock_mhz": {}}, "clock_mhz: F0 has"),
+        (
+            {"clock_mhz": CLOCKS | {"F2": [1, 2, 3]}},
+            "clock_mhz: has clocks of F2, which v_shape has not; give a",
+        ),
+    ):
         write_json(tmp_path / "wrong.json", data)
         with pytest.raises(ScriptError, match=f"wrong.json: {message}"):
             SpeedController.from_files(tmp_path / "schedule.json", tmp_path / "wrong.json", 0)

@@ -236,3 +236,13 @@ def test_the_command_names_file_and_reason(tmp_path: Path, capsys: pytest.Captur
     good = write_json(tmp_path / "good.json", schedule_to_dict(one_f_one_b(v_shape(2), 2)))
     assert main([str(good), str(good / "under.csv")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_command_does_not_write_over_what_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "order.csv"
+    table.write_text("0F0,0B0\n")
+    assert main([str(table), str(tmp_path / "." / "order.csv")]) == 2
+    assert table.read_text() == "0F0,0B0\n"
+    assert "is the file that is read; choose another path" in capsys.readouterr().err

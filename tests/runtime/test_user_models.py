@@ -46,6 +46,12 @@ def data(iteration, micro_batch):
     return values, values.sum(1, keepdim=True).expand(2, 6)
 """
 
+NOTHING_TO_TRAIN = MLP.replace(
+    "    return nn.Sequential(first, ",
+    "    return nn.Sequential(first if block in FIRST else nn.Identity(), ",
+)
+"""Of the blocks only the first has parameters."""
+
 TIED = """
 import torch
 from torch import nn
@@ -155,8 +161,19 @@ def test_the_example_is_bitwise_equal_in_every_type(dtype: str, tmp_path: Path) 
         (TWO_WAYS, x_shape(2)),
         (BRANCHES, join_on_one_device()),
         (MLP, v_shape(2, inference=True)),
+        (NOTHING_TO_TRAIN, v_shape(3)),
+        (NOTHING_TO_TRAIN, v_shape(3, split_backward=True)),
     ],
-    ids=["dropout", "split_backward", "tied", "two_ways", "branches", "inference"],
+    ids=[
+        "dropout",
+        "split_backward",
+        "tied",
+        "two_ways",
+        "branches",
+        "inference",
+        "nothing_to_train",
+        "nothing_to_train_split",
+    ],
 )
 def test_devices_equal_the_model_in_one_piece(
     text: str, placement: Placement, options: Callable[..., ModelOptions], tmp_path: Path
@@ -249,7 +266,11 @@ SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
         (changed('("F0",)', "()"), v_shape(2), r"F0 fails with tensors of shapes \[\(2, 3\)\]: RuntimeError"),
         (changed("def data", "def date"), v_shape(2), r"must define data\(iteration, micro_batch\), and"),
         (changed("return values, ", "return "), v_shape(2), r"returned a Tensor; return the pair"),
-        (changed("mse_loss as loss", "mse_loss"), v_shape(2), "F1 fails .* takes 2 positional arguments"),
+        (
+            changed("mse_loss as loss", "mse_loss"),
+            v_shape(2),
+            r"F1 fails .* takes 2 positional arguments .* or define loss\(output, targets\)$",
+        ),
         (
             changed("mse_loss as loss", "mse_loss\n\ndef loss(output, target): return output\n"),
             v_shape(2),
@@ -257,6 +278,12 @@ SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
         ),
         (changed(SEQUENTIAL, "nn.Flatten()"), v_shape(2), "F0 has nothing to train and no block before it"),
         (changed("import torch", "import torhc"), v_shape(2), "model.py fails with ModuleNotFoundError"),
+        (
+            changed("import torch", "raise SystemExit(3)", MLP),
+            v_shape(2),
+            "model.py fails with SystemExit: 3",
+        ),
+        (changed("return nn", "raise SystemExit(0) #"), v_shape(2), "model.py fails with SystemExit: 0"),
         (changed('"F0": nn.L', '"F9": nn.L', BRANCHES), join_on_one_device(), "no torch module for block F0"),
         (changed('{"F0": t', '{"F7": t', BRANCHES), join_on_one_device(), "inputs for F7, F1, none for F0"),
         (
