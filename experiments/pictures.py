@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from experiments.energy_baselines import TITLES
 from experiments.outcomes import EnergyOutcome, SearchOutcome
-from schedsearch import plot
+from schedsearch import plot, plot_frontier
+from schedsearch.canvas import png
 from schedsearch.energy import FrequencyPlan, Simulation, simulate
 from schedsearch.energy.simulation import operating_points
 
@@ -28,7 +29,7 @@ def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes
 
 def _timeline(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
     points = operating_points(found.schedule, tuned.profile, tuned.plan.clock_mhz)
-    return plot.png(
+    return png(
         plot.timeline(
             found.placement,
             tuned.simulation.start_ms,
@@ -46,7 +47,7 @@ def _power(
     points = operating_points(found.schedule, tuned.profile, plan.clock_mhz)
     most_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
     lowest_w = min(tuned.frontier.blocking_power_w, most_w)  # waiting is drawn as at its least
-    return plot.png(
+    return png(
         plot.timeline(
             found.placement,
             simulation.start_ms,
@@ -59,7 +60,7 @@ def _power(
 
 
 def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
-    return plot.png(
+    return png(
         plot.memory(
             found.schedule,
             start_ms=tuned.simulation.start_ms,
@@ -72,8 +73,8 @@ def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
 
 def _frontier(tuned: EnergyOutcome) -> bytes:
     frontier, plan = tuned.frontier, tuned.plan
-    return plot.png(
-        plot.frontier(
+    return png(
+        plot_frontier.frontier(
             [(each.time_ms, each.energy_mj) for each in frontier.plans],
             (frontier.all_maximum.time_ms, frontier.all_maximum.energy_mj),
             chosen=(plan.time_ms, plan.energy_mj),

@@ -1,41 +1,26 @@
-"""Figures: the timeline of a schedule, its memory over time, and a time-energy frontier.
-
-Works on figures of its own, never on matplotlib's global ones, and the same data give the same bytes. It does
-not know how schedules and plans are found.
-"""
+"""Figures over time: the timeline of a schedule, and its memory. It does not know how schedules are found."""
 
 from __future__ import annotations
 
-import io
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import cycle
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import StrMethodFormatter
 
 from placements import Block, Kind, Placement
-from schedsearch.files import write_bytes
+from schedsearch.canvas import drawing_on
 from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.schedule import Instance, Schedule
 
-DOTS_PER_INCH = 130
-
 Color = tuple[float, float, float]
 """Red, green and blue; 0 to 1."""
-
-Point = tuple[float, float]
-"""Time in ms and energy in mJ of an iteration."""
 
 KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442", Kind.O: "#999999"}
 """Colours of blocks on one device, from the palette of Okabe and Ito, safe for the colour-blind."""
@@ -95,7 +80,7 @@ def timeline(
         What was drawn on; its collections with the gid ``blocks`` have one path for each block instance
         on each of its devices.
     """
-    with _target(target, (17.0, 1.5 + 0.55 * placement.num_devices)) as axes:
+    with drawing_on(target, (17.0, 1.5 + 0.55 * placement.num_devices)) as axes:
         end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
         axes.set_xlim(0.0, end_ms)
         shade, scale, idle = _shades(axes, clock_mhz, power_w, power_range_w)
@@ -132,7 +117,7 @@ def memory(
         What was drawn on.
     """
     placement = schedule.placement
-    with _target(target, (17.0, 1.5 + 0.8 * placement.num_devices)) as axes:
+    with drawing_on(target, (17.0, 1.5 + 0.8 * placement.num_devices)) as axes:
         starts = start_ms if start_ms is not None else _starts_ms(schedule)
         end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
         axes.set_xlim(0.0, end_ms)
@@ -144,133 +129,7 @@ def memory(
     return axes
 
 
-def frontier(
-    plans: Sequence[Point],
-    all_maximum: Point,
-    target: Axes | str | Path | None = None,
-    *,
-    chosen: Point | None = None,
-    deadline_ms: float | None = None,
-    lower_bound: Sequence[Point] = (),
-    saving: float | None = None,
-    others: Mapping[str, Sequence[Point]] | None = None,
-    title: str = "",
-) -> Axes:
-    """Draw the energy of an iteration against its time.
-
-    Args:
-        plans: The frontier; each point in ms and mJ, as for the rest.
-        all_maximum: The plan to compare with, all clocks at their maximum.
-        target: Axes to draw on, or a PNG file to write; None for a new figure.
-        chosen: The plan that was chosen.
-        deadline_ms: When the iteration must end.
-        lower_bound: Least energy that any plan of some times can use.
-        saving: Share of energy that the chosen plan saves; by default its point against `all_maximum`.
-        others: Plans to compare with, by what is written in the legend.
-        title: Shown above.
-
-    Returns:
-        What was drawn on.
-    """
-    with _target(target, (9.5, 5.2)) as axes:
-        longest_ms = max(time for time, _ in (all_maximum, *plans))
-        per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
-        axes.plot(*_scaled(plans, per_unit), **_FRONTIER)
-        if lower_bound:
-            axes.plot(*_scaled(lower_bound, per_unit), **_LOWER_BOUND)
-        if deadline_ms is not None:
-            axes.axvline(deadline_ms / per_unit, **_DEADLINE)
-        axes.plot(*_scaled([all_maximum], per_unit), **_ALL_MAXIMUM)
-        if chosen is not None:
-            axes.plot(*_scaled([chosen], per_unit), **_CHOSEN)
-        for (label, points), style in zip((others or {}).items(), cycle(_OTHERS), strict=False):
-            some = max(len(points) // _MOST_MARKS, 1)
-            line = "-" if len(points) > 1 else "none"
-            curve = {**_OTHER, **style, "linestyle": line, "markevery": some, "label": label}
-            axes.plot(*_scaled(points, per_unit), **curve)
-        axes.margins(x=0.06, y=0.12)
-        if chosen is not None:
-            _annotate_saving(axes, chosen, all_maximum, saving, per_unit, apart=bool(others))
-        _energy_axes(axes, f"iteration time ({unit})", title)
-    return axes
-
-
-def png(axes: Axes) -> bytes:
-    """Return the figure that the axes belong to as a PNG, without a date."""
-    figure = axes.figure.figure
-    buffer = io.BytesIO()
-    with mpl.rc_context(_STYLE):
-        figure.savefig(
-            buffer, format="png", dpi=DOTS_PER_INCH, facecolor="white", metadata={"Software": "schedsearch"}
-        )
-    return buffer.getvalue()
-
-
-_STYLE: dict[Any, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.0,
-    "axes.titlesize": 11.0,
-    "axes.titleweight": "bold",
-    "legend.fontsize": 9.0,
-    "savefig.bbox": None,
-    "text.parse_math": False,
-}
 _BOUNDARY: dict[str, Any] = {"color": "#000000", "linestyle": (0, (4, 3)), "linewidth": 1.1, "zorder": 4}
-_LOWER_BOUND: dict[str, Any] = {
-    "color": "#000000",
-    "linestyle": (0, (1, 1.5)),
-    "linewidth": 1.3,
-    "zorder": 3,
-    "label": "lower bound of any plan",
-}
-_DEADLINE: dict[str, Any] = {"color": "#000000", "linestyle": "--", "linewidth": 1.2, "label": "deadline"}
-_FRONTIER: dict[str, Any] = {
-    "color": "#0072B2",
-    "marker": "o",
-    "markersize": 3.5,
-    "linewidth": 1.4,
-    "label": "frontier: best plan for a time",
-}
-_OTHERS: list[dict[str, Any]] = [
-    {"color": "#CC79A7", "marker": "D"},
-    {"color": "#E69F00", "marker": "^"},
-    {"color": "#56B4E9", "marker": "v"},
-    {"color": "#666666", "marker": "x"},
-    {"color": "#009E73", "marker": "P"},
-]
-_OTHER: dict[str, Any] = {"markersize": 5, "linewidth": 0.8, "zorder": 1.5}
-_MOST_MARKS = 30
-"""Marks on the curve of one of the others, of which some have a thousand points."""
-_ALL_MAXIMUM: dict[str, Any] = {
-    "color": "#D55E00",
-    "marker": "s",
-    "markersize": 8,
-    "linestyle": "none",
-    "label": "all clocks at maximum",
-}
-_CHOSEN: dict[str, Any] = {
-    "color": "#009E73",
-    "marker": "*",
-    "markersize": 16,
-    "linestyle": "none",
-    "markeredgecolor": "#000000",
-    "markeredgewidth": 0.7,
-    "label": "chosen plan",
-}
-
-
-@contextmanager
-def _target(target: Axes | str | Path | None, inches: tuple[float, float]) -> Iterator[Axes]:
-    """Give axes to draw on, of a new figure unless they are given, and write the file if there is one."""
-    if isinstance(target, Axes):
-        with mpl.rc_context(_STYLE):
-            yield target
-        return
-    with mpl.rc_context(_STYLE):
-        axes = Figure(figsize=inches, layout="constrained").add_subplot()
-        yield axes
-    if target is not None:
-        write_bytes(target, png(axes))
 
 
 def _draw_row(
@@ -456,54 +315,4 @@ def _legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> 
         frameon=False,
         borderaxespad=0.2,
         columnspacing=1.4,
-    )
-
-
-def _scaled(points: Sequence[Point], per_unit: float) -> tuple[list[float], list[float]]:
-    """Return times in the unit of the axis and energies in J, by time."""
-    by_time = sorted(points)
-    return [time / per_unit for time, _ in by_time], [energy / 1e3 for _, energy in by_time]
-
-
-def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
-    axes.set_xlabel(time_label)
-    axes.set_ylabel("energy of all devices (J)")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-    axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(title, loc="left")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
-
-
-def _annotate_saving(
-    axes: Axes,
-    chosen: Point,
-    all_maximum: Point,
-    saving: float | None,
-    per_unit: float,
-    apart: bool,
-) -> None:
-    """Write what the chosen plan saves above the curve, where a falling curve leaves room.
-
-    With other curves above it that is only at the far top, `apart`.
-    """
-    if saving is None:
-        saving = 1 - chosen[1] / all_maximum[1] if all_maximum[1] > 0 else math.nan
-    slower = chosen[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
-    text = f"{saving:.1%} less energy" + (
-        f"\n{slower:+.1%} time" if abs(slower) >= 5e-4 else "\nin the same time"
-    )
-    x, y = chosen[0] / per_unit, chosen[1] / 1e3
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    is_left, is_high = x < (left + right) / 2, y > bottom + 0.7 * (top - bottom)
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=(0.62, 0.86) if apart else (60 if is_left else -40, 0 if is_high else 58),
-        textcoords="axes fraction" if apart else "offset points",
-        ha="left" if is_left or apart else "right",
-        va="center",
-        arrowprops={"arrowstyle": "->", "color": "#333333", "shrinkB": 9},
-        bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#999999"},
     )

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from schedsearch.plot import DOTS_PER_INCH
+from schedsearch.canvas import DOTS_PER_INCH
 
 CurvePoint = tuple[float, float, float, bool]
 """Where, the value as a share, the least that it can be, and whether it is proved to be the least."""

@@ -212,7 +212,7 @@ def _fixed_width(section: Section) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    """Return a picture; 130 of its dots are an inch, as in `schedsearch.plot`, where the page is wide enough.
+    """Return a picture, 130 of its dots an inch as in `schedsearch.canvas` where the page is wide enough.
 
     On narrow screens it scrolls rather than shrink until nobody can read it.
     """

@@ -38,3 +38,29 @@ def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], 
     instructions = [list(program) for program in programs.instructions]
     edit(instructions[device])
     return replace(programs, instructions=tuple(map(tuple, instructions)))
+
+
+TIED = """
+import torch
+from torch import nn
+
+class First(nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+    def forward(self, tokens):
+        return self.table[tokens]
+
+class Last(First):
+    def forward(self, hidden, targets):
+        return nn.functional.cross_entropy(hidden @ self.table.T, targets)
+
+def blocks():
+    table = nn.Parameter(torch.randn(5, 4))
+    return {"F0": First(table), "F1": nn.Linear(4, 4), "F2": Last(table)}
+
+def data(iteration, micro_batch):
+    tokens = torch.randint(5, (8,))
+    return tokens, tokens.roll(1)
+"""
+"""A user's model whose embedding and output share their table; the last block computes its own loss."""

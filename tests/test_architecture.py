@@ -17,7 +17,13 @@ OWNERS = {
     "z3": ["schedsearch/smt.py", "schedsearch/recheck.py", "schedsearch/baselines/tessel/queries.py"],
     "ortools": ["schedsearch/cpsat.py", "schedsearch/finite_model.py"],
     "joblib": ["schedsearch/cache.py", "experiments/pool.py"],
-    "matplotlib": ["schedsearch/plot.py", "schedsearch/plot_curves.py", "schedsearch/plot_lines.py"],
+    "matplotlib": [
+        "schedsearch/canvas.py",
+        "schedsearch/plot.py",
+        "schedsearch/plot_curves.py",
+        "schedsearch/plot_frontier.py",
+        "schedsearch/plot_lines.py",
+    ],
     "pynvml": ["runtime/nvml.py"],
     "torch": [
         "runtime/",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import comparison_of, edited
+from small_runs import TIED, comparison_of, edited
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -327,32 +327,6 @@ def blocks():
 def data(iteration, micro_batch):
     return torch.randn(6, 3), torch.randn(6, 2)
 """
-
-
-TIED = """
-import torch
-from torch import nn
-
-class First(nn.Module):
-    def __init__(self, table):
-        super().__init__()
-        self.table = table
-    def forward(self, tokens):
-        return self.table[tokens]
-
-class Last(First):
-    def forward(self, hidden, targets):
-        return nn.functional.cross_entropy(hidden @ self.table.T, targets)
-
-def blocks():
-    table = nn.Parameter(torch.randn(5, 4))
-    return {"F0": First(table), "F1": nn.Linear(4, 4), "F2": Last(table)}
-
-def data(iteration, micro_batch):
-    tokens = torch.randint(5, (8,))
-    return tokens, tokens.roll(1)
-"""
-"""Embedding and output share their table: their groups and devices have a copy each."""
 
 
 @pytest.mark.parametrize(

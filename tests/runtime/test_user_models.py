@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import edited
+from small_runs import TIED, edited
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
@@ -51,31 +51,6 @@ NOTHING_TO_TRAIN = MLP.replace(
     "    return nn.Sequential(first if block in FIRST else nn.Identity(), ",
 )
 """Of the blocks only the first has parameters."""
-
-TIED = """
-import torch
-from torch import nn
-
-class First(nn.Module):
-    def __init__(self, table):
-        super().__init__()
-        self.table = table
-    def forward(self, tokens):
-        return self.table[tokens]
-
-class Last(First):
-    def forward(self, hidden, targets):
-        return nn.functional.cross_entropy(hidden @ self.table.T, targets)
-
-def blocks():
-    table = nn.Parameter(torch.randn(5, 4))
-    return {"F0": First(table), "F1": nn.Linear(4, 4), "F2": Last(table)}
-
-def data(iteration, micro_batch):
-    tokens = torch.randint(5, (7,))
-    return tokens, tokens.roll(1)
-"""
-"""Embedding and output on different devices share their table; the last block computes its own loss."""
 
 TWO_WAYS = """
 import torch

@@ -13,7 +13,9 @@ from matplotlib.figure import Figure
 from placements import Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe
-from schedsearch.plot import KIND_COLOR, SHARED_COLOR, frontier, memory, png, timeline
+from schedsearch.canvas import png
+from schedsearch.plot import KIND_COLOR, SHARED_COLOR, memory, timeline
+from schedsearch.plot_frontier import frontier
 from schedsearch.schedule import Instance, Schedule
 
 PNG_START = b"\x89PNG\r\n\x1a\n"

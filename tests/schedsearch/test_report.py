@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from schedsearch.plot import frontier, png
+from schedsearch.canvas import png
+from schedsearch.plot_frontier import frontier
 from schedsearch.report import Fact, Picture, Section, html_report, write_report
 
 VOID = {"meta", "img"}
