@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
+
 from runtime.forms import Form
 from runtime.measure import Comparison, Measurement
 from runtime.program import Instruction, Programs
+from runtime.reference import Case, plain, replay
+from schedsearch.baselines import gpipe
 
 SMALL_GPT = {
     "name": "gpt",
@@ -38,6 +42,22 @@ def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], 
     instructions = [list(program) for program in programs.instructions]
     edit(instructions[device])
     return replace(programs, instructions=tuple(map(tuple, instructions)))
+
+
+def check_cut(case: Case) -> None:
+    """Hold a model that is cut over the devices to the model in one piece, iteration by iteration."""
+    schedule = gpipe(case.placement, case.num_micro_batches)
+    orders = [schedule.order(device) for device in range(case.placement.num_devices)]
+    for whole, cut in zip(plain(case), replay(case, orders), strict=True):
+        torch.testing.assert_close(cut.losses, whole.losses, rtol=1e-13, atol=0)
+        full = {shard.name: (whole.gradients[shard], whole.parameters[shard]) for shard in whole.gradients}
+        assert {shard.name for shard in cut.gradients} == full.keys()
+        for shard in cut.gradients:
+            gradient, parameter = full[shard.name]
+            scale = float(gradient.abs().max())
+            assert scale > 0, f"{shard.name} is not trained"
+            assert float((cut.gradients[shard] - shard.of(gradient)).abs().max()) <= 1e-12 * scale
+            torch.testing.assert_close(cut.parameters[shard], shard.of(parameter), rtol=0, atol=1e-12)
 
 
 TIED = """

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_runs import check_cut
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -20,9 +21,8 @@ from runtime.models import (
 )
 from runtime.models.attention import Attention
 from runtime.models.layers import Embedding, Output
-from runtime.reference import Case, merge, plain, replay
+from runtime.reference import Case, merge, plain
 from runtime.reference import ReplayError as Cycle
-from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions("gpt", 8, 4, 2, num_layers=5, num_heads=2, seed=3)
 SYNTHETIC = replace(OPTIONS, name="synthetic")
@@ -73,18 +73,7 @@ CASES = [
 
 @pytest.mark.parametrize(("placement", "name"), CASES, ids=lambda value: getattr(value, "name", value))
 def test_cut_model_equals_whole_model(placement: Placement, name: str) -> None:
-    case = Case(options_for(placement, name), placement, 3, 2)
-    schedule = gpipe(placement, 3)
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    for whole, cut in zip(plain(case), replay(case, orders), strict=True):
-        torch.testing.assert_close(cut.losses, whole.losses, rtol=1e-13, atol=0)
-        full = {shard.name: (whole.gradients[shard], whole.parameters[shard]) for shard in whole.gradients}
-        for shard in cut.gradients:
-            gradient, parameter = full[shard.name]
-            scale = float(gradient.abs().max())
-            assert scale > 0, f"{shard.name} is not trained"
-            assert float((cut.gradients[shard] - shard.of(gradient)).abs().max()) <= 1e-12 * scale
-            torch.testing.assert_close(cut.parameters[shard], shard.of(parameter), rtol=0, atol=1e-12)
+    check_cut(Case(options_for(placement, name), placement, 3, 2))
 
 
 def test_whole_model_is_trained() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import check_cut
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -31,7 +32,7 @@ from runtime.models.attention import Attention, CrossAttention
 from runtime.models.layers import Parameter
 from runtime.models.model import Devices, copied_parameters
 from runtime.program import Instruction, Programs, Receive, lower
-from runtime.reference import Case, plain, replay
+from runtime.reference import Case, plain
 from schedsearch.baselines import chimera, gpipe
 
 OPTIONS = ModelOptions("gpt", 8, 5, 2, num_layers=4, num_heads=4, seed=3)
@@ -84,19 +85,7 @@ def ids(value: object) -> str:
 
 @pytest.mark.parametrize(("placement", "name"), CASES, ids=ids)
 def test_cut_model_equals_the_model_in_one_piece(placement: Placement, name: str) -> None:
-    case = Case(replace(OPTIONS, name=name), placement, 3, 2)
-    schedule = gpipe(placement, 3)
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    for whole, cut in zip(plain(case), replay(case, orders), strict=True):
-        torch.testing.assert_close(cut.losses, whole.losses, rtol=1e-13, atol=0)
-        full = {shard.name: (whole.gradients[shard], whole.parameters[shard]) for shard in whole.gradients}
-        assert {shard.name for shard in cut.gradients} == full.keys()
-        for shard in cut.gradients:
-            gradient, parameter = full[shard.name]
-            scale = float(gradient.abs().max())
-            assert scale > 0, f"{shard.name} is not trained"
-            assert float((cut.gradients[shard] - shard.of(gradient)).abs().max()) <= 1e-12 * scale
-            torch.testing.assert_close(cut.parameters[shard], shard.of(parameter), rtol=0, atol=1e-12)
+    check_cut(Case(replace(OPTIONS, name=name), placement, 3, 2))
 
 
 @pytest.mark.parametrize(("placement", "name"), [(nn_shape(2), "mt5"), (k_shape(2), "flava")], ids=ids)
