@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 import joblib
 
-from schedsearch.files import write_bytes
+from placements.files import write_bytes
 from schedsearch.methods import Report, SearchRequest, find
-from schedsearch.search_result import SearchResult, Status
+from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Ways to search a schedule, by the name that the command line uses, with one question and one answer.
 
-Ours, `schedsearch.search`, and the two of `schedsearch.baselines.tessel`, whose results are put into the form
+Ours, `schedsearch.modulo.search`, and the two of `schedsearch.tessel`, whose results are put into the form
 of ours here. A method knows nothing of caches and processes.
 """
 
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from placements import Placement
 from placements.placement_file import placement_to_dict
 from schedsearch import bounds
-from schedsearch.makespan_bound import makespan_bound
-from schedsearch.modulo import Progress
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.modulo.bisection import Progress
+from schedsearch.modulo.result import SearchError, SearchResult, Status
+from schedsearch.modulo.search import OBJECTIVES, search
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.search import OBJECTIVES, search
-from schedsearch.search_result import SearchError, SearchResult, Status
 from schedsearch.validate import validate
 
 if TYPE_CHECKING:
-    from schedsearch.baselines.tessel import TesselProgress, TimeOptimalProgress
+    from schedsearch.tessel import TesselProgress, TimeOptimalProgress
 
 Report = Callable[[Progress], None]
 """What is told how far a search is."""
@@ -35,8 +35,8 @@ class SearchRequest:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Of the schedule.
         method: A key of `METHODS`.
-        micro_batches_per_repetend: See `schedsearch.search.search`, as for the rest. Tessel's repetends have
-            one, and its two methods make no use of the next three.
+        micro_batches_per_repetend: See `schedsearch.modulo.search.search`, as for the rest. Tessel's
+            repetends have one, and its two methods make no use of the next three.
     """
 
     placement: Placement
@@ -93,7 +93,7 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
 
 def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
     """Search as Tessel does; the status is of the period against our bound, which is never below Tessel's."""
-    from schedsearch.baselines.tessel import tessel  # takes a second to load, and is rarely needed
+    from schedsearch.tessel import tessel  # takes a second to load, and is rarely needed
 
     placement = _known_to_tessel(request)
     bound = bounds.period_bound(request.placement)
@@ -129,7 +129,7 @@ def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
 
 def _time_optimal(request: SearchRequest, on_progress: Report) -> SearchResult:
     """Search the least makespan; there is no repetend, so the status is of the makespan."""
-    from schedsearch.baselines.tessel import time_optimal  # as above
+    from schedsearch.tessel import time_optimal  # as above
 
     placement = _known_to_tessel(request)
 

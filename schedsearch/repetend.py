@@ -150,7 +150,7 @@ class Repetend:
         Starting every block as soon as its device's order and its inputs allow is never later than the
         rhythm of the repetend. The memory of a device depends on its order alone, so it is that of the
         steady state, less what the micro-batches before the first and after the last would hold; that is
-        never negative for placements that pass `schedsearch.bounds.require_capacity`.
+        never negative for placements that pass `schedsearch.bounds.memory_need.require_capacity`.
         """
         steady = self.at_rhythm(num_micro_batches)
         orders = [steady.order(device) for device in range(self.placement.num_devices)]

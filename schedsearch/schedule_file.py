@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from placements import PlacementError
+from placements.files import read_json
 from placements.placement_file import placement_from_dict, placement_to_dict
-from schedsearch.certificate import Certificate, CertificateError, certificate_of
-from schedsearch.certificate_file import certificate_from_dict, certificate_to_dict, whole, whole_numbers
-from schedsearch.files import read_json
+from schedsearch.certificate.certificate import Certificate, CertificateError, certificate_of
+from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict, whole, whole_numbers
 from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
-from schedsearch.search_result import SearchResult, Status
 from schedsearch.validate import InvalidScheduleError, validate
 
 SCHEMA_VERSION = 1

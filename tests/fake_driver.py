@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placements import OperatingPoint
-from runtime.clock import Clock
-from runtime.nvml import NvmlGpu
+from runtime.clocks.clock import Clock
+from runtime.clocks.nvml import NvmlGpu
 
 
 class FakeDriver:
@@ -88,7 +88,7 @@ class FakeDriver:
 
 
 class FakeGpu:
-    """A `runtime.simulated.VirtualGpu` and a `runtime.profiler.Meter`: clocks and energy go through NVML."""
+    """A `VirtualGpu` and a `Meter` of profiles whose clocks and energy go through NVML."""
 
     def __init__(self, driver: FakeDriver, index: int, clock: Clock) -> None:
         self._driver, self._shared_object = driver, driver.shared_object

@@ -24,7 +24,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-IMPORTED = ("torch", "z3", "scipy.optimize", "hydra", "matplotlib.pyplot", "experiments.run_task")
+IMPORTED = ("torch", "z3", "scipy.optimize", "hydra", "matplotlib.pyplot", "experiments.tasks.run")
 """Heavy modules; those that a test replaces by files of its own are not among them."""
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from places import ROOT
+
 from placements import OperatingPoint, Placement, Profile
 from placements.shapes import v_shape
 from runtime.server.app import create_app
@@ -19,8 +21,6 @@ from runtime.server.serving import Server, listen
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def small_schedule(num_micro_batches: int = 3) -> Schedule:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from runtime.forms import Form
-from runtime.measure import Comparison, Measurement
-from runtime.program import Instruction, Programs
-from runtime.reference import Case, plain, replay
+from runtime.execution.measurement import Comparison, Measurement
+from runtime.program.instructions import Instruction, Programs
+from runtime.program.tensor_spec import Form
+from runtime.verify.reference import Case, plain, replay
 from schedsearch.baselines import gpipe
 
 SMALL_GPT = {

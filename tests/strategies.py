@@ -8,7 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from placements import Block, Kind, Placement
-from runtime.autodiff import UnrunnablePlacementError, pair_backward
+from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 

@@ -9,43 +9,47 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 LAYERS = ["placements", "schedsearch", "runtime", "experiments"]
 
 OWNERS = {
-    "z3": ["schedsearch/smt.py", "schedsearch/recheck.py", "schedsearch/baselines/tessel/queries.py"],
-    "ortools": ["schedsearch/cpsat.py", "schedsearch/finite_model.py"],
-    "joblib": ["schedsearch/cache.py", "experiments/pool.py"],
-    "matplotlib": [
-        "schedsearch/canvas.py",
-        "schedsearch/plot.py",
-        "schedsearch/plot_curves.py",
-        "schedsearch/plot_frontier.py",
-        "schedsearch/plot_lines.py",
+    "z3": [
+        "schedsearch/solver/smt.py",
+        "schedsearch/certificate/recheck_z3.py",
+        "schedsearch/tessel/queries.py",
     ],
-    "pynvml": ["runtime/nvml.py"],
+    "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/window_cpsat.py"],
+    "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
+    "matplotlib": [
+        "schedsearch/figures/canvas.py",
+        "schedsearch/figures/timeline.py",
+        "schedsearch/figures/curves.py",
+        "schedsearch/figures/frontier.py",
+        "schedsearch/figures/lines.py",
+    ],
+    "pynvml": ["runtime/clocks/nvml.py"],
     "torch": [
         "runtime/",
-        "experiments/benchmarks/beside_torch.py",
-        "experiments/benchmarks/one_device.py",
-        "experiments/benchmarks/processes.py",
-        "experiments/benchmarks/sleeping.py",
+        "experiments/benchmarks/runtime/beside_torch.py",
+        "experiments/benchmarks/runtime/one_device.py",
+        "experiments/benchmarks/runtime/processes.py",
+        "experiments/benchmarks/runtime/sleeping.py",
     ],
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
-    "tqdm": ["experiments/progress.py"],
-    "yaml": ["placements/placement_file.py", "experiments/command.py"],
-    "scipy": ["schedsearch/residence.py", "schedsearch/energy/"],
+    "tqdm": ["experiments/config/progress.py"],
+    "yaml": ["placements/placement_file.py", "experiments/config/command.py"],
+    "scipy": ["schedsearch/bounds/memory_occupancy.py", "schedsearch/energy/"],
     "networkx": [
-        "schedsearch/bounds.py",
-        "schedsearch/residence.py",
-        "experiments/benchmarks/lowtime_plans.py",
+        "schedsearch/bounds/memory_need.py",
+        "schedsearch/bounds/memory_occupancy.py",
+        "experiments/benchmarks/frontier/lowtime_plans.py",
     ],
     "fastapi": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
     "sqlalchemy": ["runtime/server/"],
-    "lowtime": ["experiments/benchmarks/lowtime_plans.py"],
+    "lowtime": ["experiments/benchmarks/frontier/lowtime_plans.py"],
 }
 
 
@@ -91,9 +95,9 @@ def test_every_outside_library_is_listed() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "experiments.search_task",
-        "experiments.frontier_task",
-        "experiments.time_by_transfer_task",
+        "experiments.tasks.search",
+        "experiments.tasks.frontier",
+        "experiments.figures.time_by_transfer",
         "schedsearch.energy",
         "runtime.server.app",
         "runtime.client",

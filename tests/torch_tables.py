@@ -19,7 +19,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from placements import Block, Kind, Placement
-from runtime.torch_order import Op, TorchOrder
+from runtime.torch_pipelining.table import Op, TorchOrder
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 SHIPPED = {

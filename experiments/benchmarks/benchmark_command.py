@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.benchmarks.results import COLUMNS, Case, Row, machine, summary, write_results
-from experiments.command import INTERRUPTED
-from experiments.progress import StepBar
+from experiments.config.command import INTERRUPTED
+from experiments.config.progress import StepBar
 
 Groups = Mapping[str, Callable[[], Iterable[Case]]]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from schedsearch.files import write_json, write_text
+from placements.files import write_json, write_text
 
 PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx")
 """Packages whose versions can change a result."""

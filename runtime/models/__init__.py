@@ -2,11 +2,11 @@
 
 from runtime.models.blocks import Blocks
 from runtime.models.body import MODEL_NAMES, body_of, layers
-from runtime.models.cut import cut
+from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
+from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard, fits, suitable_model
-from runtime.models.options import USER_MODEL, ModelError, ModelOptions
-from runtime.models.shards import WHOLE, EmulatedShards, ProcessShards, Shards
-from runtime.models.tokens import Text, Tokens
+from runtime.models.user.cut import cut
+from runtime.transport.shards import WHOLE, EmulatedShards, ProcessShards, Shards
 
 __all__ = [
     "MODEL_NAMES",

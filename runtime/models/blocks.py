@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.autodiff import computes_loss, forward_inputs, pair_backward, tensor_inputs
-from runtime.forms import Form
-from runtime.layout import in_shares
 from runtime.models.body import Sample
 from runtime.models.model import Model
-from runtime.models.shards import share_of, share_shape, sum_in_order
+from runtime.program.data_parallel import in_shares
+from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
+from runtime.program.tensor_spec import Form
+from runtime.transport.shards import share_of, share_shape, sum_in_order
 
 Instance = tuple[str, int]
 """A block of one micro-batch: (block name, micro-batch)."""

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from placements import Block, Kind, Placement
-from runtime.autodiff import computes_loss, forward_graphs
-from runtime.models import flava, gpt, mt5, synthetic
-from runtime.models.layers import Layer, Parameter, Weights
-from runtime.models.options import USER_MODEL, ModelError, ModelOptions
-from runtime.models.shards import Shards
-from runtime.models.tokens import Text, Tokens
-from runtime.models.user import UserModules
+from runtime.models.core.layers import Layer, Parameter, Weights
+from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
+from runtime.models.core.tokens import Text, Tokens
+from runtime.models.user.user import UserModules
+from runtime.models.zoo import flava, gpt, mt5, synthetic
+from runtime.program.tensor_flow import computes_loss, forward_graphs
+from runtime.transport.shards import Shards
 
 
 class Sample(Protocol):
@@ -150,7 +150,7 @@ def _check_recompute(options: ModelOptions, placement: Placement) -> None:
 
 
 class LayeredBody:
-    """Blocks of layers, see `runtime.models.layers`, that read a text.
+    """Blocks of layers, see `runtime.models.core.layers`, that read a text.
 
     Args:
         options: Shape and seed.

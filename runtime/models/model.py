@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from placements import Block, Kind, Placement
-from runtime.models import flava, gpt, mt5
 from runtime.models.body import ARCHITECTURES, Body, Data, Sample, body_of
-from runtime.models.chains import most_shards
-from runtime.models.layers import Parameter
+from runtime.models.core.chains import most_shards
+from runtime.models.core.layers import Parameter
+from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.optimizer import Optimizer
-from runtime.models.options import ModelError, ModelOptions
-from runtime.models.shards import WHOLE, Shards, share_shape, split, sum_in_order
+from runtime.models.zoo import flava, gpt, mt5
+from runtime.transport.shards import WHOLE, Shards, share_shape, split, sum_in_order
 
 Devices = tuple[int, ...]
 """Devices of one data-parallel group of a block, or of the copies of one shard; ascending."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from runtime.models.options import ModelOptions
+from runtime.models.core.options import ModelOptions
 
 BETAS = (0.9, 0.999)
 """Of AdamW: how slowly the means of gradients and of their squares move; PyTorch's defaults."""

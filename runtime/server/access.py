@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
-from runtime.client import TOKEN_VARIABLE
+from runtime.plans.plan_client import TOKEN_VARIABLE
 from runtime.server.errors import RequestError
 
 LEAST_TOKEN = 16

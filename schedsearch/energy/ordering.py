@@ -4,7 +4,7 @@ Perseus tunes the clocks of one given order of blocks (Perseus, Sec. 3 and 4). S
 makespan leave lower clocks different room, mostly in warmup and cooldown, and this chooses among them. The
 relaxed problem, one linear program, judges each; what may be best gets a plan of real clocks. From the best
 one, neighbors in a device's order are swapped as long as that lowers the relaxed energy. Where schedules come
-from is not known here; see `schedsearch.proposals`.
+from is not known here; see `schedsearch.modulo.alternatives`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from schedsearch.energy.simulation import simulate, simulated_plan
 from schedsearch.energy.timing_program import free_timing, least_energy
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
-from schedsearch.solver import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
 
 TOLERANCE = 1e-7

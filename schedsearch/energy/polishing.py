@@ -26,7 +26,7 @@ from schedsearch.energy.planning import OnProgress
 from schedsearch.energy.simulation import simulate
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
-from schedsearch.solver import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS
 
 _FIRST_SLICE_S = 10.0
 """Most seconds for a deadline at first, doubled from round to round; Ctrl-C waits for one at most."""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from forking import ForkServer
-
-ROOT = Path(__file__).parents[2]
+from places import ROOT
 
 
 @pytest.fixture(scope="session")

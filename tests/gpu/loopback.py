@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from runtime.channels import Channel, Pending
-from runtime.in_memory import Network, Turns
+from runtime.transport.in_memory import Network, Turns
+from runtime.transport.process_groups import Channel, Pending
 
 LATE_CYCLES = 10_000_000
 """By how many of the GPU's cycles a message is late; who does not wait computes with something else."""

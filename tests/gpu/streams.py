@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from runtime.stream_clock import Event
+from runtime.clocks.stream_clock import Event
 
 
 class Stream(Protocol):

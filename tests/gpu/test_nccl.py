@@ -14,13 +14,13 @@ from gpu.loopback import LoopbackNetwork
 from small_runs import SMALL_GPT, comparison_of
 
 from placements.shapes import k_shape, v_shape
-from runtime import in_process
-from runtime.codegen import generate
-from runtime.device import Device
-from runtime.early import post_early
-from runtime.launch import launch
-from runtime.profiler import Sweep
-from runtime.program import lower
+from runtime.codegen.codegen import generate
+from runtime.execution.entry import Device
+from runtime.launching import in_process
+from runtime.launching.launch import launch
+from runtime.profiling.profiler import Sweep
+from runtime.program.lower import lower
+from runtime.program.prefetch import post_early
 from schedsearch.baselines import gpipe, one_f_one_b
 
 pytestmark = pytest.mark.gpu
@@ -76,7 +76,7 @@ import sys
 import torch
 import torch.distributed as dist
 from placements.shapes import v_shape
-from runtime.channels import connect
+from runtime.transport.process_groups import connect
 from runtime.models import ProcessShards
 
 backend, meeting = sys.argv[1:]

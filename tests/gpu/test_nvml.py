@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.clock import RecordingClock, open_clock
-from runtime.nvml import NvmlError, NvmlGpu
-from runtime.profiler import Profiler
-from runtime.profiling import NvmlMeter, gpu_uuid
+from runtime.clocks.clock import RecordingClock, open_clock
+from runtime.clocks.nvml import NvmlError, NvmlGpu
+from runtime.clocks.torch_gpu import gpu_uuid
+from runtime.profiling.device_profiler import NvmlMeter
+from runtime.profiling.profiler import Profiler
 
 pytestmark = pytest.mark.gpu
 

@@ -11,14 +11,15 @@ from small_runs import SMALL_GPT, comparison_of, edited
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from runtime.codegen import generate
-from runtime.deadlock import check
-from runtime.early import post_early
-from runtime.in_process import NETWORKS
-from runtime.launch import LaunchError, launch
-from runtime.measure import Measurement
-from runtime.profiler import Sweep
-from runtime.program import Instruction, Programs, Receive, lower
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.launching.in_process import NETWORKS
+from runtime.launching.launch import LaunchError, launch
+from runtime.profiling.profiler import Sweep
+from runtime.program.deadlock import check
+from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.lower import lower
+from runtime.program.prefetch import post_early
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
 
 pytestmark = pytest.mark.gpu

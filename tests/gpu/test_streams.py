@@ -9,11 +9,11 @@ import pytest
 import torch
 from gpu.streams import Stream, stream_of
 
-from runtime.calls import Run
-from runtime.clock import RecordingClock
-from runtime.results import Position
-from runtime.stream_clock import StreamClock
-from runtime.stream_position import StreamPosition, StreamTimeoutError
+from runtime.clocks.clock import RecordingClock
+from runtime.clocks.stream_clock import StreamClock
+from runtime.execution.results import Position
+from runtime.execution.run_ahead import StreamPosition, StreamTimeoutError
+from runtime.program.calls import Run
 
 pytestmark = pytest.mark.gpu
 

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import SHARED_DATA
 
 from placements import Profile, ProfileError
 from placements.hardware import A40, A100_SXM_80GB, GPUS, Gpu, modelled_profile
 from placements.shapes import v_shape
 
-STAGE_PROFILES = Path(__file__).parents[3] / "shared" / "data" / "perseus" / "stage_profile"
+STAGE_PROFILES = SHARED_DATA / "perseus" / "stage_profile"
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=GPUS)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from fake_driver import FakeDriver
+from places import ROOT
 
-HERE = Path(__file__).parent
+SOURCE = Path(__file__).parent / "clocks" / "fake_nvml.c"
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +24,7 @@ def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pynvml")
     library = tmp_path_factory.mktemp("driver") / "libnvidia-ml.so.1"
     options = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}"]
-    subprocess.run([compiler, *options, "-o", str(library), str(HERE / "fake_nvml.c"), "-lm"], check=True)
+    subprocess.run([compiler, *options, "-o", str(library), str(SOURCE), "-lm"], check=True)
     return library
 
 
@@ -35,7 +36,7 @@ def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     state = tmp_path / "gpus"
     monkeypatch.setenv("FAKE_NVML_FILE", str(state))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_library.parent))
-    monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the GPUs of other tests have the same names
     fake = FakeDriver(driver_library, state)
     monkeypatch.setattr(pynvml, "nvmlLib", fake.shared_object)

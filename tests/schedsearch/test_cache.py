@@ -16,8 +16,8 @@ from placements.shapes import v_shape
 from schedsearch import cache
 from schedsearch.cache import cached_search, remembered
 from schedsearch.methods import SearchRequest
+from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.schedule import Schedule
-from schedsearch.search_result import SearchResult, Status
 
 REQUEST = SearchRequest(
     v_shape(2).with_memory(2), 3, objectives=("period",), time_limit_s=5.0, polish_time_limit_s=1.0

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
+from placements.files import write_json
 from placements.shapes import m_shape, v_shape
-from schedsearch.bounds import CapacityError
-from schedsearch.files import write_json
+from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.methods import METHODS, SearchRequest, find
-from schedsearch.modulo import Progress
+from schedsearch.modulo.bisection import Progress
+from schedsearch.modulo.result import SearchError, Status
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
-from schedsearch.search_result import SearchError, Status
 from schedsearch.validate import validate
 
 
@@ -105,7 +105,7 @@ def test_an_unknown_method() -> None:
 
 
 def test_tessel_is_loaded_only_when_it_is_asked() -> None:
-    code = "import sys, experiments.search_task; sys.exit('schedsearch.baselines.tessel' in sys.modules)"
+    code = "import sys, experiments.tasks.search; sys.exit('schedsearch.tessel' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 

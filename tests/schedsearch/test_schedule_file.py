@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from placements.files import write_json
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
-from schedsearch.files import write_json
 from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict
 
 SCHEDULE = one_f_one_b(v_shape(2), 3)

@@ -1,0 +1,257 @@
+"""What a case of the frontier benchmark measures: speed, savings, gaps, and ours beside what others find.
+
+CPU seconds are those of this process with its threads and children. Energies of two plans are compared at
+equal deadline: both are effective energies, above the blocking power, of plans that keep it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.benchmarks.frontier import lowtime_plans
+from experiments.benchmarks.results import Outcome
+from experiments.benchmarks.search.measuring import CpuClock
+from placements import Profile
+from schedsearch.energy import Frontier, compute_frontier, instance_graph, simulate
+from schedsearch.energy.baselines import perseus_frontier
+from schedsearch.energy.baselines.problem import Problem
+from schedsearch.energy.candidates import Candidates
+from schedsearch.energy.exact import ExactStatus, exact_plan, relaxed_effective_mj
+from schedsearch.energy.graph import Floats
+from schedsearch.energy.rounding import option_table
+from schedsearch.energy.waiting import waiting_w
+from schedsearch.schedule import Schedule
+
+NUM_PLANS = 400
+"""Deadlines of a frontier, evenly spaced."""
+
+_ALMOST = 1e-9
+"""Share by which rounding errors may make a time or an energy larger."""
+
+_REPEATS = 3
+"""Times that our frontier is computed where its CPU seconds count; they are the median."""
+
+_LOOK_UPS = 1000
+
+
+@dataclass(frozen=True)
+class Task:
+    """A schedule whose clocks are to be chosen.
+
+    Attributes:
+        schedule: Valid.
+        profile: Of its blocks.
+    """
+
+    schedule: Schedule
+    profile: Profile
+
+    @property
+    def waiting_w(self) -> float:
+        """Power of all devices while they wait."""
+        return waiting_w(self.schedule.placement, self.profile)
+
+    def frontier(self, deadlines_ms: Sequence[float] = (), num_plans: int = NUM_PLANS) -> Frontier:
+        """Return our frontier, with plans for some deadlines besides."""
+        return compute_frontier(self.schedule, self.profile, num_plans, deadlines_ms)
+
+
+def load_solvers() -> None:
+    """Load the solvers and put a question to each, so that no case pays for it."""
+    from placements import OperatingPoint
+    from placements.shapes import v_shape
+    from schedsearch.baselines import one_f_one_b
+
+    points = (OperatingPoint(1, 2.0, 1.0), OperatingPoint(2, 1.0, 2.0))
+    schedule = one_f_one_b(v_shape(1), 1)
+    profile = Profile("two clocks", {"F0": points, "B0": points}, 0.0)
+    compute_frontier(schedule, profile, num_plans=3)
+    exact_plan(schedule, profile, 3.0)
+    relaxed_effective_mj(schedule, profile, 3.0)
+
+
+def speed(task: Task, *, cpu_s: float) -> Outcome:
+    """Compute the whole frontier and its plans, in so many CPU seconds."""
+    frontier, took_s = _timed(task)
+    missed = (f"more than {cpu_s:g} CPU s",) if took_s > cpu_s else ()
+    return Outcome(took_s, missed, note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
+
+
+def saving(task: Task, *, at_least: float, published: float) -> Outcome:
+    """Hold the saving of the shortest plan against all-maximum clocks against what is wanted; in percent."""
+    clock = CpuClock()
+    frontier = task.frontier()
+    took_s = clock.seconds
+    plan = frontier.shortest
+    saved = 100 * frontier.saving(plan)
+    limit = 100 * (1 - plan.lower_bound_mj / frontier.all_maximum.energy_mj)
+    wrong = {
+        f"saves {saved:.3f} %": saved < at_least,
+        "slower than all-maximum clocks": plan.time_ms > frontier.all_maximum.time_ms * (1 + _ALMOST),
+    }
+    note = f"saves {saved:.2f} %, at most {limit:.2f} % possible; Perseus published {published:.2f} %"
+    return Outcome(took_s, _true(wrong), note=note)
+
+
+def gaps(task: Task, *, mean: float, most: float) -> Outcome:
+    """Simulate every plan again, and hold its distance from the bound against what is wanted; in percent."""
+    clock = CpuClock()
+    frontier = task.frontier()
+    took_s = clock.seconds
+    gap = 100 * np.array([plan.gap for plan in frontier.plans])
+    graph = instance_graph(task.schedule)
+    done = [simulate(task.schedule, task.profile, plan.clock_mhz, graph) for plan in frontier.plans]
+    pairs = list(zip(frontier.plans, done, strict=True))
+    deadlines = np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, NUM_PLANS)
+    simulated = {plan.time_ms: each.time_ms for plan, each in pairs}
+    late = [t for t in deadlines.tolist() if simulated[frontier.at(t).time_ms] > t * (1 + _ALMOST)]
+    wrong = {
+        f"mean gap {gap.mean():.3f} %": float(gap.mean()) > mean,
+        f"gap {gap.max():.3f} %": float(gap.max()) > most,
+        f"{len(late)} plans are late": bool(late),
+        "a plan's own time or energy is not the simulated one": any(
+            abs(plan.time_ms - each.time_ms) > _ALMOST * each.time_ms
+            or abs(plan.energy_mj - each.energy_mj) > _ALMOST * each.energy_mj
+            for plan, each in pairs
+        ),
+    }
+    return Outcome(took_s, _true(wrong), note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
+
+
+def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> Outcome:
+    """Compare with lowtime: its CPU seconds over ours, and no plan of its below ours at its own time."""
+    if reason := lowtime_plans.reason_to_skip():
+        return Outcome(0.0, skipped=reason)
+    _, took_s = _timed(task)
+    problem = Problem(task.schedule, task.profile)
+    clock = CpuClock()
+    clocks = lowtime_plans.lowtime_clocks(problem.graph, problem.curves, unit_ms)
+    theirs_s = clock.seconds
+    table = option_table(problem.graph, problem.curves)
+    option = (table.clock_mhz[table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
+    found = Candidates(problem.graph, table, problem.waiting)
+    found.add(option)
+    theirs = found.best(None, problem.bound)
+    below, note = _compared(task, np.array([[plan.time_ms, plan.energy_mj] for plan in theirs]))
+    wrong = {f"ratio {theirs_s / took_s:.0f}": theirs_s / took_s < ratio, **below}
+    return Outcome(
+        took_s,
+        _true(wrong),
+        note=f"lowtime {theirs_s:.1f} CPU s for {clocks.shape[1]} plans, ratio {theirs_s / took_s:.0f}; "
+        + note,
+    )
+
+
+def against_perseus(task: Task, *, unit_ms: float, curve: str = "exponential") -> Outcome:
+    """Compare with our own implementation of Perseus: no plan of its below ours at its own time."""
+    clock = CpuClock()
+    theirs = perseus_frontier(task.schedule, task.profile, unit_ms, curve).plans
+    theirs_s = clock.seconds
+    clock = CpuClock()
+    below, note = _compared(task, np.array([[plan.time_ms, plan.energy_mj] for plan in theirs]))
+    return Outcome(
+        clock.seconds, _true(below), note=f"Perseus {theirs_s:.1f} CPU s for {len(theirs)} plans; {note}"
+    )
+
+
+def _compared(task: Task, theirs: Floats) -> tuple[dict[str, bool], str]:
+    """Compare at the times of another's plans, for each of which our frontier is asked for a plan.
+
+    Args:
+        task: What was planned.
+        theirs: Time and energy of each plan; shape ``(plans, 2)``.
+    """
+    time, energy = theirs.T
+    ours = task.frontier(time.tolist())
+    plans = [ours.at(deadline) for deadline in time.tolist()]
+    effective = energy - task.waiting_w * time
+    best = np.array([plan.energy_mj - task.waiting_w * plan.time_ms for plan in plans])
+    share = 100 * (effective - best) / energy
+    below = int((share < -100 * _ALMOST).sum())
+    wrong = {f"{below} plans below ours, by up to {-share.min():.4f} %": below > 0}
+    least, most = share.min(), share.max()
+    note = f"at equal deadline it uses {least:.3f} to {most:.2f} % more, {share.mean():.2f} % on average"
+    return wrong, note
+
+
+def exact(task: Task, *, num_deadlines: int, time_limit_s: float) -> Outcome:
+    """Compare with the proved best choice of clocks, and the relaxed optimum with a linear program's."""
+    spread = task.frontier(num_plans=2)
+    deadlines = np.linspace(spread.shortest.time_ms, spread.plans[-1].time_ms, num_deadlines)
+    clock = CpuClock()
+    ours = task.frontier(deadlines.tolist())
+    took_s = clock.seconds
+    bound = Problem(task.schedule, task.profile).bound
+    above, difference, wrong = [], [], {"not proved": False, "below the best": False, "beyond its gap": False}
+    for deadline in deadlines.tolist():
+        best = exact_plan(task.schedule, task.profile, deadline, time_limit_s)
+        energy_mj = ours.energy_next_to(ours.at(deadline), deadline)
+        least_mj = ours.energy_next_to(best.plan, deadline)
+        above.append(100 * (energy_mj / least_mj - 1))
+        wrong["not proved"] |= best.status is not ExactStatus.OPTIMAL
+        wrong["below the best"] |= energy_mj < least_mj * (1 - 1e-7)
+        wrong["beyond its gap"] |= energy_mj / least_mj > energy_mj / bound.at(deadline) + _ALMOST
+        relaxed_mj = relaxed_effective_mj(task.schedule, task.profile, deadline)
+        difference.append(abs(bound.at(deadline) - relaxed_mj - task.waiting_w * deadline) / abs(relaxed_mj))
+    wrong[f"relaxed optimum off by {max(difference):.1e}"] = max(difference) > 1e-6
+    note = (
+        f"above the best choice of clocks {np.mean(above):.3f} % on average, {max(above):.2f} % at most; "
+        f"relaxed optimum within {max(difference):.0e} of HiGHS"
+    )
+    return Outcome(took_s, _true(wrong), note=note)
+
+
+def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> Outcome:
+    """Record the saving next to stragglers, which rises with T' and wanes, and time the look-up.
+
+    Savings are taken over the straggler's time, against all-maximum clocks (Perseus, Table 4 and Fig. 8).
+    """
+    frontier = task.frontier()
+    times = [factor * frontier.shortest.time_ms for factor in factors]
+    clock = CpuClock()
+    for _ in range(_LOOK_UPS):
+        for each in times:
+            frontier.at(each)
+    each_s = clock.seconds / (_LOOK_UPS * len(times))
+    saved = [100 * frontier.saving(frontier.at(each), each) for each in times]
+    peak = int(np.argmax(saved))
+    longest = frontier.plans[-1].time_ms / frontier.shortest.time_ms
+    wrong = {
+        f"look-up in {each_s:.1e} s": each_s > look_up_s,
+        "does not rise, then wane": bool((np.diff(saved[: peak + 1]) < 0).any())
+        or bool((np.diff(saved[peak:]) > 0).any())
+        or peak in (0, len(saved) - 1),
+        "wanes before the least total energy, or rises after T*": not (
+            frontier.least_energy.time_ms * (1 - _ALMOST) <= times[min(peak + 1, len(times) - 1)]
+            and times[max(peak - 1, 0)] <= frontier.plans[-1].time_ms * (1 + _ALMOST)
+        ),
+    }
+    row = ", ".join(f"{factor:.2f}: {value:.2f}" for factor, value in zip(factors, saved, strict=True))
+    return Outcome(
+        each_s,
+        _true(wrong),
+        note=f"saving in % by T'/T: {row}; T*/T {longest:.2f}; look-up {1e6 * each_s:.1f} us",
+    )
+
+
+def _timed(task: Task) -> tuple[Frontier, float]:
+    """Return our frontier and the median of its CPU seconds."""
+    seconds = []
+    for _ in range(_REPEATS):
+        clock = CpuClock()
+        frontier = task.frontier()
+        seconds.append(clock.seconds)
+    return frontier, statistics.median(seconds)
+
+
+def _gaps(frontier: Frontier) -> str:
+    gap = 100 * np.array([plan.gap for plan in frontier.plans])
+    return f"gap to the bound {gap.mean():.3f} % on average, {gap.max():.2f} % at most"
+
+
+def _true(wrong: dict[str, bool]) -> tuple[str, ...]:
+    return tuple(text for text, is_wrong in wrong.items() if is_wrong)

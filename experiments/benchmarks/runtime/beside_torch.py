@@ -1,0 +1,157 @@
+"""Our runtime and torch's own on the same model, schedule and processes, iteration by iteration in turn."""
+
+from __future__ import annotations
+
+import runpy
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+from experiments.benchmarks.runtime.processes import on_devices
+from runtime.clocks.clock import RecordingClock
+from runtime.codegen.codegen import generate
+from runtime.codegen.script import Script, read_script
+from runtime.execution.entry import Device
+from runtime.execution.results import Position
+from runtime.execution.train import timed_iteration
+from runtime.models import USER_MODEL, Blocks, Model
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.torch_pipelining.csv import torch_order
+from runtime.transport.process_groups import Transport, connect
+from schedsearch.schedule import Schedule
+
+_MODEL = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+WIDTH, ROWS = {width}, {rows}
+
+def build(block):
+    torch.manual_seed(int(block[1:]))
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh())
+
+def data(iteration, micro_batch):
+    generator = torch.Generator().manual_seed(micro_batch)
+    return tuple(torch.rand(ROWS, WIDTH, generator=generator) for _ in range(2))
+"""
+"""The file of a user's own model; torch is given the modules and data that it defines."""
+
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What was measured.
+
+    Attributes:
+        ours_ms: By iteration, of the slowest device, from a common start.
+        torch_ms: Likewise.
+        error: Largest difference between gradients of the two, over the largest absolute value of each.
+    """
+
+    ours_ms: tuple[float, ...]
+    torch_ms: tuple[float, ...]
+    error: float
+
+
+def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> Beside:
+    """Run a schedule of one stage per device in both runtimes in turn, after two rounds not counted.
+
+    Args:
+        schedule: Of a V-shape.
+        width: Of the two linear layers of each stage.
+        rows: Of a micro-batch.
+        rounds: Iterations of each runtime.
+    """
+    num_devices = schedule.placement.num_devices
+    with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
+        folder = Path(name)
+        path = folder / "model.py"
+        path.write_text(_MODEL.format(width=width, rows=rows), encoding="utf-8")
+        model = {"name": USER_MODEL, "path": str(path), "dtype": "float32"}
+        scripts = [read_script(each) for each in generate(check(lower(schedule)), {}, model, folder)]
+        table = folder / "schedule.csv"
+        table.write_text(str(torch_order(schedule)), encoding="utf-8")
+
+        def work(device: int) -> tuple[list[float], list[float], float]:
+            ours, theirs = _Ours(scripts[device], device), _Torch(scripts[device], device, table)
+            ours_ms, torch_ms = list[float](), list[float]()
+            for _ in range(rounds + 2):
+                ours_ms.append(ours.iteration_ms())
+                torch_ms.append(theirs.iteration_ms())
+            return ours_ms[2:], torch_ms[2:], _difference(ours.gradients(), theirs.gradients())
+
+        per_device = on_devices(num_devices, work, _TIMEOUT_S)
+    ours_ms, torch_ms = (
+        tuple(map(max, zip(*(times[i] for times in per_device), strict=True))) for i in (0, 1)
+    )
+    return Beside(ours_ms, torch_ms, max(error for _, _, error in per_device))
+
+
+class _Ours:
+    """A device of the generated script."""
+
+    def __init__(self, script: Script, device: int) -> None:
+        self._script = script
+        self.transport: Transport = connect(script.placement, script.channels, device, _TIMEOUT_S)
+        self._model = Model(script.model, script.placement, self.transport.shards, self.transport.device)
+        blocks = Blocks(script.placement, self._model, script.num_micro_batches)
+        position = Position(None, device)
+        self._device = Device(device, blocks, self.transport, RecordingClock(), script.calls, position)
+
+    def iteration_ms(self) -> float:
+        """Run one iteration, with gradients from nothing."""
+        for weight in self._model.parameters.values():
+            weight.grad = None
+        return timed_iteration(self._script, self._device, 0, self.transport)
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of the last one, in the order of the parameters."""
+        return list(self._model.gradients().values())
+
+
+class _Torch:
+    """A rank of torch's runtime."""
+
+    def __init__(self, script: Script, device: int, table: Path) -> None:
+        assert script.model.path is not None
+        defined = runpy.run_path(script.model.path)
+        number, num_stages = script.num_micro_batches, script.placement.num_devices
+        self._module: nn.Module = defined["build"](f"F{device}")
+        stage = PipelineStage(self._module, device, num_stages, torch.device("cpu"))
+        self._schedule: Any = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
+            [stage], number, loss_fn=defined["loss"]
+        )
+        self._schedule._load_csv(str(table), format="compute_only")
+        inputs, targets = (
+            torch.cat(parts) for parts in zip(*(defined["data"](0, n) for n in range(number)), strict=True)
+        )
+        self._arguments: list[Any] = [inputs] if device == 0 else []
+        self._targets = {"target": targets} if device == num_stages - 1 else {}
+
+    def iteration_ms(self) -> float:
+        """Run one iteration, with gradients from nothing."""
+        self._module.zero_grad()
+        dist.barrier()
+        began_s = time.perf_counter()
+        self._schedule.step(*self._arguments, **self._targets)
+        return (time.perf_counter() - began_s) * 1000
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of the last one, in the order of the parameters."""
+        return [parameter.grad for parameter in self._module.parameters() if parameter.grad is not None]
+
+
+def _difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    pairs = zip(ours, theirs, strict=True)
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)

@@ -1,0 +1,124 @@
+"""The cases of the runtime benchmark: ways of communication, what calls cost, and blocks on a GPU.
+
+Times are of a machine with two processors, where four processes cannot compute at once: only sleeping blocks
+show there what overlaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from experiments.benchmarks.results import Case
+from experiments.benchmarks.runtime.measuring import asleep, beside_torch, blocks_of_gpt, calls, computed
+from placements.shapes import SHAPES, m_shape, v_shape
+from schedsearch.baselines import one_f_one_b
+
+MIB = 2**20
+
+_TOLERANCE = 0.15
+"""Share by which a measured ratio may differ from that in virtual time."""
+
+_SMALL_GPT = {
+    "name": "gpt",
+    "hidden_size": 64,
+    "sequence_length": 64,
+    "micro_batch_size": 2,
+    "num_layers": 8,
+    "num_heads": 4,
+    "dtype": "float32",
+}
+
+_TINY = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
+
+_GPT_ON_GPU = {
+    "name": "gpt",
+    "hidden_size": 2048,
+    "sequence_length": 2048,
+    "micro_batch_size": 2,
+    "num_layers": 8,
+    "num_heads": 16,
+    "dtype": "bfloat16",
+}
+
+
+def blocking() -> Iterator[Case]:
+    """Yield Tessel's comparison (Fig. 17) with real transfers, its two shapes first."""
+    must = f"blocking over non-blocking and early within {_TOLERANCE:.0%} of that in virtual time"
+    for shape in ("m_shape", "nn_shape", "v_shape", "x_shape", "k_shape"):
+        placement = SHAPES[shape](num_devices=4).with_memory(6)
+        yield Case(
+            "blocking",
+            f"{shape}, 4 devices, 12 micro-batches, a forward of 30 ms, 4 MiB",
+            must,
+            partial(
+                asleep, placement, 12, tick_ms=30.0, message_bytes=4 * MIB, rounds=5, tolerance=_TOLERANCE
+            ),
+        )
+    small = m_shape(2).with_memory(4)
+    yield Case(
+        "blocking",
+        "m_shape, 2 devices, 4 micro-batches, a forward of 5 ms, 64 KiB",
+        must,
+        partial(asleep, small, 4, tick_ms=5.0, message_bytes=MIB // 16, rounds=3, tolerance=_TOLERANCE),
+        is_quick=True,
+    )
+    yield Case(
+        "blocking",
+        "GPT of 8 layers, M-shape, 4 devices, 8 micro-batches, computed",
+        "the same losses, bit for bit",
+        partial(computed, m_shape(4).with_memory(6), 8, _SMALL_GPT, rounds=7),
+    )
+
+
+def overhead() -> Iterator[Case]:
+    """Yield what the generated script's machinery costs."""
+    for name, model, is_quick in (
+        ("synthetic, hidden size 8", _TINY, True),
+        ("GPT of 8 layers, hidden size 64", _SMALL_GPT, False),
+    ):
+        yield Case(
+            "overhead",
+            f"calls of a script, {name}, 8 stages on one device",
+            "100 us per call at most; losses and gradients of the bare loop, bit for bit",
+            partial(calls, model, num_stages=8, rounds=21, most_us=100.0),
+            is_quick=is_quick,
+        )
+    for width, rows, is_quick in ((16, 4, True), (256, 64, False), (512, 128, False)):
+        yield Case(
+            "overhead",
+            f"1F1B, 4 stages of 2 layers of {width} x {width}, 8 micro-batches of {rows}, beside torch's",
+            "1.25 times as long at most; the same gradients",
+            partial(
+                beside_torch,
+                one_f_one_b(v_shape(4), 8),
+                width=width,
+                rows=rows,
+                rounds=15 if is_quick else 41,
+                most=1.25,
+            ),
+            is_quick=is_quick,
+        )
+
+
+def gpu() -> Iterator[Case]:
+    """Yield what the blocks of a GPT cost at the default clock."""
+    must = "time, and energy where it is measured, of every block"
+    yield Case(
+        "gpu",
+        "GPT of 8 layers, hidden size 2048, bfloat16, 4 stages on one GPU",
+        must,
+        partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", least_ms=500.0),
+        is_quick=True,
+    )
+    yield Case(
+        "gpu",
+        "GPT of 8 layers, hidden size 64, float32, 4 stages on this machine's processor",
+        must,
+        partial(blocks_of_gpt, _SMALL_GPT, num_stages=4, where="cpu", least_ms=100.0),
+        is_quick=True,
+    )
+
+
+GROUPS: dict[str, Callable[[], Iterator[Case]]] = {"blocking": blocking, "overhead": overhead, "gpu": gpu}
+"""The groups by the name that the command line uses."""

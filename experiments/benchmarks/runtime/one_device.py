@@ -1,0 +1,211 @@
+"""A stack of layers on one device, in this process: what a call of its script costs, what its blocks cost."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from placements import Kind, Placement
+from placements.shapes import loop_shape
+from runtime.clocks.clock import RecordingClock
+from runtime.clocks.nvml import NvmlError, NvmlGpu
+from runtime.clocks.torch_gpu import gpu_uuid
+from runtime.codegen.codegen import generate
+from runtime.codegen.script import Script, read_script
+from runtime.execution.entry import Device
+from runtime.execution.results import Position
+from runtime.models import WHOLE, Blocks, Model
+from runtime.profiling.device_profiler import NvmlMeter, WallMeter, cpu_mhz
+from runtime.profiling.profiler import Cost, Profiler, Sweep
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.transport.in_memory import MemoryTransport, Network
+from schedsearch.baselines import gpipe
+
+
+def script_of(model: Mapping[str, object], num_stages: int, num_micro_batches: int) -> Script:
+    """Return the generated script of so many stages on one device, micro-batch after micro-batch forward."""
+    placement = loop_shape(1, num_chunks=num_stages)
+    with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
+        programs = check(lower(gpipe(placement, num_micro_batches)))
+        (path,) = generate(programs, {}, model, Path(name))
+        return read_script(path)
+
+
+@dataclass(frozen=True)
+class _Alone(MemoryTransport):
+    """A device that reaches no other one.
+
+    Attributes:
+        where: Its tensors live there, as torch names it.
+    """
+
+    where: str = "cpu"
+
+    @property
+    def device(self) -> torch.device:
+        """Return where tensors live."""
+        return torch.device(self.where)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A script on one device, with what it runs on.
+
+    Attributes:
+        script: Of one device.
+        where: The device, as torch names it.
+    """
+
+    script: Script
+    where: str = "cpu"
+
+    @cached_property
+    def transport(self) -> MemoryTransport:
+        """Reaches nobody."""
+        placement: Placement = self.script.placement
+        shards = {block.name: WHOLE for block in placement.blocks if block.kind is Kind.F}
+        return _Alone(Network(1), 0, frozenset(), shards, where=self.where)
+
+    @cached_property
+    def model(self) -> Model:
+        """The parameters."""
+        transport = self.transport
+        return Model(self.script.model, self.script.placement, transport.shards, transport.device)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """What computes."""
+        return Blocks(self.script.placement, self.model, self.script.num_micro_batches)
+
+    def device(self, profiler: Profiler | None = None) -> Device:
+        """Return what the script calls."""
+        return Device(
+            0,
+            self.blocks,
+            self.transport,
+            RecordingClock(),
+            self.script.calls,
+            Position(None, 0),
+            profiler=profiler,
+        )
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    """What a call costs, in CPU time: that of other processes is not in it.
+
+    Attributes:
+        script_ms: Of each iteration of the script.
+        bare_ms: Of each iteration of a loop that runs the same blocks and nothing else.
+        num_calls: Of an iteration.
+        equal: Whether all losses and gradients of the two have the same bits.
+    """
+
+    script_ms: tuple[float, ...]
+    bare_ms: tuple[float, ...]
+    num_calls: int
+    equal: bool
+
+
+def time_calls(script: Script, rounds: int) -> CallTimes:
+    """Run a script and a bare loop over its blocks in turn, after two rounds not counted.
+
+    Args:
+        script: Of one device.
+        rounds: Iterations of each.
+    """
+    torch.set_num_threads(1)
+    alone = Alone(script)
+    device = alone.device()
+
+    def by_script() -> None:
+        device.begin(0)
+        script.iteration(device, script.num_micro_batches)
+        device.finish()
+
+    def bare() -> None:
+        alone.blocks.begin(0)
+        made: dict[tuple[str, str, int], Tensor] = {}
+        for run in script.calls.runs:
+            block, n = run.block, run.micro_batch
+            arrived = [made.pop((producer, block, n)) for producer in alone.blocks.inputs[block]]
+            for consumer, tensor in alone.blocks.run(block, n, arrived).items():
+                made[block, consumer, n] = tensor
+
+    times: dict[str, list[float]] = {"script": [], "bare": []}
+    results: list[list[Tensor]] = []
+    for _ in range(rounds + 2):
+        for name, run_once in (("script", by_script), ("bare", bare)):
+            for weight in alone.model.parameters.values():
+                weight.grad = None
+            began_s = time.process_time()
+            run_once()
+            times[name].append((time.process_time() - began_s) * 1000)
+            results.append([*alone.blocks.losses.values(), *alone.model.gradients().values()])
+    equal = all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+    return CallTimes(tuple(times["script"][2:]), tuple(times["bare"][2:]), len(script.calls.runs), equal)
+
+
+@dataclass(frozen=True)
+class BlockCosts:
+    """What blocks cost at the clock at which the device runs by itself.
+
+    Attributes:
+        costs: Of each block.
+        device: Its name.
+        measured: One line: what was measured, and by what.
+    """
+
+    costs: tuple[Cost, ...]
+    device: str
+    measured: str
+
+
+def profile_blocks(script: Script, where: str, least_ms: float) -> BlockCosts:
+    """Measure each block's time, and its energy where NVML tells.
+
+    Args:
+        script: Of one device.
+        where: The device, as torch names it.
+        least_ms: Each block runs so long, at least, all its runs together.
+    """
+    alone = Alone(script, where)
+    profiler, name, measured = _profiler(alone.transport.device, least_ms)
+    device, index = alone.device(profiler), 0
+    while not profiler.is_done:
+        device.begin(index)
+        script.iteration(device, script.num_micro_batches)
+        device.finish()
+        for weight in alone.model.parameters.values():
+            weight.grad = None
+        index += 1
+    return BlockCosts(tuple(profiler.costs), name, measured)
+
+
+def _profiler(device: torch.device, least_ms: float) -> tuple[Profiler, str, str]:
+    sweep = Sweep(least_ms=least_ms)
+    if device.type != "cuda":
+        profiler = Profiler(WallMeter(), sweep, current_mhz=cpu_mhz)
+        return profiler, "this machine's processor", "time only"
+    name = torch.cuda.get_device_name(device)
+    synchronize = torch.cuda.current_stream(device).synchronize
+    try:
+        gpu = NvmlGpu(gpu_uuid(device))
+    except NvmlError as error:
+        return Profiler(WallMeter(), sweep, synchronize=synchronize), name, f"time only: {error}"
+    meter = NvmlMeter(gpu)
+    profiler = Profiler(meter, sweep, current_mhz=gpu.clock_mhz, synchronize=synchronize, align=meter.align)
+    return profiler, name, "time and energy by NVML"
+
+
+def cuda_is_there() -> bool:
+    """Tell whether there is a GPU."""
+    return torch.cuda.is_available()

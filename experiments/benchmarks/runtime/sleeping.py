@@ -1,0 +1,153 @@
+"""Blocks that sleep instead of computing, with real transfers between them.
+
+Processes that share processors cannot show that transfers overlap with computing, since both want the
+processor. A block that sleeps leaves it to the transfers, as a block on a GPU does.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from experiments.benchmarks.runtime.processes import on_devices
+from placements import Placement
+from runtime.clocks.clock import RecordingClock
+from runtime.codegen.script import Script
+from runtime.execution.entry import Device
+from runtime.execution.results import Position
+from runtime.execution.train import timed_iteration
+from runtime.models import Blocks
+from runtime.program.tensor_flow import tensor_inputs
+from runtime.program.tensor_spec import Form
+from runtime.transport.process_groups import Channel, Transport, connect
+
+_TIMEOUT_S = 300.0
+
+_TRANSFERS = 9
+"""Times that a lone transfer is measured; its time is their median."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run the same schedule.
+
+    Attributes:
+        scripts: Of all devices.
+        blocking: Whether every transfer waits for its other end.
+    """
+
+    scripts: tuple[Script, ...]
+    blocking: bool = False
+
+
+@dataclass(frozen=True)
+class Times:
+    """What was measured.
+
+    Attributes:
+        iterations_ms: Of each way its iterations, in the order of the rounds.
+        transfer_ms: Of one message, while nothing else moves.
+    """
+
+    iterations_ms: Mapping[str, tuple[float, ...]]
+    transfer_ms: float
+
+
+class SleepingBlocks:
+    """Stands in for `runtime.models.Blocks`.
+
+    Args:
+        placement: What runs where.
+        transport: Lets the devices of a block meet at its begin.
+        tick_ms: How long a block sleeps for each of its ticks.
+        message_bytes: Of whatever a block hands to another.
+    """
+
+    def __init__(
+        self, placement: Placement, transport: Transport, tick_ms: float, message_bytes: int
+    ) -> None:
+        """Make the one tensor that is always sent."""
+        self.inputs = tensor_inputs(placement)
+        self._placement, self._transport, self._tick_s = placement, transport, tick_ms / 1000
+        self._tensor = torch.ones(message_bytes // 4)
+
+    def begin(self, iteration: int) -> None:
+        """Do nothing: all iterations are alike."""
+
+    def form_between(self, producer: str, consumer: str) -> Form:
+        """Return the form of every message."""
+        return Form("float32", tuple(self._tensor.shape))
+
+    def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
+        """Sleep, and hand the tensor to whoever takes one.
+
+        Raises:
+            RuntimeError: What arrived is not what was sent.
+        """
+        here = self._placement.by_name[block]
+        if any(float(tensor[-1]) != 1.0 for tensor in arrived):
+            raise RuntimeError(f"{block} was given something that nobody sent")
+        if len(here.devices) > 1:
+            self._transport.meet(here.devices)
+        time.sleep(here.time * self._tick_s)
+        takers = self._placement.successors[block]
+        return {taker: self._tensor for taker in takers if block in self.inputs[taker]}
+
+
+def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, rounds: int) -> Times:
+    """Run the ways in turn, after one round that is not counted.
+
+    Args:
+        ways: By name; of one placement.
+        tick_ms: How long a block sleeps for each of its ticks.
+        message_bytes: Of every message; a multiple of 4.
+        rounds: Iterations of each way.
+    """
+    first = next(iter(ways.values())).scripts[0]
+    placement = first.placement
+    channels = sorted({channel for way in ways.values() for channel in way.scripts[0].channels})
+
+    def work(device: int) -> tuple[dict[str, list[float]], float]:
+        transport = connect(placement, channels, device, _TIMEOUT_S)
+        blocks = SleepingBlocks(placement, transport, tick_ms, message_bytes)
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        for index in range(rounds + 1):
+            for name, way in ways.items():
+                script = way.scripts[device]
+                runner = _device(device, blocks, transport, script, way.blocking)
+                found[name].append(timed_iteration(script, runner, index, transport))
+        return found, _transfer_ms(transport, channels[0], device, message_bytes)
+
+    per_device = on_devices(placement.num_devices, work, _TIMEOUT_S)
+    slowest = {
+        name: tuple(map(max, zip(*(found[name][1:] for found, _ in per_device), strict=True)))
+        for name in ways
+    }
+    return Times(slowest, per_device[channels[0][1]][1])
+
+
+def _device(
+    device: int, blocks: SleepingBlocks, transport: Transport, script: Script, blocking: bool
+) -> Device:
+    position, clock = Position(None, device), RecordingClock()
+    return Device(device, cast(Blocks, blocks), transport, clock, script.calls, position, blocking=blocking)
+
+
+def _transfer_ms(transport: Transport, channel: Channel, device: int, message_bytes: int) -> float:
+    """Return how long a message takes to its receiver, from when both ends are there."""
+    tensor, times_ms = torch.ones(message_bytes // 4), []
+    for _ in range(_TRANSFERS):
+        transport.barrier()
+        began_s = time.perf_counter()
+        if device == channel[0]:
+            transport.send(tensor, channel).wait()
+        elif device == channel[1]:
+            transport.receive(torch.empty_like(tensor), channel).wait()
+        times_ms.append((time.perf_counter() - began_s) * 1000)
+    return statistics.median(times_ms)

@@ -1,0 +1,312 @@
+"""The cases of the search benchmark: what is known of each placement, and what must be reached.
+
+Shapes are Tessel's (Tessel, Fig. 1 and Fig. 8) with a forward of 1 tick, a backward of 3 and embeddings of 1
+unless said; a split backward is two halves of 1 tick each, the second of which gives the memory back. Known
+periods and makespans come from CP-SAT models of the same problem, written apart from this project's: modulo
+scheduling, and whole schedules. CPU limits are of one core of about 2.6 GHz.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from experiments.benchmarks.results import Case
+from experiments.benchmarks.search.measuring import BestKnown, against_tessel, finite, steady, sweep
+from experiments.benchmarks.search.real_ratios import GIVEN, WORKLOADS
+from placements import Placement
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from schedsearch import bounds
+
+Shape = Callable[..., Placement]
+
+TESSEL_SHAPES: dict[str, Shape] = {"V": v_shape, "X": x_shape, "M": m_shape, "NN": nn_shape, "K": k_shape}
+
+
+def shapes4() -> Iterator[Case]:
+    """Yield Tessel's shapes on four devices: zero bubble within a second; M and NN beside Tessel's search."""
+    memory = {"V": 4, "X": 4, "M": 6, "NN": 6, "K": 6}
+    for name, shape in TESSEL_SHAPES.items():
+        for inference in (False, True):
+            placement = shape(4, inference=inference).with_memory(memory[name])
+            yield _zero_bubble(
+                "shapes4",
+                f"{name}4 memory {memory[name]} {'inference' if inference else 'training'}",
+                placement,
+                "z3",
+                1.0,
+                is_quick=True,
+            )
+    for name in ("M", "NN"):
+        placement = TESSEL_SHAPES[name](4).with_memory(memory[name])
+        yield Case(
+            "shapes4",
+            f"{name}4 memory {memory[name]} and Tessel's search",
+            "proof of the period in 1/100 of Tessel's CPU time",
+            partial(against_tessel, placement, 12, ratio=100, time_limit_s=120),
+        )
+
+
+def shapes8_16() -> Iterator[Case]:
+    """Yield the shapes on 8 and 16 devices with ample memory: zero bubble."""
+    for num_devices in (8, 16):
+        for name, shape in TESSEL_SHAPES.items():
+            for memory in (3 * num_devices // 2, 2 * num_devices, 3 * num_devices):
+                placement = shape(num_devices).with_memory(memory)
+                for solver, cpu_s in (("z3", 15.0), ("cpsat", 2.0)):
+                    is_quick = (num_devices, name, solver) == (8, "V", "cpsat")
+                    case = f"{name}{num_devices} memory {memory} {solver}"
+                    yield _zero_bubble("shapes8_16", case, placement, solver, cpu_s, is_quick)
+
+
+def tight8_16() -> Iterator[Case]:
+    """Yield shapes with as much memory as devices, where the least period is above the load."""
+    for shape, num_devices, period in (
+        (m_shape, 8, 8),
+        (nn_shape, 8, 10),
+        (m_shape, 16, 8),
+        (nn_shape, 16, 10),
+    ):
+        placement = shape(num_devices).with_memory(num_devices)
+        for solver, cpu_s in (("cpsat", 30.0), ("z3", 60.0)):
+            yield Case(
+                "tight8_16",
+                f"{shape.__name__} {num_devices} memory {num_devices} {solver}",
+                f"OPTIMAL, period {period}, {cpu_s:g} s",
+                partial(steady, placement, period=period, cpu_s=cpu_s, solver=solver),
+            )
+
+
+def large() -> Iterator[Case]:
+    """Yield placements on 32 and 64 devices."""
+    for name, num_devices, memory in (
+        ("V", 32, 32),
+        ("V", 32, 96),
+        ("M", 32, 96),
+        ("K", 32, 96),
+        ("V", 64, 64),
+        ("V", 64, 192),
+    ):
+        placement = TESSEL_SHAPES[name](num_devices).with_memory(memory)
+        yield _zero_bubble("large", f"{name}{num_devices} memory {memory}", placement, "cpsat", 60.0)
+
+
+def random_times() -> Iterator[Case]:
+    """Yield shapes whose every block has 60 to 140 ticks for each tick, with least, some and ample memory."""
+    numbers = random.Random(20)
+    for num_devices in (4, 8):
+        for name, shape in TESSEL_SHAPES.items():
+            placement = shape(num_devices)
+            blocks = tuple(
+                replace(block, time=numbers.randint(60 * block.time, 140 * block.time))
+                for block in placement.blocks
+            )
+            placement = replace(placement, blocks=blocks)
+            least = max(bounds.minimum_memory(placement, device) for device in range(num_devices))
+            for memory in (least, numbers.randint(least + 1, 2 * num_devices), 3 * num_devices):
+                yield Case(
+                    "random_times",
+                    f"{name}{num_devices} memory {memory}",
+                    "OPTIMAL or gap < 5 %, 30 s",
+                    partial(
+                        steady,
+                        placement.with_memory(memory),
+                        cpu_s=30.0,
+                        optimal=False,
+                        gap_below=0.05,
+                        most_micro_batches=3,
+                    ),
+                    is_quick=(name, num_devices) == ("V", 4),
+                )
+
+
+EVERY_MEMORY: dict[str, tuple[Placement, float, dict[int, int]]] = {
+    "V4": (v_shape(4), 5, {2: 8, 3: 8, 4: 4}),
+    "X4 (1,2)": (x_shape(4, 1, 2), 5, {2: 9, 3: 7, 4: 6}),
+    "X4": (x_shape(4), 5, {2: 13, 3: 9, 4: 8}),
+    "M4": (m_shape(4), 5, {2: 10, 3: 10, 4: 7, 5: 6}),
+    "NN4": (nn_shape(4), 5, {2: 12, 3: 12, 4: 9, 5: 9, 6: 8}),
+    "K4": (k_shape(4), 5, {2: 8, 3: 6}),
+    "V4 split": (v_shape(4, split_backward=True), 5, {2: 5, 3: 4, 4: 3}),
+    "X4 split": (x_shape(4, split_backward=True), 5, {2: 8, 3: 6}),
+    "wave4x2 split": (wave_shape(4, 2, split_backward=True), 5, {2: 12, 3: 10, 4: 6}),
+    "wave4x2 split (5,6,4)": (
+        wave_shape(4, 2, 5, split_backward=True, input_time=6, weight_time=4),
+        5,
+        {3: 53, 4: 34, 5: 33, 6: 30},
+    ),
+    "X8 (1,2)": (x_shape(8, 1, 2), 60, {4: 9, 5: 8, 6: 6}),
+    "M8": (m_shape(8), 60, {5: 10, 6: 10, 7: 10, 8: 8, 9: 7, 10: 7, 11: 6}),
+    "NN8": (nn_shape(8), 60, {7: 12, 8: 10, 9: 10, 10: 9, 11: 9, 12: 8}),
+    "X8 split": (x_shape(8, split_backward=True), 60, {3: 8, 4: 6}),
+}
+"""Placement, CPU seconds for all of its memories, and least period by memory, one micro-batch per repetend.
+
+Units of memory are activations of a stage or, in a wave, of a chunk. All are proved; for M8 and NN8 with
+memory 7 the search that first found the period could not prove it.
+"""
+
+
+def every_memory() -> Iterator[Case]:
+    """Yield for each placement the proved least period of every memory that is of interest."""
+    for name, (placement, cpu_s, periods) in EVERY_MEMORY.items():
+        rows = {
+            f"memory {memory}": (placement.with_memory(memory), float(period))
+            for memory, period in periods.items()
+        }
+        yield Case(
+            "every_memory",
+            name,
+            f"OPTIMAL, periods {_by_memory(periods)}, {cpu_s:g} s",
+            partial(sweep, rows, cpu_s=cpu_s, each_s=cpu_s),
+            is_quick=name in ("V4", "K4"),
+        )
+
+
+def several() -> Iterator[Case]:
+    """Yield placements where several micro-batches per repetend beat one: V 8, M 10, NN 12 and 9 with one."""
+    v4 = v_shape(4).with_memory(3)
+    yield Case(
+        "several",
+        "V4 memory 3",
+        "OPTIMAL, period 16/3, 60 s",
+        partial(steady, v4, period=16 / 3, most_micro_batches=3, cpu_s=60.0),
+        is_quick=True,
+    )
+    for shape, memory, at_most in ((m_shape, 3, 8.0), (nn_shape, 3, 10.5), (nn_shape, 5, 8.5)):
+        yield Case(
+            "several",
+            f"{shape.__name__} 4 memory {memory}",
+            f"period at most {at_most:g}, 60 s",
+            partial(
+                steady,
+                shape(4).with_memory(memory),
+                at_most=at_most,
+                optimal=False,
+                most_micro_batches=3,
+                cpu_s=60.0,
+            ),
+        )
+
+
+FINITE: dict[str, tuple[Placement, tuple[str, str, str]]] = {
+    "V4 (1,2) memory 4": (v_shape(4, 1, 2).with_memory(4), ("27*", "57*", "393*")),
+    "V4 (1,2) memory 3": (v_shape(4, 1, 2).with_memory(3), ("30*", "72*", "519")),
+    "V4 split memory 4": (v_shape(4, split_backward=True).with_memory(4), ("21*", "51*", "387*")),
+    "X4 (1,2) memory 4": (x_shape(4, 1, 2).with_memory(4), ("22*", "52*", "391")),
+    "X4 (1,2) memory 6": (x_shape(4, 1, 2).with_memory(6), ("21*", "51*", "389")),
+    "X4 memory 4": (x_shape(4).with_memory(4), ("30*", "70*", "521")),
+    "X4 memory 3": (x_shape(4).with_memory(3), ("33*", "78", "583")),
+    "X4 split memory 5": (x_shape(4, split_backward=True).with_memory(5), ("19*", "49*", "385*")),
+    "X4 split memory 3": (x_shape(4, split_backward=True).with_memory(3), ("21*", "51", "389")),
+    "M4 memory 6": (m_shape(4).with_memory(6), ("48*", "108", "780")),
+    "M4 memory 5": (m_shape(4).with_memory(5), ("48*", "108", "780")),
+    "M4 memory 4": (m_shape(4).with_memory(4), ("48*", "108", "907")),
+    "NN4 memory 6": (nn_shape(4).with_memory(6), ("60*", "141", "1037")),
+    "NN4 memory 8": (nn_shape(4).with_memory(8), ("60", "140", "1036")),
+    "K4 memory 3": (k_shape(4).with_memory(3), ("40*", "100*", "772*")),
+    "K4 memory 2": (k_shape(4).with_memory(2), ("50*", "130*", "1026")),
+    "wave4x2 split memory 8": (wave_shape(4, 2, split_backward=True).with_memory(8), ("39*", "99*", "771*")),
+    "wave4x2 split memory 6": (wave_shape(4, 2, split_backward=True).with_memory(6), ("41*", "101", "779")),
+    "wave4x2 split memory 4": (wave_shape(4, 2, split_backward=True).with_memory(4), ("47*", "107", "779")),
+    "X8 (1,2) memory 6": (x_shape(8, 1, 2).with_memory(6), ("32", "66", "402")),
+    "X8 split memory 4": (x_shape(8, split_backward=True).with_memory(4), ("29", "59", "395")),
+    "M8 memory 11": (m_shape(8).with_memory(11), ("64", "124", "796")),
+    "NN8 memory 12": (nn_shape(8).with_memory(12), ("77", "157", "1053")),
+}
+"""Placement, and the least makespan known of 6, 16 and 128 micro-batches; * is proved optimal.
+
+Those that are not were found by CP-SAT over all blocks at once in a minute, by unrolling a repetend, by a
+greedy rule, or are those of a schedule made by hand for as much memory or more.
+"""
+
+FINITE_TIME_LIMIT_S = 90.0
+FINITE_POLISH_S = 60.0
+"""Wall-clock seconds of each search of a whole schedule, and of these for the makespan."""
+
+
+def finite_schedules() -> Iterator[Case]:
+    """Yield whole schedules; a micro-batch of an X-shape is one of each direction, so it has half as many."""
+    for count, number in enumerate((6, 16, 128)):
+        for name, (placement, known) in FINITE.items():
+            best = BestKnown(int(known[count].rstrip("*")), known[count].endswith("*"))
+            wanted = "at most" if best.is_optimal else "below, or proved,"
+            num_micro_batches = number // 2 if name.startswith("X") else number
+            yield Case(
+                "finite",
+                f"{name}, {number} micro-batches",
+                f"makespan {wanted} {best.makespan}; not above any by hand",
+                partial(
+                    finite,
+                    placement,
+                    num_micro_batches,
+                    best,
+                    time_limit_s=FINITE_TIME_LIMIT_S,
+                    polish_time_limit_s=FINITE_POLISH_S,
+                ),
+                is_quick=(name, number) == ("V4 (1,2) memory 4", 6),
+            )
+
+
+def real_ratios() -> Iterator[Case]:
+    """Yield M-shapes with the times of real models: the bubble by memory, and zero bubble at 5 or 6."""
+    for workload, percents in GIVEN:
+        rows: dict[str, tuple[Placement, float | None]] = {}
+        for memory, percent in percents.items():
+            placement = workload.placement().with_memory(memory)
+            load = bounds.load_bound(placement)
+            rows[f"memory {memory}"] = (placement, round(load / (1 - percent / 100)))
+        yield Case(
+            "real_ratios",
+            workload.name,
+            "OPTIMAL, bubble "
+            + ", ".join(f"{memory}: {percent:g} %" for memory, percent in percents.items()),
+            partial(sweep, rows, cpu_s=10.0, each_s=10.0),
+            is_quick=workload is GIVEN[0][0],
+        )
+    together: dict[str, tuple[Placement, float | None]] = {}
+    for workload in WORKLOADS:
+        placement = workload.placement()
+        zero_bubble = 6 if workload.has_head else 5
+        for memory in (4, 5, 6):
+            period = bounds.load_bound(placement) if memory >= zero_bubble else None
+            together[f"{workload.name}, memory {memory}"] = (placement.with_memory(memory), period)
+    yield Case(
+        "real_ratios",
+        f"all {len(WORKLOADS)} workloads, memory 4, 5 and 6",
+        "OPTIMAL, zero bubble from memory 5 on, with a head 6; 60 s",
+        partial(sweep, together, cpu_s=60.0, each_s=20.0),
+    )
+
+
+GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
+    "shapes4": shapes4,
+    "shapes8_16": shapes8_16,
+    "tight8_16": tight8_16,
+    "large": large,
+    "random_times": random_times,
+    "every_memory": every_memory,
+    "several": several,
+    "finite": finite_schedules,
+    "real_ratios": real_ratios,
+}
+"""The groups by the name that the command line uses."""
+
+
+def _by_memory(values: Mapping[int, float]) -> str:
+    return ", ".join(f"{memory}: {value:g}" for memory, value in values.items())
+
+
+def _zero_bubble(
+    group: str, name: str, placement: Placement, solver: str, cpu_s: float, is_quick: bool = False
+) -> Case:
+    period = bounds.load_bound(placement)
+    return Case(
+        group,
+        name,
+        f"OPTIMAL, zero bubble, {cpu_s:g} s",
+        partial(steady, placement, period=period, cpu_s=cpu_s, solver=solver),
+        is_quick,
+    )

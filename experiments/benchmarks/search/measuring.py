@@ -1,0 +1,275 @@
+"""What a case measures: the steady state, the whole schedule, or our search beside Tessel's own.
+
+CPU seconds are those of this process with all its threads and children; loading a solver is not among them.
+A search that must prove something gets more wall-clock time than it may take CPU seconds, since the machine
+may have other work; one that may end without a proof gets as much, and ends by that.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.benchmarks.results import Outcome
+from placements import Placement
+from schedsearch.baselines import applicable
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.search import search
+from schedsearch.tessel import TesselProgress, TesselResult, tessel
+
+_PATIENCE = 2.0
+"""Wall-clock seconds that a proof gets for each CPU second that it may take."""
+
+
+class CpuClock:
+    """CPU seconds since it was made, of this process, its threads and the children that have ended."""
+
+    def __init__(self) -> None:
+        self._began = _cpu_s()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return _cpu_s() - self._began
+
+
+def _cpu_s() -> float:
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
+
+
+def load_solvers() -> None:
+    """Load each solver and put a question to it, so that no case pays for it."""
+    from placements.shapes import v_shape
+
+    for solver in ("z3", "cpsat"):
+        search(v_shape(2).with_memory(1), 2, solver=solver, polish_time_limit_s=0.1)
+
+
+def search_timed(placement: Placement, num_micro_batches: int, **options: Any) -> tuple[SearchResult, float]:
+    """Return the result of a search and its CPU seconds.
+
+    Raises:
+        KeyboardInterrupt: The search was interrupted.
+    """
+    clock = CpuClock()
+    result = search(placement, num_micro_batches, **options)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result, clock.seconds
+
+
+def steady(
+    placement: Placement,
+    *,
+    cpu_s: float,
+    period: float | None = None,
+    at_most: float | None = None,
+    optimal: bool = True,
+    gap_below: float | None = None,
+    most_micro_batches: int = 1,
+    solver: str = "portfolio",
+) -> Outcome:
+    """Search the least period, and hold it against what is wanted.
+
+    Args:
+        placement: What runs where, with its memory.
+        cpu_s: CPU seconds that it may take to prove the period; wall-clock seconds where it need not.
+        period: Ticks per micro-batch that it must have; None for any.
+        at_most: Ticks per micro-batch that it must not exceed; None for any.
+        optimal: Whether it must be proved.
+        gap_below: Where it is not proved, the gap must be a lesser share of the bound; None for any gap.
+        most_micro_batches: Per repetend.
+        solver: A key of `schedsearch.modulo.search.SOLVERS`.
+    """
+    result, took_s = search_timed(
+        placement,
+        2 * placement.num_devices,
+        most_micro_batches_per_repetend=most_micro_batches,
+        micro_batches_per_repetend=1 if most_micro_batches == 1 else None,
+        objectives=("period",),
+        solver=solver,
+        time_limit_s=_PATIENCE * cpu_s if optimal else cpu_s,
+        polish_time_limit_s=0.0,
+    )
+    found = result.repetend.period_per_micro_batch if result.repetend is not None else None
+    wrong = {
+        "not OPTIMAL": optimal and result.status is not Status.OPTIMAL,
+        f"gap {result.gap:.1%}": gap_below is not None
+        and result.status is not Status.OPTIMAL
+        and result.gap >= gap_below,
+        "no repetend": found is None,
+        f"period is not {period}": found is not None and period is not None and abs(found - period) > 1e-9,
+        f"period above {at_most}": found is not None and at_most is not None and found > at_most + 1e-9,
+        f"more than {cpu_s:g} CPU s": optimal and took_s > cpu_s,
+    }
+    missed = tuple(text for text, is_wrong in wrong.items() if is_wrong)
+    tried = ", ".join(f"u={each.micro_batches}: {each.period or '-'} ({each.bound})" for each in result.tried)
+    return Outcome(
+        took_s,
+        missed,
+        result.status,
+        found,
+        result.period_bound,
+        note=tried if most_micro_batches > 1 else "",
+    )
+
+
+def sweep(rows: Mapping[str, tuple[Placement, float | None]], *, cpu_s: float, each_s: float) -> Outcome:
+    """Search the least period of several placements, and hold all of them against what is wanted.
+
+    Args:
+        rows: By name a placement with its memory, and its period in ticks; None where that is not known.
+        cpu_s: CPU seconds that all of them may take.
+        each_s: CPU seconds that one may take.
+    """
+    total_s, missed, notes = 0.0, [], []
+    for name, (placement, period) in rows.items():
+        outcome = steady(placement, cpu_s=each_s, period=period)
+        total_s += outcome.cpu_s
+        notes.append(
+            f"{name}: {outcome.period:g} [{outcome.cpu_s:.2f} s]" if outcome.period else f"{name}: -"
+        )
+        missed += [f"{name}: {text}" for text in outcome.missed]
+    if total_s > cpu_s:
+        missed.append(f"more than {cpu_s:g} CPU s")
+    status = Status.OPTIMAL.value if not any("OPTIMAL" in text for text in missed) else ""
+    return Outcome(total_s, tuple(missed), status, note=", ".join(notes))
+
+
+@dataclass(frozen=True)
+class BestKnown:
+    """The shortest schedule known before.
+
+    Attributes:
+        makespan: Ticks.
+        is_optimal: Whether none is shorter.
+    """
+
+    makespan: int
+    is_optimal: bool
+
+
+def finite(
+    placement: Placement,
+    num_micro_batches: int,
+    best: BestKnown,
+    *,
+    time_limit_s: float,
+    polish_time_limit_s: float,
+) -> Outcome:
+    """Search a whole schedule, and hold it against the best known and all made by hand for the same memory.
+
+    Where the best known is not proved, it must be beaten, or proved that it cannot be.
+    """
+    result, took_s = search_timed(
+        placement,
+        num_micro_batches,
+        time_limit_s=time_limit_s,
+        polish_time_limit_s=polish_time_limit_s,
+    )
+    hand_made = {name: each.makespan for name, each in applicable(placement, num_micro_batches).items()}
+    makespan = result.schedule.makespan if result.schedule is not None else None
+    proved = makespan is not None and makespan <= result.makespan_bound
+    least_by_hand = min(hand_made.values(), default=None)
+    wrong = {
+        "no schedule": makespan is None,
+        f"longer than the best known, {best.makespan}": makespan is not None and makespan > best.makespan,
+        f"neither below {best.makespan} nor proved": makespan == best.makespan
+        and not best.is_optimal
+        and not proved,
+        f"longer than by hand, {least_by_hand}": makespan is not None
+        and least_by_hand is not None
+        and makespan > least_by_hand,
+    }
+    by_hand = ", ".join(f"{name} {value}" for name, value in hand_made.items() if value == least_by_hand)
+    known = f"best known {best.makespan}" + ("*" if best.is_optimal else "")
+    return Outcome(
+        took_s,
+        tuple(text for text, is_wrong in wrong.items() if is_wrong),
+        result.status,
+        result.repetend.period_per_micro_batch if result.repetend is not None else None,
+        result.period_bound,
+        makespan,
+        result.makespan_bound,
+        f"{known}; by hand {by_hand or '-'}; {'proved' if proved else 'open'}",
+    )
+
+
+def against_tessel(
+    placement: Placement, num_micro_batches: int, *, ratio: float, time_limit_s: float
+) -> Outcome:
+    """Search as we do and as Tessel does, and compare the CPU seconds until the period is proved.
+
+    The note also compares the two where both make the schedule as well; ours is made shorter for a second.
+
+    Args:
+        placement: What runs where, with its memory.
+        num_micro_batches: Of the schedule.
+        ratio: How many times as long Tessel's search must take.
+        time_limit_s: Wall-clock seconds of Tessel's search; where that ends it, the ratio is a lower bound.
+    """
+    ours, ours_s = search_timed(
+        placement,
+        num_micro_batches,
+        micro_batches_per_repetend=1,
+        objectives=("period",),
+        solver="z3",
+        polish_time_limit_s=0.0,
+    )
+    whole, whole_s = search_timed(
+        placement,
+        num_micro_batches,
+        micro_batches_per_repetend=1,
+        solver="z3",
+        polish_time_limit_s=1.0,
+    )
+    theirs, proof_s = _tessel_timed(placement, num_micro_batches, time_limit_s)
+    at_least = "" if theirs.sweep_complete else ">= "
+    wrong = {
+        "not OPTIMAL": ours.status is not Status.OPTIMAL,
+        f"ratio below {ratio:g}": proof_s / ours_s < ratio,
+    }
+    note = (
+        f"Tessel {at_least}{proof_s:.1f} CPU s to period {_period(theirs)}, "
+        f"ratio {at_least}{proof_s / ours_s:.0f}; "
+        f"with the schedule {theirs.cpu_seconds:.1f} CPU s, makespan {_makespan(theirs)}, "
+        f"against {whole_s:.2f} CPU s, makespan {_makespan(whole)}: "
+        f"ratio {at_least}{theirs.cpu_seconds / whole_s:.0f}"
+    )
+    return Outcome(
+        ours_s,
+        tuple(text for text, is_wrong in wrong.items() if is_wrong),
+        ours.status,
+        _period(ours),
+        ours.period_bound,
+        note=note,
+    )
+
+
+def _tessel_timed(
+    placement: Placement, num_micro_batches: int, time_limit_s: float
+) -> tuple[TesselResult, float]:
+    """Return Tessel's result and the CPU seconds of its sweep over repetends."""
+    clock = CpuClock()
+    sweep_s: list[float] = []
+
+    def note(progress: TesselProgress) -> None:
+        if progress.phase == "completion" and not sweep_s:
+            sweep_s.append(clock.seconds)
+
+    result = tessel(placement, num_micro_batches, time_limit_s=time_limit_s, on_progress=note)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result, sweep_s[0] if sweep_s else clock.seconds
+
+
+def _period(result: SearchResult | TesselResult) -> float | None:
+    return result.repetend.period_per_micro_batch if result.repetend is not None else None
+
+
+def _makespan(result: SearchResult | TesselResult) -> int | None:
+    return result.schedule.makespan if result.schedule is not None else None

@@ -1,0 +1,125 @@
+"""The cases of the server's benchmark: how many jobs and messages, and what must be reached.
+
+Limits are of CPU time, and of times that a machine with two cores keeps beside other work: a plan is to
+follow a straggler quickly (Perseus, Sec. 3.2), and nothing may be lost.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+
+from experiments.benchmarks.results import Case, Outcome
+from experiments.benchmarks.server.measuring import (
+    Sent,
+    ServerProcess,
+    arrivals,
+    busy,
+    look_ups,
+    lost,
+    ready_jobs,
+    storm,
+)
+
+CPU_MS = 2.0
+"""Milliseconds of the server's CPU for a request."""
+
+QUIET_MS = 10.0
+"""Milliseconds until half of all requests are answered where nobody else asks."""
+
+ARRIVAL_MS = 20.0
+"""Likewise until a plan is where it is waited for, which takes a message and an answer."""
+
+SENDERS = 8
+"""That tell of stragglers at once."""
+
+
+def quiet_cases() -> Iterator[Case]:
+    """Yield one request at a time."""
+    must = f"p50 at most {QUIET_MS:g} ms, CPU at most {CPU_MS:g} ms each"
+    yield Case("quiet", "look-ups of the deployed plan", must, _look_ups, is_quick=True)
+    yield Case("quiet", "messages about stragglers", must, _messages, is_quick=True)
+    must = f"p50 at most {ARRIVAL_MS:g} ms"
+    for number in (10, 200):
+        name = f"until a plan is at one of {number} waiting clients"
+        yield Case("quiet", name, must, partial(_arrivals, number), is_quick=number == 10)
+
+
+def storm_cases() -> Iterator[Case]:
+    """Yield messages of many senders about many jobs, and a kill after them."""
+    for num_jobs, number in ((10, 1000), (200, 20_000)):
+        yield _storm_case("storm", num_jobs, number, is_busy=False)
+    yield _storm_case("storm", 200, 5_000, is_busy=True)
+
+
+def long_cases() -> Iterator[Case]:
+    """Yield a storm of some minutes."""
+    yield _storm_case("long", 200, 400_000, is_busy=False)
+
+
+def _storm_case(group: str, num_jobs: int, number: int, is_busy: bool) -> Case:
+    beside, must = (", beside new jobs", "") if is_busy else ("", f"CPU at most {CPU_MS:g} ms each, ")
+    return Case(
+        group,
+        f"{num_jobs} jobs, {number} messages of {SENDERS} senders{beside}",
+        f"{must}lost: 0, also after a kill",
+        partial(_storm, num_jobs, number, is_busy),
+        is_quick=number <= 1000,
+    )
+
+
+def _look_ups() -> Outcome:
+    with _server() as server:
+        return _outcome(look_ups(server, ready_jobs(server.port, 1)[0], 2000), QUIET_MS, CPU_MS)
+
+
+def _messages() -> Outcome:
+    with _server() as server:
+        return _outcome(storm(server, ready_jobs(server.port, 1), 2000, 1), QUIET_MS, CPU_MS)
+
+
+def _arrivals(number: int) -> Outcome:
+    with _server() as server:
+        return _outcome(arrivals(server, ready_jobs(server.port, number)), ARRIVAL_MS)
+
+
+def _storm(num_jobs: int, number: int, is_busy: bool) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "jobs.db"
+        with ServerProcess(database) as server:
+            jobs = ready_jobs(server.port, num_jobs)
+            beside: AbstractContextManager[list[str]] = busy(server) if is_busy else nullcontext([])
+            with beside as made:
+                sent = storm(server, jobs, number, SENDERS)
+            server.end(signal.SIGKILL)
+        with ServerProcess(database) as server:
+            gone = lost(server.port, [*jobs, *made], sent)
+    return _outcome(sent, cpu_ms=None if is_busy else CPU_MS, gone=gone)
+
+
+@contextmanager
+def _server() -> Iterator[ServerProcess]:
+    with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder) / "jobs.db") as server:
+        yield server
+
+
+def _outcome(
+    sent: Sent, p50_ms: float | None = None, cpu_ms: float | None = None, gone: Sequence[str] | None = None
+) -> Outcome:
+    missed = list(sent.faults[:1])
+    if p50_ms is not None and sent.at(50) > p50_ms:
+        missed.append(f"p50 is {sent.at(50):.1f} ms")
+    if cpu_ms is not None and sent.cpu_ms > cpu_ms:
+        missed.append(f"CPU is {sent.cpu_ms:.1f} ms each")
+    if gone:
+        missed.append(f"{len(gone)} jobs are lost or run another plan")
+    note = str(sent) if gone is None else f"{sent}; lost: {len(gone)}"
+    return Outcome(sent.cpu_ms * len(sent.wall_ms) / 1e3, tuple(missed), note=note)
+
+
+GROUPS = {"quiet": quiet_cases, "storm": storm_cases, "long": long_cases}
+"""Cases by the name that the command line uses."""

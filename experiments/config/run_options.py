@@ -1,0 +1,129 @@
+"""The options of a run, checked before any work starts, and the model that they ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+from experiments.config.options import NUM_LAYERS, OptionError, RuntimeOptions, did_you_mean
+from experiments.config.planned_model import what_is_run, with_planned_layers
+from experiments.config.plans import Planned
+from placements import Placement
+from runtime.execution.run_options import check_device
+from runtime.launching.launch import LAUNCHERS
+from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
+from runtime.program.calls import ScriptError
+from runtime.program.tensor_flow import pair_backward
+
+log = logging.getLogger(__name__)
+
+
+def check_runtime_options(options: RuntimeOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        ValueError: One is out of its range.
+    """
+    names = ["auto", *MODEL_NAMES]
+    if options.model not in names:
+        raise OptionError(
+            f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
+        )
+    if options.iterations < 1:
+        raise OptionError(f"runtime.iterations: {options.iterations} is not at least 1")
+    if not options.timeout_s > 0:
+        raise OptionError(f"runtime.timeout_s: {options.timeout_s:g} is not a positive number of seconds")
+    if options.launcher not in LAUNCHERS:
+        remedy = did_you_mean(options.launcher, LAUNCHERS)
+        raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
+    for name, least in (
+        ("num_micro_batches", 1),
+        ("receive_ahead", 0),
+        ("receive_memory", 0),
+        ("checkpoint_every", 0),
+        ("keep_checkpoints", 0),
+    ):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise OptionError(f"runtime.{name}: {value} is not at least {least}")
+    if options.resume is not None and not Path(options.resume).is_dir():
+        raise OptionError(
+            f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "
+            "of a run"
+        )
+    _model_options(options, "gpt" if options.model == "auto" else options.model)
+
+
+def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
+    """Reject a device that this machine lacks, or that the launcher cannot use for the placement.
+
+    Raises:
+        OptionError: It is so.
+    """
+    try:
+        check_device(options.device, options.launcher, sum(placement.gpus))
+    except ScriptError as error:
+        raise OptionError(f"runtime.{error}") from None
+
+
+def devices_in_words(placement: Placement) -> str:
+    """Return how many devices a run has: those of the placement, or the GPUs that they stand for.
+
+    >>> from dataclasses import replace
+    >>> from placements.shapes import v_shape
+    >>> devices_in_words(v_shape(2)), devices_in_words(replace(v_shape(2), num_gpus=(4, 2)))
+    ('2 devices', '6 GPUs of 2 devices')
+    """
+    devices = f"{placement.num_devices} devices"
+    return f"{sum(placement.gpus)} GPUs of {devices}" if placement.num_gpus else devices
+
+
+def choose_model(
+    options: RuntimeOptions, placement: Placement, num_micro_batches: int, plan: Planned | None
+) -> ModelOptions:
+    """Return the model to run on the GPUs of the placement, optimizer blocks aside.
+
+    A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
+
+    Raises:
+        OptionError: It does not fit the placement, or its text or Python file cannot be read.
+        UnrunnablePlacementError: Gradients have no way through the placement.
+    """
+    placement = placement.per_micro_batch.by_gpu
+    pair_backward(placement)
+    name = options.model
+    if name == "auto":
+        name = suitable_model(placement, options.num_heads)
+    if plan is not None and name == "gpt":
+        options = with_planned_layers(options, plan)
+    model = _model_options(options, name)
+    try:
+        body_of(model, placement).data(num_micro_batches, "cpu")
+    except ModelError as error:
+        raise _in_options(error) from None
+    for line in what_is_run(plan.plan, model) if plan is not None else ():
+        log.info("%s", line)
+    return model
+
+
+def _in_options(error: ModelError) -> OptionError:
+    """Return a model's error in the words of the options."""
+    text = str(error).replace("model.name", "runtime.model").replace("model.", "runtime.", 1)
+    return OptionError(text.replace("use model=", "use runtime.model="))
+
+
+def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
+    given: dict[str, Any] = dataclasses.asdict(options)
+    given["name"] = name
+    if options.num_layers is None and options.layers_per_block is None:
+        given["num_layers"] = NUM_LAYERS
+    if options.path is not None:
+        given["path"] = str(Path(options.path).resolve())
+    try:
+        return ModelOptions.from_dict(
+            {field.name: given[field.name] for field in dataclasses.fields(ModelOptions)}
+        )
+    except ModelError as error:
+        raise _in_options(error) from None

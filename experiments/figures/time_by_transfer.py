@@ -1,0 +1,307 @@
+"""The task of `experiments.time_by_transfer`: how long an iteration takes by what a transfer holds up.
+
+Tessel measures its schedules with blocking and with non-blocking communication on V100 GPUs (Tessel,
+Fig. 17). Here the programs of ours are played in virtual time, for any ratio of transfers to blocks. As in
+Tessel, the search does not know of transfers; they come on top. It ends with the repetend, which is then
+unrolled, so that the same options give the same rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, TransferSweepOptions, did_you_mean, read_record
+from experiments.config.progress import StepBar
+from experiments.figures.pool import in_any_order
+from experiments.figures.sweep import shape_title
+from experiments.tasks.search import output_directory
+from placements import Placement, PlacementError
+from placements.files import write_bytes, write_text
+from placements.hardware import GPUS
+from placements.models.gpt import GPT_11B, gpt_m_shape
+from placements.models.transformer import hidden_bytes
+from placements.shapes import SHAPES
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.program.prefetch import post_early
+from runtime.simulate.network import Communication, play
+from schedsearch.bounds.memory_need import CapacityError
+from schedsearch.figures.curves import image
+from schedsearch.figures.lines import LinePanel, draw_lines
+from schedsearch.modulo.search import SOLVERS, search
+from schedsearch.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+NAME = "time_by_transfer"
+"""Of the command, its config and its files."""
+
+GPT = "gpt"
+"""The placement whose times are from a cost model."""
+
+MORE_THAN_DEVICES = 2
+"""Memory beyond the number of devices that Tessel's placements need for no bubble at all."""
+
+_BLOCKING, _DEVICE, _PAIR, _DIRECTED = Communication
+
+LINES = {
+    (_BLOCKING, False): "blocking: both devices wait",
+    (_DEVICE, False): "non-blocking, one communicator per device",
+    (_PAIR, False): "non-blocking, one per pair",
+    (_DIRECTED, False): "non-blocking, one per direction (ours)",
+    (_DIRECTED, True): "ours, receives posted early",
+}
+"""What is drawn: by communication, and whether receives are posted early."""
+
+_INFINIBAND_GB_S = 12.5
+"""Between Tessel's servers (Sec. VI-A)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One iteration in virtual time.
+
+    Attributes:
+        placement: Its name among the options.
+        num_devices: Of it.
+        num_micro_batches: Of the iteration.
+        status: Of the plan's period: ``OPTIMAL`` or ``FEASIBLE``.
+        transfer: Time of one transfer as a share of the first stage's forward.
+        communication: What a transfer holds up.
+        receives: ``early`` or ``late``: posted ahead of other blocks, or where the message is due.
+        time: Of the iteration, in first stages' forwards.
+        slowdown: `time` over that of the plan, which knows no transfers.
+        speed_up: Time with blocking transfers over `time`, for the same placement and transfer.
+    """
+
+    placement: str
+    num_devices: int
+    num_micro_batches: int
+    status: str
+    transfer: float
+    communication: Communication
+    receives: str
+    time: float
+    slowdown: float
+    speed_up: float
+
+
+COLUMNS = [field.name for field in fields(Row)]
+"""Of the CSV."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one placement brings.
+
+    Attributes:
+        rows: Of each transfer time and line.
+        interrupted: Whether Ctrl-C ended the search; then there are no rows.
+    """
+
+    rows: tuple[Row, ...]
+    interrupted: bool = False
+
+
+def task(config: DictConfig) -> None:
+    """Search, play, and save as CSV, PNG and SVG."""
+    options = read_record(config, TransferSweepOptions)
+    check_options(options)
+    cases = {name: placement_of(name, options) for name in options.placements}
+    directory = output_directory()
+    calls = [partial(played, name, placement, options) for name, placement in cases.items()]
+    rows = _collect(calls, options, directory / f"{NAME}.csv")
+    log.info("%s", to_table(rows))
+    figure = draw_lines(
+        [_panel(name, [row for row in rows if row.placement == name], options) for name in cases],
+        "transfer / first stage's forward",
+        "iteration / its plan without transfers",
+        f"Blocking and non-blocking transfers, {options.num_devices} devices, "
+        f"{options.num_micro_batches} micro-batches (Tessel, Fig. 17)",
+    )
+    for form in ("png", "svg"):
+        write_bytes(directory / f"{NAME}.{form}", image(figure, form))
+    log.info("figure in %s, rows in %s", directory / f"{NAME}.png", directory / f"{NAME}.csv")
+
+
+def _collect(calls: Sequence[Callable[[], Played]], options: TransferSweepOptions, path: Path) -> list[Row]:
+    """Return the rows that all calls bring, and write those that are there each time that one ends.
+
+    Raises:
+        Interrupted: By Ctrl-C; the rows of the calls that had ended are written.
+    """
+    rows: list[Row] = []
+    write_text(path, to_csv(rows))
+    bar = StepBar(NAME)
+    bar("starts", 0, len(calls))
+    with bar, contextlib.closing(in_any_order(calls, options.num_processes)) as answers:
+        try:
+            for done, found in enumerate(answers, 1):
+                if found.interrupted:
+                    raise KeyboardInterrupt
+                rows = sorted([*rows, *found.rows], key=lambda row: options.placements.index(row.placement))
+                write_text(path, to_csv(rows))
+                bar(found.rows[0].placement, done, len(calls))
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; the {len(rows)} rows found so far are in {path}") from None
+    return rows
+
+
+def check_options(options: TransferSweepOptions) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        OptionError: One is out of its range.
+    """
+    known = [GPT, *SHAPES]
+    for name in ("placements", "transfers"):
+        if not getattr(options, name):
+            raise OptionError(f"{name}: is empty; give at least one")
+    for name in options.placements:
+        if name not in known:
+            raise OptionError(f"placements: {name!r} is not known; {did_you_mean(str(name), known)}")
+        if options.placements.count(name) > 1:
+            raise OptionError(f"placements: {name!r} is named twice; name each once")
+    for value in options.transfers:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise OptionError(f"transfers: {value!r} is not a number of 0 or more")
+    for name, least in (("num_micro_batches", 1), ("receive_ahead", 1), ("num_processes", 1), ("memory", 0)):
+        number = getattr(options, name)
+        if number is not None and number < least:
+            raise OptionError(f"{name}: {number} is not at least {least}")
+    if not options.time_limit_s > 0:
+        raise OptionError(f"time_limit_s: {options.time_limit_s:g} is not a positive number of seconds")
+    if options.solver not in SOLVERS:
+        raise OptionError(f"solver: {options.solver!r} is not a solver; use {' or '.join(SOLVERS)}")
+    if options.gpu not in GPUS:
+        raise OptionError(f"gpu: {options.gpu!r} is not known; {did_you_mean(options.gpu, GPUS)}")
+
+
+def placement_of(name: str, options: TransferSweepOptions) -> Placement:
+    """Return a placement without transfers.
+
+    Raises:
+        OptionError: It cannot have so many devices.
+    """
+    try:
+        if name == GPT:
+            return replace(gpt_m_shape(GPT_11B, GPUS[options.gpu], options.num_devices), transfer=())
+        memory = options.num_devices + MORE_THAN_DEVICES if options.memory is None else options.memory
+        return SHAPES[name](num_devices=options.num_devices).with_memory(memory)
+    except PlacementError as error:
+        raise OptionError(f"{name}: {error}") from None
+
+
+def played(name: str, placement: Placement, options: TransferSweepOptions) -> Played:
+    """Search a schedule, and play its programs with every transfer time.
+
+    Raises:
+        OptionError: The memory does not hold one micro-batch.
+    """
+    try:
+        result = search(
+            placement,
+            options.num_micro_batches,
+            objectives=("period",),
+            solver=options.solver,
+            time_limit_s=options.time_limit_s,
+            polish_time_limit_s=0.0,
+            seed=options.seed,
+        )
+    except CapacityError as error:
+        raise OptionError(f"memory: {name}: {error}") from None
+    if result.interrupted:
+        return Played((), True)
+    if result.schedule is None:
+        raise OptionError(
+            f"memory: {name} has no schedule that fits, or none was found in time; raise it or time_limit_s"
+        )
+    rows = _rows(name, result.schedule, result.status.name, options)
+    return Played(tuple(rows))
+
+
+def _rows(name: str, schedule: Schedule, status: str, options: TransferSweepOptions) -> Iterator[Row]:
+    """Yield a row for each transfer time and line."""
+    late = check(lower(schedule))
+    programs = {False: late, True: check(post_early(late, options.receive_ahead))}
+    forward = schedule.placement.by_name["F0"].time
+    for transfer in sorted(set(map(float, options.transfers))):
+        ticks = _always(transfer * forward)
+        times = {line: play(programs[line[1]], line[0], transfer_time=ticks).time for line in LINES}
+        for (communication, is_early), time in times.items():
+            yield Row(
+                placement=name,
+                num_devices=options.num_devices,
+                num_micro_batches=options.num_micro_batches,
+                status=status,
+                transfer=transfer,
+                communication=communication,
+                receives="early" if is_early else "late",
+                time=time / forward,
+                slowdown=time / schedule.makespan,
+                speed_up=times[_BLOCKING, False] / time,
+            )
+
+
+def _always(ticks: float) -> Callable[[str, str], float]:
+    return lambda producer, consumer: ticks
+
+
+def to_csv(rows: Iterable[Row]) -> str:
+    """Return rows as CSV; numbers have six digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow(f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row))
+    return text.getvalue()
+
+
+def to_table(rows: Sequence[Row]) -> str:
+    """Return slowdowns as text: a line per placement and communication, a column per transfer time."""
+    transfers = sorted({row.transfer for row in rows})
+    width = max(len(name) for name in LINES.values())
+    head = f"{'time / plan':<11} {'transfer =':>{width}} " + "".join(f"{value:>7g}" for value in transfers)
+    lines: dict[tuple[str, str], str] = {}
+    for row in rows:
+        key = row.placement, _line_of(row)
+        lines[key] = lines.get(key, "") + f"{row.slowdown:>7.3f}"
+    return "\n".join([head, *(f"{name:<11} {line:<{width}} {text}" for (name, line), text in lines.items())])
+
+
+def _line_of(row: Row) -> str:
+    return LINES[row.communication, row.receives == "early"]
+
+
+def _panel(name: str, rows: Sequence[Row], options: TransferSweepOptions) -> LinePanel:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        lines.setdefault(_line_of(row), []).append((row.transfer, row.slowdown))
+    gains = [row.speed_up for row in rows if (row.communication, row.receives) == (_DIRECTED, "early")]
+    low, high = min(gains), max(gains)
+    note = f"blocking / ours early: {low:.2f} to {high:.2f}"
+    if name != GPT:
+        return LinePanel(shape_title(name), lines, note)
+    return LinePanel(f"GPT-11B, {options.gpu.upper()}", lines, note, dict(_links(options)))
+
+
+def _links(options: TransferSweepOptions) -> Iterator[tuple[str, float]]:
+    """Yield where the transfer times of real links are, as far as the figure reaches."""
+    gpu = GPUS[options.gpu]
+    placement = gpt_m_shape(GPT_11B, gpu, options.num_devices)
+    forward_ms = placement.by_name["F0"].time * placement.tick_ms
+    for name, gb_s in (("GPU's link", gpu.link_bandwidth_gb_s), ("100 Gb/s", _INFINIBAND_GB_S)):
+        transfer = hidden_bytes(GPT_11B) / (gb_s * 1e6) / forward_ms
+        if transfer <= max(options.transfers):
+            yield name, transfer

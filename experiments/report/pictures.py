@@ -1,0 +1,92 @@
+"""The pictures of a schedule at its planned clocks."""
+
+from __future__ import annotations
+
+from experiments.steps.energy_baselines import TITLES
+from experiments.steps.results import EnergyOutcome, SearchOutcome
+from schedsearch.energy import FrequencyPlan, Simulation, simulate
+from schedsearch.energy.simulation import operating_points
+from schedsearch.figures import frontier as plot_frontier
+from schedsearch.figures import timeline
+from schedsearch.figures.canvas import png
+
+
+def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes]:
+    """Return the timeline by clock and by power, the latter at the highest clocks too, memory and frontier.
+
+    All as PNG, by name.
+    """
+    maximum = tuned.frontier.all_maximum
+    highest = simulate(found.schedule, tuned.profile, maximum.clock_mhz)
+    name = found.placement.name
+    return {
+        "timeline": _timeline(found, tuned),
+        "power": _power(found, tuned, tuned.simulation, tuned.plan, f"{name}: power at the planned clocks"),
+        "power_all_maximum": _power(found, tuned, highest, maximum, f"{name}: power at the highest clocks"),
+        "memory": _memory(found, tuned),
+        "frontier": _frontier(tuned),
+    }
+
+
+def _timeline(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
+    points = operating_points(found.schedule, tuned.profile, tuned.plan.clock_mhz)
+    return png(
+        timeline.timeline(
+            found.placement,
+            tuned.simulation.start_ms,
+            {instance: point.time_ms for instance, point in points.items()},
+            clock_mhz={instance: float(point.clock_mhz) for instance, point in points.items()},
+            title=f"{found.placement.name}: {tuned.plan.time_ms:.6g} ms at the planned clocks",
+        )
+    )
+
+
+def _power(
+    found: SearchOutcome, tuned: EnergyOutcome, simulation: Simulation, plan: FrequencyPlan, title: str
+) -> bytes:
+    """Return the timeline coloured by power, from waiting to the most of any block at any clock."""
+    points = operating_points(found.schedule, tuned.profile, plan.clock_mhz)
+    most_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
+    lowest_w = min(tuned.frontier.blocking_power_w, most_w)  # waiting is drawn as at its least
+    return png(
+        timeline.timeline(
+            found.placement,
+            simulation.start_ms,
+            {instance: point.time_ms for instance, point in points.items()},
+            power_w={instance: point.energy_mj / point.time_ms for instance, point in points.items()},
+            power_range_w=(lowest_w, most_w),
+            title=f"{title}, {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J",
+        )
+    )
+
+
+def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
+    return png(
+        timeline.memory(
+            found.schedule,
+            start_ms=tuned.simulation.start_ms,
+            end_ms=tuned.simulation.time_ms,
+            unit=found.memory_unit,
+            title="Memory held",
+        )
+    )
+
+
+def _frontier(tuned: EnergyOutcome) -> bytes:
+    frontier, plan = tuned.frontier, tuned.plan
+    return png(
+        plot_frontier.frontier(
+            [(each.time_ms, each.energy_mj) for each in frontier.plans],
+            (frontier.all_maximum.time_ms, frontier.all_maximum.energy_mj),
+            chosen=(plan.time_ms, plan.energy_mj),
+            deadline_ms=tuned.deadline_ms,
+            lower_bound=[(each.time_ms, each.lower_bound_mj) for each in frontier.plans],
+            saving=frontier.saving(plan, tuned.deadline_ms),
+            others={
+                TITLES[name]: [(each.time_ms, each.energy_mj) for each in plans]
+                for name, plans in tuned.baselines.items()
+                if name != "all_maximum"
+            },
+            title="Time-energy frontier of one iteration",
+        )
+    )

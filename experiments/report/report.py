@@ -1,0 +1,277 @@
+"""The report of a run: what the steps returned, put into words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.report.html_report import Fact, Picture, Section, write_report
+from experiments.steps.energy_baselines import baseline_facts
+from experiments.steps.results import EnergyOutcome, SearchOutcome
+from experiments.steps.schedule_selection import describe_order
+from placements import Placement, Profile
+from runtime.execution.measurement import TOLERANCE, Measurement
+from runtime.profiling.utilisation import BusyTable
+from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.picture import picture
+
+FILES = {
+    "placement.yaml": "what runs where, with times and memory",
+    "profile.csv": "what each block costs at each clock",
+    "schedule.json": "the schedule, its repetend and what is proved of it",
+    "schedule.csv": "its order, as torch.distributed.pipelining loads it",
+    "frontier.json": "every plan of the time-energy frontier, a clock for every block",
+    "plan.json": "the chosen plan",
+    "frontier.csv": "its times, energies, bounds and savings",
+    "savings.csv": "what is saved next to stragglers of several slowdowns, by each method",
+    "relaxed.csv": "the breakpoints of the continuous frontier, which no plan is below",
+    "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
+    "periodic.json": "clocks that repeat with the repetend",
+    "switched.json": "a plan whose clocks change seldom",
+    "periodic_switched.json": "clocks that repeat with the repetend and change seldom",
+    "capped.json": "the shortest iteration under the power cap",
+    "policy.json": "which plan to run when, over the signal",
+    "baselines.csv": "what EnvPipe and others need, with the same accounting",
+    "scripts/device_0.py": "one PyTorch script per device",
+    "scripts/programs.json": "the same programs as text, to check without running them",
+    "runtime.json": "how it was run, to go on with it",
+    "simulated.json": "time and energy of the scripts on simulated GPUs",
+    "simulated_trace.json": "the same iteration, planned and simulated, for ui.perfetto.dev",
+    "simulated_trace.csv": "how busy each device is in it",
+    "trace.json": "the last iterations, planned and measured, for ui.perfetto.dev",
+    "trace.csv": "how busy each device was in the last one",
+    "measurement.json": "times, losses, and the comparison with the unpipelined model",
+}
+"""What a run leaves in its directory, beside the pictures and the report."""
+
+
+DESCRIPTIONS = {
+    "timeline": "Each device's blocks over time, coloured by clock.",
+    "power": "Each device's blocks over time, coloured by power, waiting included.",
+    "power_all_maximum": "The same with all clocks at their maximum.",
+    "memory": "The memory each device holds over time.",
+    "frontier": "Iteration time against energy of every plan, and of the baselines.",
+}
+"""What each picture shows."""
+
+
+ENERGY_PICTURES = ("frontier", "power_all_maximum", "power")
+"""Those of the section on energy."""
+
+
+def save_report(
+    found: SearchOutcome,
+    tuned: EnergyOutcome,
+    measurement: Measurement,
+    directory: Path,
+    busy: BusyTable | None = None,
+) -> Path:
+    """Write ``report.html``, with the last iteration if it was recorded; return its path."""
+    pictures = {name: Picture(png, DESCRIPTIONS[name]) for name, png in tuned.pictures.items()}
+    name, number = found.placement.name, found.schedule.num_micro_batches
+    return write_report(
+        directory / "report.html",
+        f"{name} on {found.placement.num_devices} devices, {number} micro-batches",
+        [
+            Section("Schedule", _schedule_facts(found), (pictures["timeline"],), _text_picture(found)),
+            Section("Memory", _memory_facts(found), (pictures["memory"],)),
+            Section("Energy", _energy_facts(found, tuned), tuple(pictures[each] for each in ENERGY_PICTURES)),
+            Section("Run", (*_run_facts(measurement), *_busy_facts(busy))),
+            Section("Files", _file_facts(directory)),
+        ],
+        summary=_summary(found, tuned, measurement),
+    )
+
+
+def save_report_of_run(
+    placement: Placement, measurement: Measurement, directory: Path, busy: BusyTable | None = None
+) -> Path:
+    """Write ``report.html`` of a run that went on, with the pictures of its directory; return its path."""
+    files = {name: directory / f"{name}.png" for name in DESCRIPTIONS}
+    pictures = [
+        Picture(path.read_bytes(), DESCRIPTIONS[name]) for name, path in files.items() if path.is_file()
+    ]
+    return write_report(
+        directory / "report.html",
+        f"{placement.name} on {placement.num_devices} devices, {measurement.num_micro_batches} micro-batches",
+        [
+            Section("Schedule and energy", (), tuple(pictures)),
+            Section("Run", (*_run_facts(measurement), *_busy_facts(busy))),
+            Section("Files", _file_facts(directory)),
+        ],
+        summary=(
+            Fact("First iteration", str(measurement.first_iteration), "of the run that went on"),
+            _equality(measurement),
+        ),
+    )
+
+
+def _equality(measurement: Measurement) -> Fact:
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    return Fact(
+        "Equal to the unpipelined model",
+        "yes" if comparison.is_equal else "no",
+        f"losses, gradients and parameters within {TOLERANCE:g}",
+        good=comparison.is_equal,
+    )
+
+
+def _file_facts(directory: Path) -> tuple[Fact, ...]:
+    return tuple(Fact(file, what, link=file) for file, what in FILES.items() if (directory / file).exists())
+
+
+def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measurement) -> tuple[Fact, ...]:
+    facts = [
+        Fact("Makespan", _ticks(found.placement, found.schedule.makespan)),
+        Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
+        Fact(
+            "Energy saved",
+            f"{tuned.frontier.saving(tuned.plan, tuned.deadline_ms):.1%}",
+            "against the highest clocks",
+        ),
+        _equality(measurement),
+    ]
+    if found.result is not None and found.result.repetend is not None:
+        result, repetend = found.result, found.result.repetend
+        value = _ticks(found.placement, repetend.period_per_micro_batch)
+        note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
+        facts.insert(0, Fact("Period per micro-batch", value, note, good=result.status is Status.OPTIMAL))
+    return tuple(facts)
+
+
+def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
+    placement, schedule, result = found.placement, found.schedule, found.result
+    facts = [
+        Fact("Makespan", _ticks(placement, schedule.makespan)),
+        Fact("Bubble rate", f"{bubble_rate(schedule):.2%}", "idle share of makespan times devices"),
+    ]
+    if result is None:
+        return (Fact("Made by", "hand"), *facts)
+    least = Fact(
+        "Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"
+    )
+    status = Fact("Status", result.status.value, f"{result.queries} queries in {result.seconds:.2f} s")
+    if result.repetend is None:
+        return (replace(status, note=f"of the makespan; {status.note}"), *facts, least)
+    repetend = result.repetend
+    return (
+        status,
+        Fact(
+            "Period per micro-batch",
+            _ticks(placement, repetend.period_per_micro_batch),
+            f"no repetend of {_sizes(result)} beats {_ticks(placement, result.period_bound)}",
+        ),
+        Fact("Steady bubble rate", f"{repetend.bubble_rate:.2%}", "of the repetend alone"),
+        Fact("Rounds in flight", str(repetend.in_flight)),
+        Fact("Span", _ticks(placement, repetend.span), f"bound {_ticks(placement, result.span_bound)}"),
+        *facts,
+        least,
+    )
+
+
+def _memory_facts(found: SearchOutcome) -> tuple[Fact, ...]:
+    capacity = found.placement.memory
+    return tuple(
+        Fact(
+            f"Device {device}",
+            f"{peak} of {capacity[device]} {found.memory_unit}"
+            if capacity
+            else f"{peak} {found.memory_unit}",
+            f"{peak / capacity[device]:.0%}" if capacity and capacity[device] else "",
+        )
+        for device, peak in enumerate(peak_memory(found.schedule).tolist())
+    )
+
+
+def _energy_facts(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Fact, ...]:
+    frontier, plan = tuned.frontier, tuned.plan
+    maximum = frontier.all_maximum
+    return (
+        Fact("Deadline", f"{tuned.deadline_ms:.6g} ms"),
+        Fact("Frontier", f"{len(frontier.plans)} plans", tuned.method),
+        Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
+        Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
+        Fact("Saved", f"{frontier.saving(plan, tuned.deadline_ms):.2%}", "over an equal time"),
+        *(() if found.order is None else (Fact("Order", describe_order(found.order)),)),
+        Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
+        Fact(
+            "Least energy",
+            f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
+        ),
+        *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.realisable)),
+        Fact("Blocking power", _blocking_power(tuned.profile), f"of a waiting {tuned.profile.device}"),
+        *(
+            (Fact("GPUs", str(frontier.num_gpus), "of all devices; energies are those of all"),)
+            if frontier.num_gpus
+            else ()
+        ),
+    )
+
+
+def _blocking_power(profile: Profile) -> str:
+    if not profile.waits_by_clock:
+        return f"{profile.least_blocking_power_w:g} W"
+    clocks = {point.clock_mhz for points in profile.points.values() for point in points}
+    most_w = max(profile.blocking_w(clock) for clock in clocks)
+    return f"{profile.least_blocking_power_w:g} to {most_w:g} W by clock"
+
+
+def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    losses = [sum(each) / len(each) for each in measurement.losses]
+    return (
+        Fact("Backend", measurement.backend, ", ".join(sorted(set(measurement.device_names)))),
+        Fact("Loss", ", ".join(f"{loss:.4f}" for loss in losses), "mean of the micro-batches, by iteration"),
+        Fact("Iteration", ", ".join(f"{time:.1f}" for time in measurement.time_ms) + " ms"),
+        Fact(
+            "Largest loss error",
+            f"{comparison.max_loss_error:.1e}",
+            "relative, against the unpipelined model",
+        ),
+        Fact("Largest gradient error", f"{comparison.max_gradient_error:.1e}", "relative"),
+        Fact("Largest parameter error", f"{comparison.max_parameter_error:.1e}", "after the last step"),
+        Fact(
+            "Bitwise equal",
+            "yes" if comparison.bitwise_equal else "no",
+            "to the same model in one process, in the same order",
+            good=comparison.bitwise_equal,
+        ),
+        Fact("Clocks", measurement.clock_backend),
+    )
+
+
+def _busy_facts(busy: BusyTable | None) -> tuple[Fact, ...]:
+    if busy is None:
+        return ()
+    planned = "" if busy.planned_ms is None else f"planned: {busy.planned_ms:.6g} ms"
+    return (
+        Fact("Last iteration", f"{busy.measured_ms:.6g} ms", planned),
+        Fact("With free transfers", f"{busy.free_transfers_ms:.6g} ms", "of the same measured block times"),
+        *(
+            Fact(
+                f"Device {device}",
+                f"computes {shares.measured:.1%}, waits {shares.waiting:.1%}",
+                "" if shares.planned is None else f"planned: {shares.planned:.1%}",
+            )
+            for device, shares in enumerate(busy.devices)
+        ),
+    )
+
+
+def _text_picture(found: SearchOutcome) -> str:
+    return picture(found.schedule, max_columns=120)
+
+
+def _ticks(placement: Placement, ticks: float) -> str:
+    return f"{ticks * placement.tick_ms:.6g} ms"
+
+
+def _sizes(result: SearchResult) -> str:
+    """Return the numbers of micro-batches per repetend that the bound holds for, in words."""
+    if result.period_bound <= result.universal_bound:
+        return "any number of micro-batches"
+    sizes = result.sizes
+    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])

@@ -1,0 +1,104 @@
+"""The baselines beside a frontier: chosen by option, and written as JSON, CSV and in a line each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+
+from experiments.config.options import EnergyOptions, OptionError, did_you_mean
+from experiments.steps.results import EnergyOutcome
+from schedsearch.energy import FrequencyPlan, changes_per_iteration, num_clock_changes
+from schedsearch.energy.baselines import BASELINES
+from schedsearch.schedule import Schedule
+
+BASELINES_SCHEMA_VERSION = 1
+"""Version of the form of ``baselines.json``."""
+
+TITLES = {
+    "all_maximum": "All clocks at maximum",
+    "envpipe": "EnvPipe",
+    "zeus_global": "ZeusGlobal",
+    "zeus_per_stage": "ZeusPerStage",
+    "perseus": "Perseus",
+}
+"""What people call each baseline."""
+
+COLUMNS = ("name", "time_ms", "energy_mj", "saving", "gap", "clock_changes", "changes_per_iteration")
+"""Columns of ``baselines.csv``."""
+
+
+def check_baselines(options: EnergyOptions) -> None:
+    """Reject wrong names of baselines, and a wrong unit of time.
+
+    Raises:
+        OptionError: One is not known, or the unit is no time.
+    """
+    for name in options.baselines:
+        if not isinstance(name, str) or name not in BASELINES:
+            raise OptionError(
+                f"energy.baselines: {name!r} is not known; {did_you_mean(str(name), BASELINES)}"
+            )
+    if not 0 < options.unit_ms < math.inf:
+        raise OptionError(f"energy.unit_ms: {options.unit_ms:g} is not a time above 0; give milliseconds")
+
+
+def baselines_to_dict(schedule: Schedule, outcome: EnergyOutcome) -> dict[str, object]:
+    """Return the plans of all baselines as plain data; a ``gap`` is null if no lower bound is above 0."""
+    return {
+        "schema_version": BASELINES_SCHEMA_VERSION,
+        "deadline_ms": outcome.deadline_ms,
+        "plans": [
+            {
+                **dict(zip(COLUMNS, row, strict=True)),
+                "lower_bound_mj": plan.lower_bound_mj,
+                "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
+            }
+            for row, plan in _rows(schedule, outcome)
+        ],
+    }
+
+
+def baselines_to_csv(schedule: Schedule, outcome: EnergyOutcome) -> str:
+    """Return a row for each plan of each baseline; a ``gap`` is empty if no lower bound is above 0."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(row for row, _ in _rows(schedule, outcome))
+    return text.getvalue()
+
+
+def describe_baselines(schedule: Schedule, outcome: EnergyOutcome) -> list[str]:
+    """Return a line for each baseline: its best plan for the deadline, or the fastest where all are later."""
+    return [f"{title}: {value}, {note}" for title, value, note in baseline_facts(schedule, outcome)]
+
+
+def baseline_facts(schedule: Schedule, outcome: EnergyOutcome) -> Iterator[tuple[str, str, str]]:
+    """Yield each baseline's title, its best plan for the deadline, and what that saves."""
+    for name, plans in outcome.baselines.items():
+        plan, is_late = outcome.baseline_plan(name)
+        note = (
+            f"{_percent(outcome.frontier.saving(plan, outcome.deadline_ms))} saved, "
+            f"{_percent(plan.gap)} above the lower bound, "
+            f"{sum(num_clock_changes(schedule, plan.clock_mhz))} changes of clock"
+        )
+        if is_late:
+            note += f"; later than the deadline, as all of its {len(plans)} plans"
+        yield TITLES[name], f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J", note
+
+
+def _rows(
+    schedule: Schedule, outcome: EnergyOutcome
+) -> Iterator[tuple[tuple[str, float, float, float, float | None, int, int], FrequencyPlan]]:
+    for name, plans in outcome.baselines.items():
+        for plan in plans:
+            saving = outcome.frontier.saving(plan, outcome.deadline_ms)
+            gap = None if math.isnan(plan.gap) else plan.gap
+            changes = sum(num_clock_changes(schedule, plan.clock_mhz))
+            in_each = sum(changes_per_iteration(schedule, plan.clock_mhz))
+            yield (name, plan.time_ms, plan.energy_mj, saving, gap, changes, in_each), plan
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}"

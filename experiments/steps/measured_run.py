@@ -1,0 +1,108 @@
+"""The scripts of a run started, followed, and compared with the unpipelined model."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+
+from experiments.config.command import Failed
+from experiments.config.options import OptionError
+from experiments.config.progress import StepBar
+from experiments.config.run_options import devices_in_words
+from experiments.steps.resumed import KeptOptions, resume_command, save_options
+from placements import Placement
+from placements.files import write_json
+from runtime.execution.measurement import Measurement
+from runtime.launching.launch import LaunchError, launch
+from runtime.program.calls import ScriptError
+from runtime.program.deadlock import UnsafeProgramsError
+
+log = logging.getLogger(__name__)
+
+
+def run_and_save(
+    kept: KeptOptions, placement: Placement, directory: Path, checkpoints: Path | None = None
+) -> Measurement:
+    """Run the scripts, compare with the unpipelined model, write ``measurement.json``.
+
+    Args:
+        kept: The options of the run, which are written beside it, for whoever resumes it.
+        placement: What the scripts are of.
+        directory: The output of the run.
+        checkpoints: Folder whose newest the run goes on from; None to begin anew.
+
+    Raises:
+        OptionError: The scripts cannot run so many micro-batches, or not go on from the checkpoints.
+        Failed: The run failed; the message ends with the command that resumes it.
+    """
+    options = kept.runtime
+    save_options(kept, directory)
+    log.info("run: starting %s with %s", devices_in_words(placement), options.launcher)
+    if options.checkpoint_every:
+        log.info("if the run dies, resume it: %s", resume_command(directory))
+    bar = StepBar("run")
+    with bar:
+        try:
+            measurement = launch(
+                directory / "scripts",
+                sum(placement.gpus),
+                options.iterations,
+                options.timeout_s,
+                device=options.device,
+                launcher=options.launcher,
+                blocking=options.blocking,
+                num_micro_batches=options.num_micro_batches,
+                checkpoint_every=options.checkpoint_every,
+                checkpoints=directory / "checkpoints",
+                keep_checkpoints=options.keep_checkpoints,
+                resume=checkpoints,
+                trace=options.trace,
+                progress=lambda done: bar(str(done), done.iteration + 1, options.iterations),
+                clock_latency=kept.clock_latency,
+            )
+        except ScriptError as error:
+            raise OptionError(f"runtime.{error}") from None
+        except UnsafeProgramsError as error:
+            raise Failed(f"the run failed: {error}") from None
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
+    check_finite(measurement)
+    write_json(directory / "measurement.json", measurement.to_dict())
+    log.info("%s", describe(measurement))
+    return measurement
+
+
+def check_finite(measurement: Measurement) -> None:
+    """Reject a run whose numbers say nothing.
+
+    Raises:
+        Failed: A loss, or a gradient or parameter, is not finite.
+    """
+    for iteration, losses in enumerate(measurement.losses, measurement.first_iteration):
+        if not all(map(math.isfinite, losses)):
+            raise Failed(
+                f"the run diverged: losses of iteration {iteration} are not finite; lower "
+                "runtime.learning_rate, or look at the data"
+            )
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    if not all(map(math.isfinite, (comparison.max_gradient_error, comparison.max_parameter_error))):
+        raise Failed(
+            "the run diverged: its gradients or parameters are not finite, or the unpipelined model's are 0 "
+            "where they are not; lower runtime.learning_rate, or look at the data"
+        )
+
+
+def describe(measurement: Measurement) -> str:
+    """Return the losses and the comparison in one line."""
+    comparison = measurement.comparison
+    assert comparison is not None, "a launch compares unless told not to"
+    blocking = ", blocking" if measurement.blocking else ""
+    first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
+    return (
+        f"{measurement.backend}{blocking}: "
+        f"loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations; "
+        f"against the unpipelined model: largest gradient error {comparison.max_gradient_error:.1e}, "
+        f"bitwise equal to its replay: {comparison.bitwise_equal}; clocks: {measurement.clock_backend}"
+    )

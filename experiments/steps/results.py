@@ -1,0 +1,97 @@
+"""What the steps of an experiment return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from placements import Placement, Profile
+from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
+from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.ordering import Chosen, Judged
+from schedsearch.modulo.result import SearchResult
+from schedsearch.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class OrderOutcome:
+    """What the choice among several schedules returns.
+
+    Attributes:
+        chosen: The choice, and all that was judged.
+        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Proposal`.
+    """
+
+    chosen: Chosen
+    origins: tuple[str, ...]
+
+    def origin_of(self, judged: Judged) -> str:
+        """Return where a schedule came from, before any swaps."""
+        return self.origins[judged.candidate]
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What the search step returns.
+
+    Attributes:
+        placement: With its memory, and the block times of the profile.
+        profile: That was read from a file; None where there was none.
+        schedule: Valid.
+        result: Of the search; None for a hand-made schedule.
+        memory_unit: Of the placement's memory, where it is known.
+        order: What the schedule was chosen from by its energy; None where that was not asked for.
+    """
+
+    placement: Placement
+    profile: Profile | None
+    schedule: Schedule
+    result: SearchResult | None
+    memory_unit: str = ""
+    order: OrderOutcome | None = None
+
+
+@dataclass(frozen=True)
+class EnergyOutcome:
+    """What the energy step returns.
+
+    Attributes:
+        profile: Of every block of the placement.
+        frontier: Of the schedule.
+        deadline_ms: That was asked for.
+        plan: The point of the frontier for the deadline.
+        simulation: When each block of the plan starts.
+        baselines: Plans of each baseline by name, by increasing time.
+        realisable: Title, value and note of each plan for a real job that was asked for.
+        periodic: The plan whose clocks repeat, and change seldom if that was asked for too; if it was asked
+            for, the scripts are of it.
+        switched: The plan whose clocks change seldom, if it was asked for; then the scripts are of it,
+            unless there is a periodic one.
+        pictures: Timelines, memory and frontier as PNG, by name.
+        method: How the frontier was made, in words.
+    """
+
+    profile: Profile
+    frontier: Frontier
+    deadline_ms: float
+    plan: FrequencyPlan
+    simulation: Simulation
+    baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
+    realisable: tuple[tuple[str, str, str], ...] = ()
+    periodic: PeriodicPlan | None = None
+    switched: FrequencyPlan | None = None
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    method: str = ""
+
+    def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
+        """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.
+
+        Where no plan keeps the deadline it is the fastest.
+        """
+        plans = self.baselines[name]
+        kept = [plan for plan in plans if plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)]
+        if not kept:
+            return plans[0], True
+        if kept[-1].waiting_w is None:
+            return kept[-1], False
+        return min(kept, key=lambda plan: self.frontier.energy_next_to(plan, self.deadline_ms)), False

@@ -1,0 +1,96 @@
+"""The scripts of a schedule and its clocks, and what is planned for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import math
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from experiments.config.options import RuntimeOptions
+from experiments.steps.results import EnergyOutcome, SearchOutcome
+from experiments.steps.traces import planned_run
+from placements.files import write_json
+from runtime.clocks.periodic_clocks import PeriodicClocks
+from runtime.codegen.codegen import Clocks, generate
+from runtime.models import Blocks, Model, ModelOptions
+from runtime.plans.planned import Planned
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.program.prefetch import peak_posted, post_early
+from runtime.program.program_file import programs_to_dict
+from schedsearch.picture import picture
+from schedsearch.schedule import Schedule
+from schedsearch.validate import validate
+
+log = logging.getLogger(__name__)
+
+
+def generate_scripts(
+    options: RuntimeOptions, found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
+) -> list[Path]:
+    """Lower the schedule, prove the programs free of deadlock, and write one script per GPU.
+
+    The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
+    whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose
+    clocks change seldom if there is one. Beside them the same programs are written as text, in
+    ``programs.json``.
+    """
+    whole, clocks = _schedule_and_clocks(found, tuned)
+    schedule = whole.per_micro_batch
+    schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
+    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    size_bytes = functools.partial(_message_bytes, blocks)
+    programs = lower(schedule).with_forms(blocks.form_between)
+    programs = post_early(programs, options.receive_ahead, options.receive_memory, size_bytes)
+    check(programs)
+    posted = max(peak_posted(programs, size_bytes))
+    log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
+    write_json(directory / "programs.json", programs_to_dict(programs))
+    device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
+    repetend = tuned.periodic.periodic.repetend if tuned.periodic else found.result and found.result.repetend
+    return generate(
+        programs,
+        clocks,
+        model.to_dict(),
+        directory,
+        shift=repetend.micro_batches if repetend else None,
+        title=found.placement.name,
+        picture=picture(whole, max_columns=100),
+        versions={name: metadata.version(name) for name in ("schedsearch", "torch")},
+        rows=device_of if whole.placement.num_gpus else None,
+    )
+
+
+def planned_scripts(
+    found: SearchOutcome, tuned: EnergyOutcome, num_micro_batches: int | None = None
+) -> Planned:
+    """Return what is planned for the scripts, by default for their own number of micro-batches."""
+    schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
+    return planned_run(schedule, tuned.profile, clocks, found.memory_unit)
+
+
+def _schedule_and_clocks(
+    found: SearchOutcome, tuned: EnergyOutcome, num_micro_batches: int | None = None
+) -> tuple[Schedule, Clocks]:
+    """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
+    names = found.placement.per_micro_batch.by_name
+    if tuned.periodic is None:
+        plan = tuned.plan if tuned.switched is None else tuned.switched
+        clocks = {name: mhz for name, mhz in plan.clock_mhz.items() if name in names}
+        return found.schedule, clocks
+    data: dict[str, Any] = tuned.periodic.to_dict()
+    warmup, steady, cooldown = (
+        {name: lanes for name, lanes in data[part].items() if name in names}
+        for part in ("warmup", "steady", "cooldown")
+    )
+    number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
+    schedule = tuned.periodic.periodic.schedule(number)
+    return schedule, PeriodicClocks(warmup, steady, cooldown, data["micro_batches_per_repetend"])
+
+
+def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
+    return math.prod(blocks.form_between(producer, consumer).shape) * blocks.dtype.itemsize

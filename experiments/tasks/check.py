@@ -1,0 +1,108 @@
+"""The task of `experiments.check`: every claim of a schedule file, shown again without the search."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+
+from omegaconf import DictConfig
+
+from experiments.config.command import Failed
+from experiments.config.options import CheckOptions, OptionError, read_record
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.certificate.certificate import CertificateError
+from schedsearch.certificate.check import CheckReport, Claim, check
+from schedsearch.modulo.result import Status
+from schedsearch.schedule_file import Claims, read_claims
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> None:
+    """Check a file and say so claim by claim.
+
+    Raises:
+        Failed: Nothing was shown to be false, but not all of the certificate could be shown to be true. The
+            bound on the makespan is not in it.
+    """
+    options = read_record(config, CheckOptions)
+    if not 0 < options.time_limit_s < math.inf:
+        raise OptionError(
+            f"time_limit_s: {options.time_limit_s:g} is not a positive number of seconds; give one"
+        )
+    try:
+        claims = read_claims(options.schedule)
+        report = check(claims.certificate, time_limit_s=options.time_limit_s) if claims.certificate else None
+        shown = [*_schedule_claims(claims), *(report.claims if report else ())]
+        _check_summary(claims, report)
+    except CertificateError as error:
+        raise CertificateError(f"{options.schedule}: {error}") from None
+    for claim in shown:
+        log.info("%s", claim)
+    log.info("%s", _verdict(claims, report))
+    missing = sum(not claim.holds for claim in report.claims) if report else 0
+    if missing:
+        raise Failed(f"{missing} claims of the certificate not rechecked; none was found to be false")
+
+
+def _schedule_claims(claims: Claims) -> Iterator[Claim]:
+    """Yield what is claimed of the schedule itself, which is valid.
+
+    Raises:
+        CertificateError: A claim is false.
+    """
+    makespan, bound = claims.schedule.makespan, claims.makespan_bound
+    if claims.makespan != makespan:
+        raise CertificateError(
+            f"makespan: {claims.makespan} is not that of the blocks, which end at {makespan}"
+        )
+    yield Claim(f"schedule: valid, with a makespan of {makespan} ticks")
+    if bound is None:
+        return
+    if bound > makespan:
+        raise CertificateError(
+            f"makespan_bound: {bound} is above the makespan {makespan} of the schedule itself"
+        )
+    added_up = makespan_bound(claims.schedule.placement, claims.schedule.num_micro_batches)
+    text = f"makespan_bound: no schedule of as many micro-batches takes less than {bound} ticks"
+    if bound > added_up:
+        text += f"; proved by a solver or by going through states, of which {added_up} follow by adding up"
+    yield Claim(text, bound <= added_up)
+
+
+def _check_summary(claims: Claims, report: CheckReport | None) -> None:
+    """Check that the file's status and bound are what its certificate is for.
+
+    Raises:
+        CertificateError: They are not.
+    """
+    optimal = claims.status is Status.OPTIMAL
+    certificate = claims.certificate
+    if report is None or certificate is None:
+        if optimal or claims.period_bound is not None:
+            raise CertificateError(
+                "certificate: is missing, but the file claims a bound on the period; search again"
+            )
+        return
+    if claims.period_bound is None or not claims.period_bound <= float(certificate.period_bound):
+        raise CertificateError(
+            f"period_bound: {claims.period_bound} is not at most that of the certificate, "
+            f"{certificate.period_bound}"
+        )
+    if optimal and not report.meets_bound:
+        raise CertificateError(
+            f"status: OPTIMAL, but the repetend's {certificate.period} ticks per micro-batch do not meet the "
+            f"bound of {certificate.period_bound} for its sizes and limits"
+        )
+
+
+def _verdict(claims: Claims, report: CheckReport | None) -> str:
+    if report is None or claims.certificate is None:
+        return "no certificate: nothing is claimed of the period"
+    period, bound = claims.certificate.period, claims.certificate.period_bound
+    if report.optimal:
+        return f"{Status.OPTIMAL}: the period of {period} ticks per micro-batch is proved to be the least"
+    if report.meets_bound:
+        return f"the period of {period} ticks per micro-batch is the least if what is not rechecked is true"
+    return f"{Status.FEASIBLE}: the period of {period} ticks per micro-batch is above the bound of {bound}"

@@ -1,0 +1,181 @@
+"""The task of `experiments.profile`: the blocks of a placement run on this machine, and what they cost."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.config.command import Failed
+from experiments.config.options import OptionError, Options, read_options
+from experiments.config.progress import IterationBar
+from experiments.config.run_options import (
+    check_device_of,
+    check_runtime_options,
+    choose_model,
+    devices_in_words,
+)
+from experiments.steps.pipeline_steps import PROFILE_FILES, build_placement, planned_by, read_profile
+from experiments.tasks.search import output_directory, search_and_save
+from placements import OperatingPoint, Placement, Profile
+from placements.files import write_json, write_text
+from placements.placement_file import placement_to_yaml
+from placements.profile_csv import write_profile_rows
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.launching.launch import LaunchError, launch
+from runtime.models import Blocks, Model, ModelOptions
+from runtime.profiling.device_profiler import MOST_ITERATIONS
+from runtime.profiling.profiler import Cost, Sweep, blocking_by_clock, merged
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe
+from schedsearch.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+PROFILE_SCHEMA_VERSION = 1
+"""Version of the form of ``profile.json``."""
+
+
+def task(config: DictConfig) -> None:
+    """Run the blocks, and write what they cost and the placement with its times."""
+    options = read_options(config)
+    check_runtime_options(options.runtime)
+    _check_profiling_options(options)
+    directory = output_directory()
+    placement = build_placement(options, read_profile(options))
+    check_device_of(options.runtime, placement)
+    number = options.search.num_micro_batches
+    model = choose_model(options.runtime, placement, number, planned_by(options))
+    measurement = _run(options, _schedule(options, placement, directory), model, directory / "scripts")
+    save_profile(placement, measurement, directory)
+
+
+def _schedule(options: Options, placement: Placement, directory: Path) -> Schedule:
+    """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
+    if not options.profiling.in_pipeline:
+        return one_after_another(placement.per_micro_batch, options.search.num_micro_batches)
+    profile = None  # It is yet to be measured.
+    return search_and_save(options, placement, profile, directory).schedule.per_micro_batch
+
+
+def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return the schedule in which each micro-batch ends before the next one begins.
+
+    Perseus measures in the midst of training (Sec. 5); here nothing else runs beside a block, so that its
+    time is its own also where devices share a processor, and least memory is needed.
+    """
+    one = gpipe(placement, 1)
+    blocks = (
+        block._replace(micro_batch=n, start=block.start + n * one.makespan)
+        for n in range(num_micro_batches)
+        for block in one.blocks
+    )
+    return replace(one, num_micro_batches=num_micro_batches, blocks=tuple(blocks))
+
+
+def _run(options: Options, schedule: Schedule, model: ModelOptions, scripts: Path) -> Measurement:
+    """Generate the scripts and profile them."""
+    by_gpu = schedule.placement.by_gpu
+    blocks = Blocks(by_gpu, Model(model, by_gpu, {}), 1)
+    programs = check(lower(schedule).with_forms(blocks.form_between))
+    # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
+    generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
+    chosen = options.profiling
+    sweep = Sweep(chosen.iterations, chosen.least_ms, chosen.rises, chosen.blocking_clocks)
+    log.info("profile: starting %s with %s", devices_in_words(schedule.placement), options.runtime.launcher)
+    bar = IterationBar("profile")
+    with bar:
+        try:
+            return launch(
+                scripts,
+                sum(schedule.placement.gpus),
+                MOST_ITERATIONS,
+                options.runtime.timeout_s,
+                device=options.runtime.device,
+                launcher=options.runtime.launcher,
+                compares=False,
+                blocking=options.runtime.blocking,
+                progress=bar,
+                sweep=sweep,
+                clock_latency=options.profile.clock_latency,
+            )
+        except LaunchError as error:
+            raise Failed(f"the run failed: {error}") from None
+
+
+def save_profile(placement: Placement, measurement: Measurement, directory: Path) -> None:
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml``, and say what was measured.
+
+    Blocks that did not run (optimizer blocks) keep their times; beside them energies are not used, since a
+    frontier needs those of all blocks.
+    """
+    costs = merged(measurement.profiles)
+    rows = [
+        (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
+    ]
+    write_profile_rows(directory / PROFILE_FILES.csv, rows)
+    powers = blocking_by_clock(measurement.profiles)
+    not_run = [block.name for block in placement.blocks if block.name not in costs]
+    has_energy = all(cost.energy_mj is not None for found in costs.values() for cost in found)
+    facts = {
+        "schema_version": PROFILE_SCHEMA_VERSION,
+        "device": measurement.device_names[0],
+        "measured": measurement.profiles[0].description,
+        "energy": has_energy and not not_run,
+        "blocking_power_w": powers if len(powers) > 1 else next(iter(powers.values()), None),
+        "iterations": measurement.iterations,
+    }
+    write_json(directory / PROFILE_FILES.facts, facts)
+    write_text(directory / PROFILE_FILES.placement, placement_to_yaml(with_measured_times(placement, costs)))
+    log.info("%s", facts["measured"])
+    if len(powers) > 1:
+        log.info(
+            "while waiting: %s", ", ".join(f"{power:.4g} W at {mhz} MHz" for mhz, power in powers.items())
+        )
+    log.info("%s", "\n".join(f"  {name}: {_in_words(found)}" for name, found in costs.items()))
+    if not_run:
+        log.info(
+            "not run: %s; they keep their times%s",
+            ", ".join(not_run),
+            ", and placement=profiled takes no energies" if has_energy else "",
+        )
+    log.info("profile in %s; search with: placement=profiled placement.path=%s", directory, directory)
+
+
+def with_measured_times(placement: Placement, costs: Mapping[str, tuple[Cost, ...]]) -> Placement:
+    """Return the placement with every block's time at its highest clock; blocks without costs keep theirs."""
+    points = {}
+    for block in placement.blocks:
+        time_ms = costs[block.name][-1].time_ms if block.name in costs else block.time * placement.tick_ms
+        points[block.name] = (OperatingPoint(1, time_ms, 0.0),)
+    return Profile("measured", points, 0.0).times_for(placement)
+
+
+def _in_words(costs: tuple[Cost, ...]) -> str:
+    highest = costs[-1]
+    clock = "" if highest.clock_mhz is None else f" at {highest.clock_mhz} MHz"
+    energy = "" if highest.energy_mj is None else f", {highest.energy_mj:.6g} mJ"
+    more = f"; {len(costs)} clocks down to {costs[0].clock_mhz} MHz" if len(costs) > 1 else ""
+    return f"{highest.time_ms:.4g} ms{energy}{clock}{more}"
+
+
+def _check_profiling_options(options: Options) -> None:
+    """Reject wrong options before any work starts.
+
+    Raises:
+        OptionError: One is out of its range.
+    """
+    chosen = options.profiling
+    for name in ("iterations", "rises", "blocking_clocks"):
+        if getattr(chosen, name) < 1:
+            raise OptionError(f"profiling.{name}: {getattr(chosen, name)} is not at least 1")
+    if not 0 <= chosen.least_ms < math.inf:
+        raise OptionError(f"profiling.least_ms: {chosen.least_ms:g} is not a time; give 0 ms or more")
+    if options.search.num_micro_batches < 1:
+        raise OptionError(f"search.num_micro_batches: {options.search.num_micro_batches} is not at least 1")

@@ -1,0 +1,117 @@
+"""The task of `experiments.run`: all steps, from a placement to a verified run and its report."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from experiments.config.options import OptionError, Options, read_options
+from experiments.config.run_options import check_device_of, check_runtime_options, choose_model
+from experiments.report.report import save_report, save_report_of_run
+from experiments.steps.clock_latency import switching_limits
+from experiments.steps.constrained_plans import check_realisable, check_realisable_on
+from experiments.steps.measured_run import run_and_save
+from experiments.steps.pipeline_steps import build_placement, planned_by, read_profile
+from experiments.steps.resumed import KeptOptions, options_of, resumed_directory
+from experiments.steps.schedule_selection import check_orders, choose_order
+from experiments.steps.scripts import generate_scripts, planned_scripts
+from experiments.steps.simulated_run import check_simulated_on, simulate_scripts
+from experiments.steps.traces import save_trace
+from experiments.tasks.frontier import check_energy_on, check_energy_options, frontier_and_save
+from experiments.tasks.search import output_directory, search_and_save
+from placements import Placement
+from runtime.codegen.script import read_script
+from runtime.execution.checkpoint import has_whole
+from runtime.program.calls import ScriptError
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> None:
+    """Search, tune, generate, run, compare, report."""
+    options = read_options(config)
+    if directory := resumed_directory(options.runtime):
+        go_on(directory, options)
+    else:
+        begin(options)
+
+
+def begin(options: Options) -> None:
+    """Do all steps of a run.
+
+    Raises:
+        ValueError: An option is wrong.
+        Failed: The run failed.
+    """
+    check_energy_options(options.energy)
+    check_realisable(options)
+    check_orders(options)
+    check_runtime_options(options.runtime)
+    directory = output_directory()
+    profile = read_profile(options)
+    placement = build_placement(options, profile)
+    check_device_of(options.runtime, placement)
+    check_realisable_on(options, placement, profile)
+    number = options.search.num_micro_batches
+    model = choose_model(options.runtime, placement, number, planned_by(options))
+    check_energy_on(options, placement)
+    check_simulated_on(options)
+    found = search_and_save(options, placement, profile, directory)
+    found = choose_order(options, found, directory)
+    tuned = frontier_and_save(options, found, directory)
+    generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
+    if options.runtime.simulated_gpus:
+        planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
+        simulate_scripts(planned, directory / "scripts", latency_ms, directory, traces=options.runtime.trace)
+    resume = options.runtime.resume
+    measurement = run_and_save(
+        KeptOptions.of(options), placement, directory, Path(resume) if resume else None
+    )
+    busy = None
+    if options.runtime.trace:
+        planned = planned_scripts(found, tuned, measurement.num_micro_batches)
+        busy = save_trace(measurement.records, planned.schedule.placement, directory, planned)
+    save_report(found, tuned, measurement, directory, busy)
+    _list_files(directory)
+
+
+def go_on(directory: Path, given: Options) -> None:
+    """Go on with a run from its output directory: from its newest whole checkpoint, or else from the begin.
+
+    All that the run makes is put there, as if it had not died; but its plan is not known any more.
+
+    Args:
+        directory: The output of the run.
+        given: With which this command was started.
+
+    Raises:
+        OptionError: The directory is not that of a run, or an option cannot be changed any more.
+        Failed: The run failed.
+    """
+    kept = options_of(directory, given, HydraConfig.get().overrides.task)
+    check_runtime_options(kept.runtime)
+    placement = _placement_of(directory / "scripts")
+    check_device_of(kept.runtime, placement)
+    checkpoints: Path | None = directory / "checkpoints"
+    if not has_whole(directory / "checkpoints", placement.num_devices):
+        log.info("%s has no whole checkpoint: the run begins anew, with the same scripts", directory)
+        checkpoints = None
+    measurement = run_and_save(kept, placement, directory, checkpoints)
+    busy = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
+    save_report_of_run(placement, measurement, directory, busy)
+    _list_files(directory)
+
+
+def _placement_of(scripts: Path) -> Placement:
+    try:
+        return read_script(scripts / "device_0.py").placement
+    except (OSError, ScriptError) as error:
+        raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None
+
+
+def _list_files(directory: Path) -> None:
+    made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
+    log.info("made:\n%s", "\n".join(f"  {path}" for path in made))

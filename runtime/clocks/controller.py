@@ -1,0 +1,192 @@
+"""The process that sets the clock of a GPU for a script, and gives it back when the script has ended.
+
+It reads the wanted clocks from a pipe. It ends at the pipe's end, when the script's process is gone though a
+fork of it still holds the pipe, and at a signal; in each case it unlocks the GPU first. One GPU has one
+controller: two would unlock each other's clocks. The module does not know who asks for which clock, or why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import select
+import signal
+import struct
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.clocks.nvml import NvmlError, NvmlGpu
+
+CLOCK = struct.Struct("<I")
+"""A request on the pipe: MHz."""
+
+READY = "ready"
+"""The first line if clocks can be locked; any other is the reason why not. A second one says why it ended."""
+
+REPAIR = "python -m runtime.clock reset"
+"""What a user runs if a controller was killed before it could unlock its GPU."""
+
+_LOOK_S = 0.5
+"""How often it looks whether the script's process is still there."""
+
+_OTHER_S = 2.0
+"""How long another controller of the GPU may take to end, since its script may just have been killed."""
+
+
+@dataclass
+class Follower:
+    """Decides when which of the clocks asked for is set: the latest one, never one twice in a row.
+
+    A lowering waits until the clock before has lasted for the dwell, for it would pay less than the change
+    costs. A raise never waits, because that would make the iteration longer.
+
+    Attributes:
+        dwell_s: Least time between a change and a lowering after it.
+        current_mhz: What was set last, or None.
+        since_s: When.
+        wanted_mhz: What was asked for last, or None.
+    """
+
+    dwell_s: float = 0.0
+    current_mhz: int | None = None
+    since_s: float = 0.0
+    wanted_mhz: int | None = None
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Return how long the wanted clock has to wait still; None if there is nothing to set."""
+        if self.wanted_mhz is None or self.wanted_mhz == self.current_mhz:
+            return None
+        if self.current_mhz is None or self.wanted_mhz > self.current_mhz:
+            return 0.0
+        return max(self.since_s + self.dwell_s - now_s, 0.0)
+
+    def has_set(self, clock_mhz: int, now_s: float) -> None:
+        """Take note of a change."""
+        self.current_mhz, self.since_s = clock_mhz, now_s
+
+
+def control(gpu: str, script: int, dwell_ms: float = 0.0) -> None:
+    """Set the clocks that arrive on standard input until the script ends, then unlock the GPU.
+
+    Args:
+        gpu: NVML's index or UUID.
+        script: Process id of the script, which has started this process.
+        dwell_ms: See `Follower`.
+    """
+    try:
+        device = NvmlGpu(gpu)
+        held = _hold(device.uuid, gpu)
+        # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.
+        device.unlock()
+    except NvmlError as error:
+        _say(str(error))
+        return
+    signals = _signals()
+    _say(READY)
+    try:
+        _follow_requests(device, Follower(dwell_ms / 1000), signals, script)
+    except NvmlError as error:
+        _say(str(error))
+    finally:
+        try:
+            device.unlock()
+        except NvmlError as error:
+            sys.stderr.write(f"{error}; run: {REPAIR}\n")
+        os.close(held)
+
+
+def _signals() -> int:
+    """Return a pipe that can be read once a signal to end has come.
+
+    No signal raises an exception: one that came while another ends the process would keep it from unlocking.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, frame: None)
+    return read
+
+
+def _hold(uuid: str, gpu: str) -> int:
+    """Return an open file that only one controller of a GPU can hold; it goes with the process.
+
+    Raises:
+        NvmlError: Another one holds it, or it cannot be opened.
+    """
+    path = Path(tempfile.gettempdir()) / f"schedsearch-clock-{uuid}.lock"
+    try:
+        try:
+            held = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise NvmlError(f"{path}: cannot be opened ({error.strerror}); remove it, or set TMPDIR") from None
+    deadline = time.monotonic() + _OTHER_S
+    while True:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                other = os.pread(held, 20, 0).decode()
+                raise NvmlError(
+                    f"the clock of GPU {gpu} is controlled by process {other} already; end that run first, "
+                    "or use another GPU"
+                ) from None
+            time.sleep(0.01)
+    os.ftruncate(held, 0)
+    os.pwrite(held, str(os.getpid()).encode(), 0)
+    return held
+
+
+def _follow_requests(device: NvmlGpu, follower: Follower, signals: int, script: int) -> None:
+    unread = b""
+    while os.getppid() == script:
+        wait_s = follower.wait_s(time.monotonic())
+        if wait_s == 0.0 and follower.wanted_mhz is not None:
+            device.lock(follower.wanted_mhz)
+            follower.has_set(follower.wanted_mhz, time.monotonic())
+            continue
+        ready, _, _ = select.select([0, signals], [], [], _LOOK_S if wait_s is None else min(wait_s, _LOOK_S))
+        if signals in ready:
+            return
+        if 0 not in ready:
+            continue
+        data = os.read(0, 1 << 16)
+        if not data:
+            return
+        unread += data
+        if whole := len(unread) // CLOCK.size * CLOCK.size:
+            (follower.wanted_mhz,) = CLOCK.unpack_from(unread, whole - CLOCK.size)
+            unread = unread[whole:]
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass  # The script is gone, so nobody wants to know.
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the controller that `runtime.clocks.clock.NvmlClock` starts."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runtime.clocks.controller",
+        description="Set the clocks that arrive on a pipe; started by scripts, not by hand.",
+    )
+    parser.add_argument("gpu", help="NVML's index or UUID")
+    parser.add_argument("script", type=int, help="process id of the script that starts it")
+    parser.add_argument("dwell_ms", type=float, nargs="?", default=0.0)
+    parsed = parser.parse_args(arguments)
+    control(parsed.gpu, parsed.script, parsed.dwell_ms)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

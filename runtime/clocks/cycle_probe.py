@@ -1,0 +1,38 @@
+"""A probe of a GPU's clock by work: a kernel that spins for a number of its cycles, timed by events."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from runtime.clocks.latency import BLOCK_MS, Answer, Probe
+from runtime.clocks.torch_gpu import gpu_uuid
+
+
+def spin_probe(uuid: str) -> Probe | None:
+    """Return a probe of the GPU that NVML knows by a UUID; None if torch does not see it."""
+    found = [index for index in range(torch.cuda.device_count()) if uuid.endswith(_uuid(index))]
+    if not found:
+        return None
+    torch.cuda.set_device(found[0])
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+
+    def look(slower_mhz: int) -> Answer:
+        begin_ms, cycles = _now_ms(), int(BLOCK_MS * slower_mhz * 1000)
+        begin.record()
+        # It spins on the SM's own counter of cycles.
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        end.record()
+        end.synchronize()
+        return Answer(begin_ms, cycles / begin.elapsed_time(end) / 1000)
+
+    return Probe(_now_ms, look, "the time of a kernel that spins for a number of cycles")
+
+
+def _uuid(index: int) -> str:
+    return gpu_uuid(torch.device("cuda", index))
+
+
+def _now_ms() -> float:
+    return time.perf_counter() * 1000

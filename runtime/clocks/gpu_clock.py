@@ -1,0 +1,37 @@
+"""The clock of torch's GPU: locked by NVML, tied to the compute stream by events, ahead by the latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from placements.hardware import ClockLatency, clock_latency_of
+from runtime.clocks.clock import Clock, RecordingClock, open_clock
+from runtime.clocks.stream_clock import StreamClock
+from runtime.clocks.torch_gpu import gpu_uuid
+from runtime.program.calls import Run
+
+
+def open_gpu_clock(
+    runs: Sequence[Run],
+    device: torch.device,
+    latency: ClockLatency | None = None,
+    is_shared: bool = False,
+) -> Clock:
+    """Return the clock of a GPU, or one that records where there is none.
+
+    Args:
+        runs: The blocks of an iteration in their order, with their clocks.
+        device: The GPU, or the CPU.
+        latency: What changes of clock take; None for the table of the GPU's name.
+        is_shared: Whether other devices of the run compute on the GPU too; then its clock is only recorded.
+    """
+    if device.type != "cuda":
+        return open_clock(None)
+    latency = latency or clock_latency_of(torch.cuda.get_device_name(device))
+    shared = RecordingClock("all devices share one GPU") if is_shared else None
+    clock = shared or open_clock(gpu_uuid(device), latency.dwell_ms)
+    stream = StreamClock(clock, runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)
+    stream.start(lambda: torch.cuda.set_device(device))  # a new thread would look at the first GPU
+    return stream

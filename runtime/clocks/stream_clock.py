@@ -1,0 +1,197 @@
+"""Clocks asked for where a GPU's work stands, not where the script does, which runs ahead of it.
+
+The script records an event on the compute stream before each block. A thread looks at the events and passes
+a block's clock on when its turn has come; nothing waits for the GPU. Where a block's length is known from
+its last run, the clock of the block after it is asked for ahead of time, by as much as a change of clock
+takes. The module does not know CUDA: an event is anything that says whether it has been reached.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from runtime.clocks.clock import Clock
+from runtime.program.calls import Run
+
+POLL_S = 0.0002
+"""How often the events are looked at; far below what a change of clock takes."""
+
+
+class Event(Protocol):
+    """A point in a stream of work, such as a `torch.cuda.Event`."""
+
+    def query(self) -> bool:
+        """Return whether the work up to it is done; does not wait."""
+
+    def elapsed_time(self, end: Any) -> float:
+        """Return the milliseconds from when it was reached to when another event was."""
+
+
+@dataclass
+class _Block:
+    """A block that was handed to the stream.
+
+    Attributes:
+        run: With its clock.
+        next_mhz: The clock of the block after it in the iteration, or None.
+        begin: Before it.
+        end: After it, as soon as it was handed over.
+        begun_s: When the begin was seen to be reached.
+    """
+
+    run: Run
+    next_mhz: int | None
+    begin: Event
+    end: Event | None = None
+    begun_s: float | None = None
+
+
+class StreamClock:
+    """A `Clock` that passes clocks on as the stream reaches their blocks, of several due only the latest.
+
+    Attributes:
+        description: The other clock's.
+        requests: Every clock asked for, in order; MHz.
+
+    Args:
+        clock: Takes them.
+        runs: The blocks of an iteration in their order, with their clocks.
+        lead_s: How long before a block a clock in MHz is asked for.
+        now_s: Returns the time.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        runs: Sequence[Run],
+        lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without blocks and without a thread."""
+        self.description = clock.description
+        self.requests: list[int] = []
+        self._clock = clock
+        self._runs: list[Run] = []
+        self._lead_s = lead_s
+        self._now_s = now_s
+        self._position = 0
+        self._blocks: deque[_Block] = deque()
+        self._length_s: dict[tuple[str, int | None], float] = {}
+        self._passed_mhz: int | None = None
+        self._lock = threading.Lock()
+        self._ends = threading.Event()
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+        self._told: Callable[[int], None] = lambda clock_mhz: None
+        self.follow(runs)
+
+    def tell(self, told: Callable[[int], None]) -> None:
+        """Call this with every clock that is passed on from now on, in whichever thread that happens."""
+        self._told = told
+
+    def set(self, clock_mhz: int) -> None:
+        """Ask for a clock at once."""
+        self.requests.append(clock_mhz)
+        self._told(clock_mhz)
+        self._clock.set(clock_mhz)
+
+    def reset(self) -> None:
+        """Pass nothing on any more, and give the clock back."""
+        self._ends.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._clock.reset()
+
+    def follow(self, runs: Sequence[Run]) -> None:
+        """Expect these blocks with these clocks from the next iteration on.
+
+        Args:
+            runs: The blocks of an iteration in their order; those without a clock are left alone.
+        """
+        self._runs = [run for run in runs if run.clock_mhz is not None]
+        self._position = 0
+
+    def begin_iteration(self) -> None:
+        """Expect the first block again."""
+        self._position = 0
+
+    def before(self, event: Event) -> None:
+        """Take the event that was recorded before the next block.
+
+        Raises:
+            ClockError: An earlier clock could not be passed on.
+        """
+        if self._error is not None:
+            raise self._error
+        run = self._runs[self._position]
+        self._position += 1
+        next_mhz = self._runs[self._position].clock_mhz if self._position < len(self._runs) else None
+        assert run.clock_mhz is not None
+        self.requests.append(run.clock_mhz)
+        with self._lock:
+            self._blocks.append(_Block(run, next_mhz, event))
+
+    def after(self, event: Event) -> None:
+        """Take the event that was recorded after that block."""
+        with self._lock:
+            if self._blocks:
+                self._blocks[-1].end = event
+
+    def step(self) -> None:
+        """Look at the events once; pass on the latest clock that is due, unless it was passed on last."""
+        with self._lock:
+            wanted = self._due()
+        if wanted is not None and wanted != self._passed_mhz:
+            self._passed_mhz = wanted
+            self._told(wanted)
+            self._clock.set(wanted)
+
+    def start(self, prepare: Callable[[], None] = lambda: None) -> None:
+        """Look at the events again and again from now on, in a thread.
+
+        Args:
+            prepare: Called in the thread first.
+        """
+        self._thread = threading.Thread(target=self._follow, args=(prepare,), name="clock", daemon=True)
+        self._thread.start()
+
+    def _due(self) -> int | None:
+        """Return the clock that is due where the stream stands, or None as before; forget what has ended."""
+        wanted = None
+        now_s = self._now_s()
+        while self._blocks:
+            block = self._blocks[0]
+            if block.begun_s is None:
+                if not block.begin.query():
+                    break
+                block.begun_s = now_s
+            wanted = self._of(block, now_s)
+            if block.end is None or not block.end.query():
+                break
+            length_s = block.begin.elapsed_time(block.end) / 1000
+            self._length_s[block.run.block, block.run.clock_mhz] = length_s
+            # If the next block has not begun, the device waits, which is the time to change.
+            wanted = wanted if block.next_mhz is None else block.next_mhz
+            self._blocks.popleft()
+        return wanted
+
+    def _of(self, block: _Block, now_s: float) -> int | None:
+        """Return the clock to ask for while a block runs: its own, or towards its end the next one's."""
+        length_s = self._length_s.get((block.run.block, block.run.clock_mhz))
+        if block.next_mhz is None or length_s is None or block.begun_s is None:
+            return block.run.clock_mhz
+        ahead_s = self._lead_s(block.next_mhz)
+        return block.next_mhz if now_s >= block.begun_s + length_s - ahead_s else block.run.clock_mhz
+
+    def _follow(self, prepare: Callable[[], None]) -> None:
+        try:
+            prepare()
+            while not self._ends.wait(POLL_S):
+                self.step()
+        except Exception as error:  # raised in the script's thread, by its next request
+            self._error = error

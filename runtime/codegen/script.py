@@ -1,0 +1,169 @@
+"""A script, read: its calls and its data, for any number of micro-batches that its loops allow.
+
+It knows neither processes nor transfers. What is read here can be checked before anything is started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from placements import Placement
+from runtime.models import ModelOptions
+from runtime.program.calls import Calls, ScriptError, Transfer
+from runtime.program.instructions import Programs
+from runtime.program.tensor_spec import Form, Forms
+from runtime.transport.process_groups import Channel
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, read.
+
+    Attributes:
+        iteration: Its calls, given a device and the number of micro-batches.
+        model: What its blocks compute.
+        placement: What runs where.
+        num_micro_batches: Of one iteration.
+        channels: All (source, target) pairs that messages take, the same in every script.
+        least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
+        micro_batches_per_round: By which numbers of micro-batches differ.
+        forms: What its messages carry; None where only the model knows.
+    """
+
+    iteration: Callable[[Any, int], None]
+    model: ModelOptions
+    placement: Placement
+    num_micro_batches: int
+    channels: tuple[Channel, ...]
+    least_micro_batches: int | None = None
+    micro_batches_per_round: int = 1
+    forms: Forms | None = None
+
+    def at(self, num_micro_batches: int | None) -> Script:
+        """Return the script for so many micro-batches; None leaves its own number.
+
+        Raises:
+            ScriptError: Its loops cannot run so many.
+        """
+        if num_micro_batches in (None, self.num_micro_batches):
+            return self
+        assert num_micro_batches is not None
+        if self.least_micro_batches is None:
+            raise ScriptError(
+                f"num_micro_batches: {num_micro_batches} cannot be run, the scripts are for exactly "
+                f"{self.num_micro_batches}; generate them anew"
+            )
+        least, step = self.least_micro_batches, self.micro_batches_per_round
+        if num_micro_batches < least or (num_micro_batches - least) % step:
+            and_so_on = ", ".join(str(least + i * step) for i in range(3))
+            raise ScriptError(
+                f"num_micro_batches: {num_micro_batches} cannot be run by the scripts' loops; "
+                f"use {and_so_on} and so on"
+            )
+        return replace(self, num_micro_batches=num_micro_batches)
+
+    @cached_property
+    def calls(self) -> Calls:
+        """The calls of one iteration, not carried out."""
+        calls = Calls()
+        self.iteration(calls, self.num_micro_batches)
+        return calls
+
+
+_HOST: ContextVar[Callable[[Script], None] | None] = ContextVar("host", default=None)
+"""Takes a script that is only read."""
+
+
+def hand_over(script: Script) -> bool:
+    """Give a script to whoever reads it; tell whether anybody does, so that it is not to be run."""
+    host = _HOST.get()
+    if host is not None:
+        host(script)
+    return host is not None
+
+
+def read_script(path: Path) -> Script:
+    """Return a script without running it; its file is executed, but not its iteration.
+
+    Raises:
+        ScriptError: The file does not call `runtime.execution.entry.main` once.
+    """
+    found: list[Script] = []
+    token = _HOST.set(found.append)
+    try:
+        code = compile(path.read_text(encoding="utf-8"), str(path), "exec")
+        exec(code, {"__name__": "__main__", "__file__": str(path)})
+    finally:
+        _HOST.reset(token)
+    if len(found) != 1:
+        raise ScriptError(f"{path}: calls main {len(found)} times instead of once; generate it anew")
+    return found[0]
+
+
+def programs_of(scripts: Sequence[Script]) -> Programs:
+    """Return what the scripts of all devices do; `runtime.program.deadlock.check` tells whether that is safe.
+
+    Raises:
+        ScriptError: There is not one script for each device.
+    """
+    first = scripts[0]
+    _check_number(len(scripts), first.placement)
+    instructions = tuple(tuple(script.calls.instructions) for script in scripts)
+    has_forms = any(script.forms is not None for script in scripts)
+    forms = tuple(script.forms or {} for script in scripts) if has_forms else ()
+    return Programs(first.placement, first.num_micro_batches, instructions, forms)
+
+
+def check_script(script: Script, device: int, num_devices: int) -> None:
+    """Ensure that there is a process for each device, and that the script runs each of its blocks once.
+
+    Raises:
+        ScriptError: One of these does not hold.
+    """
+    _check_number(num_devices, script.placement)
+    times = Counter((run.block, run.micro_batch) for run in script.calls.runs)
+    blocks = script.placement.on(device)
+    expected = {(block.name, n) for block in blocks for n in range(script.num_micro_batches)}
+    for block, micro_batch in sorted(expected | times.keys()):
+        wanted = int((block, micro_batch) in expected)
+        if times[block, micro_batch] != wanted:
+            raise ScriptError(
+                f"device {device}: the script runs {block} of micro-batch {micro_batch} "
+                f"{times[block, micro_batch]} times instead of {wanted}"
+            )
+
+
+def check_forms(script: Script, device: int, form_of: Callable[[Transfer], Form]) -> None:
+    """Ensure that a script knows of each of its messages what the model makes of it.
+
+    Args:
+        script: Of the device; one without forms leaves them to the model.
+        device: Whose it is.
+        form_of: Returns what the model hands over.
+
+    Raises:
+        ScriptError: It lacks one, or has another.
+    """
+    if script.forms is None:
+        return
+    for transfer, _ in (*script.calls.sends, *script.calls.receives):
+        ours, made = script.forms.get((transfer.producer, transfer.consumer)), form_of(transfer)
+        if ours != made:
+            raise ScriptError(
+                f"device {device}: FORMS has {ours or 'nothing'} for {transfer}, of which the model makes "
+                f"{made}; generate the scripts anew"
+            )
+
+
+def _check_number(num_devices: int, placement: Placement) -> None:
+    if num_devices != placement.num_devices:
+        raise ScriptError(
+            f"{num_devices} processes were started for the {placement.num_devices} devices of "
+            f"{placement.name}; start {placement.num_devices}"
+        )

@@ -1,0 +1,163 @@
+"""What the devices of a run leave behind, in one folder: files that only grow complete, never half.
+
+Each device writes where it stands (`Position`), its gradients after every iteration, and a summary at the
+end; device 0 also a line of progress per iteration. A device that fails writes why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from placements.files import write_bytes
+from runtime.models import ParameterShard
+
+_POSITION_WIDTH = 400
+
+
+class Progress(NamedTuple):
+    """One iteration, as it is reported while the run goes on.
+
+    Attributes:
+        iteration: From 0.
+        loss: Mean over the micro-batches.
+        time_ms: From the common start to the end of the slowest device.
+    """
+
+    iteration: int
+    loss: float
+    time_ms: float
+
+    def __str__(self) -> str:
+        """Return the line that a user sees."""
+        return f"iteration {self.iteration}: loss {self.loss:.6f}, {self.time_ms:.1f} ms"
+
+
+class Failure(NamedTuple):
+    """Why a device failed.
+
+    Attributes:
+        device: Which one.
+        time_s: When, on the machine's clock.
+        lines: The error first, then its traceback.
+    """
+
+    device: int
+    time_s: float
+    lines: list[str]
+
+
+class Position:
+    """Where a device stands, kept in memory and, if there is a folder, in a file for others to read.
+
+    Args:
+        folder: The folder of the run's results, or None.
+        device: Whose position it is.
+    """
+
+    def __init__(self, folder: Path | None, device: int) -> None:
+        """Open the file."""
+        self.text = "starting"
+        self._file = None
+        if folder is not None:
+            self._file = os.open(position_path(folder, device), os.O_WRONLY | os.O_CREAT, 0o644)
+
+    def move(self, text: str) -> None:
+        """Say where the device stands now."""
+        self.text = text
+        if self._file is not None:
+            line = f"{os.getpid()} {text}"[: _POSITION_WIDTH - 1].ljust(_POSITION_WIDTH - 1) + "\n"
+            os.pwrite(self._file, line.encode(errors="replace"), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def position_path(folder: Path, device: int) -> Path:
+    """Return the file of a device's position: its process id, then where it stands."""
+    return folder / f"position_{device}.txt"
+
+
+def read_position(folder: Path, device: int) -> tuple[int | None, str]:
+    """Return a device's process id and where it stands."""
+    try:
+        pid, _, text = position_path(folder, device).read_text(errors="replace").partition(" ")
+        return int(pid), text.strip()
+    except (OSError, ValueError):
+        return None, "not started"
+
+
+def write_progress(folder: Path, progress: Progress) -> None:
+    """Add a line to the progress of a run."""
+    with (folder / "progress.jsonl").open("a") as file:
+        file.write(json.dumps(progress) + "\n")
+
+
+def read_progress(folder: Path) -> list[Progress]:
+    """Return the iterations reported so far."""
+    try:
+        text = (folder / "progress.jsonl").read_text()
+    except OSError:
+        return []
+    return [Progress(*json.loads(line)) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def write_failure(folder: Path, device: int, lines: list[str]) -> None:
+    """Write why a device fails."""
+    write_bytes(folder / f"failure_{device}.json", json.dumps(Failure(device, time.time(), lines)).encode())
+
+
+def read_failures(folder: Path) -> list[Failure]:
+    """Return the failures, the first one first."""
+    found = [Failure(*json.loads(path.read_text())) for path in folder.glob("failure_*.json")]
+    return sorted(found, key=lambda failure: failure.time_s)
+
+
+def write_summary(folder: Path, device: int, summary: Mapping[str, Any]) -> None:
+    """Write what a device did: plain data and tensors."""
+    _save(folder / f"summary_{device}.pt", dict(summary))
+
+
+def read_summary(folder: Path, device: int) -> dict[str, Any]:
+    """Return what `write_summary` was given."""
+    summary: dict[str, Any] = torch.load(folder / f"summary_{device}.pt", weights_only=True)
+    return summary
+
+
+def write_tensors(folder: Path, device: int, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
+    """Write a device's gradients or parameters.
+
+    Args:
+        folder: Of the run's results.
+        device: Whose tensors they are.
+        name: What they are, such as ``gradients_0``.
+        tensors: Each with which part of which parameter it is.
+    """
+    rows = [(*shard, value.detach().cpu()) for shard, value in tensors.items()]
+    _save(_tensors_path(folder, device, name), rows)
+
+
+def read_tensors(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
+    """Return what `write_tensors` was given, on the CPU."""
+    rows: Iterable[Any] = torch.load(_tensors_path(folder, device, name), weights_only=True)
+    return {ParameterShard(*shard): value for *shard, value in rows}
+
+
+def _tensors_path(folder: Path, device: int, name: str) -> Path:
+    return folder / f"{name}_{device}.pt"
+
+
+def _save(path: Path, data: object) -> None:
+    temporary = path.with_suffix(".tmp")
+    torch.save(data, temporary)
+    temporary.replace(path)

@@ -1,0 +1,101 @@
+"""A run whose devices are threads of this process and take turns: deterministic, and a deadlock ends it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from runtime.codegen.script import Script, read_script
+from runtime.execution.device_context import take_part
+from runtime.execution.run_options import RunOptions
+from runtime.launching.processes import POLL_S, report_failure
+from runtime.transport.in_memory import MemoryTransport, Network, StoppedError
+from runtime.transport.process_groups import Transport
+
+NETWORKS = ("rendezvous", "buffered")
+"""What takes the place of a backend: a send ends when its receive is posted, or at once."""
+
+
+class InProcess:
+    """The scripts in threads; a `runtime.launching.processes.Processes`."""
+
+    def __init__(self, directory: Path, options: RunOptions) -> None:
+        """Start the threads."""
+        self._num_threads = torch.get_num_threads()
+        here = torch.device(options.torch_device)
+        if here.type == "cuda":
+            here = torch.device("cuda", torch.cuda.current_device())
+        self._network = Network(options.num_devices, buffered=options.backend == NETWORKS[1], device=here)
+        self._failed: list[int] = []
+        scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(script, replace(options, device=device)), daemon=True)
+            for device, script in enumerate(scripts)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def poll(self) -> int | None:
+        """Return 0 when all devices have ended, 1 as soon as one failed."""
+        for thread in self._threads:
+            thread.join(POLL_S / len(self._threads))
+        if self._failed:
+            return 1
+        return None if any(thread.is_alive() for thread in self._threads) else 0
+
+    def killed(self) -> Mapping[int, str]:
+        """Return nothing: a signal ends all threads or none."""
+        return {}
+
+    def last_lines(self) -> list[str]:
+        """Return nothing: what threads print is not kept apart."""
+        return []
+
+    def stop(self) -> None:
+        """Let every device fail where it waits next; a thread cannot be ended while it computes."""
+        self._network.turns.stop()
+        for thread in self._threads:
+            thread.join(POLL_S)
+        torch.set_num_threads(self._num_threads)
+
+    def _run(self, script: Script, options: RunOptions) -> None:
+        """Be one device."""
+        turns = self._network.turns
+        turns.begin(options.device)
+        failed = True
+        try:
+            take_part(script, options, self._connected)
+            failed = False
+        except StoppedError:
+            pass
+        except BaseException as error:
+            if not isinstance(error.__cause__, StoppedError):
+                report_failure(options, error)
+        finally:
+            if failed:
+                self._failed.append(options.device)
+            turns.end(options.device, failed)
+
+    @contextmanager
+    def _connected(self, script: Script, options: RunOptions) -> Iterator[Transport]:
+        """Reach the other devices through the network."""
+        with _own_backward(self._network.device):
+            yield MemoryTransport.of(self._network, script.placement, script.channels, options.device)
+
+
+@contextmanager
+def _own_backward(device: torch.device) -> Iterator[None]:
+    """Let the backward of this thread run in this thread.
+
+    Torch has one thread for the backward of everything on a GPU. If a block there waited for its other
+    devices, theirs could not even begin.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with torch.autograd.set_multithreading_enabled(False):
+        yield

@@ -1,0 +1,63 @@
+"""Chains of forward blocks, and what the stages of a transformer are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from placements import Block, Placement
+from runtime.models.core.attention import Attention
+from runtime.models.core.layers import FeedForward, Layer
+from runtime.models.core.options import ModelError, ModelOptions
+from runtime.program.tensor_flow import forward_graphs, forward_inputs
+
+REMEDY = "use model=synthetic"
+
+
+def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
+    """Return the chains that the forward blocks form, each in order.
+
+    Args:
+        placement: What runs where.
+        model: The name of the model that asks, for the error.
+
+    Raises:
+        ModelError: A block branches.
+    """
+    chains = []
+    for graph in forward_graphs(placement):
+        for i, name in enumerate(graph):
+            if forward_inputs(placement, name) != graph[:i][-1:]:
+                raise ModelError(
+                    f"model: {model} needs a chain of forward blocks, where {name} branches; {REMEDY}"
+                )
+        chains.append([placement.by_name[name] for name in graph])
+    return chains
+
+
+def is_beside(chain: Sequence[Block], place: int) -> bool:
+    """Tell whether a block of a chain stands beside the stages rather than is one.
+
+    Its devices are those of each of its neighbors and more: so stands the vocabulary's part, over the devices
+    of several stages. A stage has devices of its own, one or several.
+    """
+    neighbors = [*chain[max(place - 1, 0) : place], *chain[place + 1 : place + 2]]
+    own = set(chain[place].devices)
+    return bool(neighbors) and all(own > set(other.devices) for other in neighbors)
+
+
+def stages(chain: Sequence[Block]) -> list[Block]:
+    """Return the blocks of a chain that share its layers."""
+    return [block for place, block in enumerate(chain) if not is_beside(chain, place)]
+
+
+def most_shards(blocks: Iterable[Block]) -> int:
+    """Return the most devices over which any of some blocks is cut."""
+    return max(len(block.groups[0]) for block in blocks)
+
+
+def transformer_layer(name: str, options: ModelOptions, causal: bool) -> list[Layer]:
+    """Return self-attention and a perceptron."""
+    return [
+        Attention(f"{name}.attention", options.hidden_size, options.num_heads, causal),
+        FeedForward(f"{name}.feed_forward", options.hidden_size),
+    ]

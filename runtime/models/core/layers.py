@@ -1,0 +1,254 @@
+"""The layers that blocks are made of, each whole or cut into shards.
+
+A layer owns no tensors: it names its parameters, and computes with the shards it is handed. It knows
+neither the placement nor the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from runtime.models.core.tokens import Tokens
+from runtime.transport.shards import Shards, copy_to_shards, sum_over_shards
+
+INITIAL_SPREAD = 0.02
+"""Standard deviation of initial weights (GPT-2's)."""
+
+Weights = Mapping[str, Sequence[Tensor]]
+"""For each parameter its local shards; one entry if it is not cut."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter before it is cut.
+
+    Attributes:
+        name: Unique within the model; layers that name the same parameter share it.
+        shape: Of the full tensor.
+        split: The dimension cut into shards, or None if every shard has the full tensor.
+        mean: Of the initial values.
+        spread: Standard deviation of the initial values.
+        trains: Whether it has a gradient; every parameter but those that a user froze.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    split: int | None = None
+    mean: float = 0.0
+    spread: float = INITIAL_SPREAD
+    trains: bool = True
+
+
+class Layer(Protocol):
+    """A step of a block's forward pass."""
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the layer's parameters."""
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return the layer's output.
+
+        Args:
+            hidden: What the block has computed so far, replicated over the shards; shape
+                ``(micro_batch_size, any, hidden_size)``; None at a block without inputs.
+            tokens: The micro-batch.
+            weights: The layer's parameters.
+            shards: Of the block.
+
+        Returns:
+            The hidden values after the layer, or the scalar loss; replicated over the shards.
+        """
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Look up bytes and positions; the vocabulary is cut into shards, the positions are not.
+
+    Attributes:
+        tokens: Name of the table of the vocabulary.
+        positions: Name of the table of the positions.
+        vocab_size: Rows of the table of the vocabulary.
+        sequence_length: Rows of the table of the positions.
+        hidden_size: Columns of both.
+        reads: Which bytes of a micro-batch: the name of a part of `Tokens`.
+    """
+
+    tokens: str
+    positions: str
+    vocab_size: int
+    sequence_length: int
+    hidden_size: int
+    reads: str = "inputs"
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return both tables."""
+        return (
+            Parameter(self.tokens, (self.vocab_size, self.hidden_size), split=0),
+            Parameter(self.positions, (self.sequence_length, self.hidden_size)),
+        )
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return the sum of both look-ups; a shard contributes zeros for the bytes of the others."""
+        assert hidden is None, "only a block without inputs embeds"
+        (positions,) = weights[self.positions]
+        values: Tensor = getattr(tokens, self.reads)
+        if shards.count == 1:
+            return functional.embedding(values, weights[self.tokens][0]) + positions
+        first_rows = _first_rows(self.vocab_size, shards)
+        parts = []
+        for table, first in zip(weights[self.tokens], first_rows, strict=True):
+            rows, mine = _local_rows(values, first, len(table))
+            parts.append(functional.embedding(rows, table) * mine.unsqueeze(-1).to(table.dtype))
+        return sum_over_shards(parts, shards) + positions
+
+
+@dataclass(frozen=True)
+class Output:
+    """Normalize, score every byte of the vocabulary, and return the mean cross entropy of the true bytes.
+
+    Attributes:
+        name: Prefix of the normalization's parameters.
+        tokens: Name of the table of the vocabulary, the embedding's where they are tied.
+        vocab_size: Rows of the table.
+        hidden_size: Columns of the table.
+        truth: Which bytes of a micro-batch are true: the name of a part of `Tokens`.
+        replicas: Of the model, each with micro-batches of its own; the loss is divided by so many, so that
+            the sum over the replicas is their mean.
+    """
+
+    name: str
+    tokens: str
+    vocab_size: int
+    hidden_size: int
+    truth: str = "targets"
+    replicas: int = 1
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the normalization's parameters and the table."""
+        return (
+            *norm_parameters(f"{self.name}.norm", self.hidden_size),
+            Parameter(self.tokens, (self.vocab_size, self.hidden_size), split=0),
+        )
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return the loss: a scalar."""
+        assert hidden is not None, "an output layer has an input"
+        normal = norm(hidden, f"{self.name}.norm", weights)
+        truth: Tensor = getattr(tokens, self.truth)
+        if shards.count == 1:
+            logits = normal @ weights[self.tokens][0].T
+            return functional.cross_entropy(logits.flatten(0, 1), truth.flatten()) / self.replicas
+        copies = copy_to_shards(normal, shards)
+        parts = [copy @ table.T for copy, table in zip(copies, weights[self.tokens], strict=True)]
+        first_rows = _first_rows(self.vocab_size, shards)
+        return _sharded_cross_entropy(parts, truth, first_rows, shards) / self.replicas
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """Add a two-layer perceptron to its input; the first is cut by columns, the second by rows.
+
+    Attributes:
+        name: Prefix of the parameters.
+        hidden_size: Width of input and output; the middle is four times as wide.
+    """
+
+    name: str
+    hidden_size: int
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the parameters of the normalization and of both layers; weights are (in, out)."""
+        hidden, middle = self.hidden_size, 4 * self.hidden_size
+        return (
+            *norm_parameters(f"{self.name}.norm", hidden),
+            Parameter(f"{self.name}.up.weight", (hidden, middle), split=1),
+            Parameter(f"{self.name}.up.bias", (middle,), split=0),
+            Parameter(f"{self.name}.down.weight", (middle, hidden), split=0),
+            Parameter(f"{self.name}.down.bias", (hidden,)),
+        )
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return the input plus the perceptron's output."""
+        assert hidden is not None, "a feed-forward layer has an input"
+        normal = norm(hidden, f"{self.name}.norm", weights)
+        copies = [normal] if shards.count == 1 else copy_to_shards(normal, shards)
+        parts = [
+            functional.gelu(copy @ up + bias) @ down
+            for copy, up, bias, down in zip(
+                copies,
+                weights[f"{self.name}.up.weight"],
+                weights[f"{self.name}.up.bias"],
+                weights[f"{self.name}.down.weight"],
+                strict=True,
+            )
+        ]
+        total = parts[0] if shards.count == 1 else sum_over_shards(parts, shards)
+        return hidden + (total + weights[f"{self.name}.down.bias"][0])
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Normalize every position; never cut.
+
+    Attributes:
+        name: Prefix of the parameters.
+        hidden_size: Width of input and output.
+    """
+
+    name: str
+    hidden_size: int
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return both parameters."""
+        return norm_parameters(self.name, self.hidden_size)
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return the normalized input."""
+        assert hidden is not None, "a normalization has an input"
+        return norm(hidden, self.name, weights)
+
+
+def norm_parameters(name: str, hidden_size: int) -> tuple[Parameter, Parameter]:
+    """Return the two parameters of a layer normalization; never cut."""
+    weight = Parameter(f"{name}.weight", (hidden_size,), mean=1.0)
+    return weight, Parameter(f"{name}.bias", (hidden_size,))
+
+
+def norm(hidden: Tensor, name: str, weights: Weights) -> Tensor:
+    """Return the layer normalization of the last dimension."""
+    (weight,), (bias,) = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    return functional.layer_norm(hidden, (hidden.shape[-1],), weight, bias)
+
+
+def _first_rows(vocab_size: int, shards: Shards) -> list[int]:
+    """Return the first vocabulary row of each local shard, as `runtime.transport.shards.split` cuts them."""
+    small, larger = divmod(vocab_size, shards.count)
+    return [index * small + min(index, larger) for index in shards.local]
+
+
+def _local_rows(values: Tensor, first: int, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Return each value's row in a shard, 0 where it is another shard's, and which are this shard's."""
+    mine = (values >= first) & (values < first + num_rows)
+    return (values - first) * mine, mine
+
+
+def _sharded_cross_entropy(
+    parts: Sequence[Tensor], targets: Tensor, first_rows: Sequence[int], shards: Shards
+) -> Tensor:
+    """Return the mean of ``log sum exp(logits) - logits[target]`` over logits cut along the vocabulary."""
+    peaks = shards.gather([part.detach().amax(-1) for part in parts])
+    peak = torch.stack(peaks).amax(0)
+    sums = []
+    for part, first in zip(parts, first_rows, strict=True):
+        shifted = part - peak.unsqueeze(-1)
+        rows, mine = _local_rows(targets, first, part.shape[-1])
+        at_target = shifted.gather(-1, rows.unsqueeze(-1)).squeeze(-1) * mine.to(part.dtype)
+        sums.append(torch.stack([shifted.exp().sum(-1), at_target]))
+    total, at_target = sum_over_shards(sums, shards).unbind(0)
+    return (total.log() - at_target).mean()

@@ -1,0 +1,97 @@
+"""What a model reads: slices of a text as bytes, the same on every device without any communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from runtime.models.core.options import ModelError, ModelOptions
+from runtime.transport.shards import share_of
+
+BUNDLED_TEXT = Path(__file__).with_name("text.txt")
+"""Twelve of Shakespeare's sonnets, plain ASCII."""
+
+
+MASK_STRIDE = 4
+"""Every so many bytes of a sample one is hidden from a model that has to restore it."""
+
+
+class Tokens(NamedTuple):
+    """One micro-batch: what the model reads, and the byte that follows each.
+
+    Attributes:
+        inputs: Byte values; shape ``(micro_batch_size, sequence_length)``.
+        targets: Each input's successor; same shape.
+        context: The bytes of the text before the inputs; same shape.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    context: Tensor
+
+    def share(self, index: int, count: int) -> Tokens:
+        """Return one of several equal shares of the samples."""
+        return Tokens(*(share_of(values, index, count) for values in self))
+
+    @property
+    def masked(self) -> Tensor:
+        """The inputs with zero for every byte that is hidden."""
+        masked = self.inputs.clone()
+        masked[:, ::MASK_STRIDE] = 0
+        return masked
+
+    @property
+    def hidden(self) -> Tensor:
+        """The hidden bytes; shape ``(micro_batch_size, ceil(sequence_length / MASK_STRIDE))``."""
+        return self.inputs[:, ::MASK_STRIDE]
+
+
+class Text:
+    """A text of which every micro-batch of every iteration is a fixed slice.
+
+    Samples follow each other through the text and begin again near its end, so micro-batches differ as
+    long as the text is long enough.
+
+    Args:
+        options: Say which text, and how long and how many the samples of a micro-batch are.
+        num_micro_batches: Of one iteration.
+        device: Where the slices are put.
+
+    Raises:
+        ModelError: The file cannot be read or is shorter than one sample.
+    """
+
+    def __init__(
+        self, options: ModelOptions, num_micro_batches: int, device: torch.device | str = "cpu"
+    ) -> None:
+        """Read the text."""
+        path = BUNDLED_TEXT if options.text is None else Path(options.text)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ModelError(f"model.text: {path} cannot be read ({error.strerror}); give a file") from None
+        self._length = options.sequence_length
+        self._rows = options.micro_batch_size
+        self._num_micro_batches = num_micro_batches
+        if len(content) < self._length + 2:
+            raise ModelError(
+                f"model.text: {path} has {len(content)} bytes; "
+                f"give at least sequence_length + 2 = {self._length + 2}"
+            )
+        self._bytes = torch.tensor(list(content), dtype=torch.long, device=device)
+
+    def micro_batch(self, iteration: int, micro_batch: int) -> Tokens:
+        """Return a micro-batch's slice of the text, the same for every source and sink of the model."""
+        first = (iteration * self._num_micro_batches + micro_batch) * self._rows
+        last_start = len(self._bytes) - self._length - 1
+        starts = [((first + row) * self._length) % last_start for row in range(self._rows)]
+        samples = self._slices(starts, self._length + 1)
+        context = self._slices([(start - self._length) % last_start for start in starts], self._length)
+        return Tokens(samples[:, :-1].contiguous(), samples[:, 1:].contiguous(), context)
+
+    def _slices(self, starts: Sequence[int], length: int) -> Tensor:
+        return torch.stack([self._bytes[start : start + length] for start in starts])

@@ -1,0 +1,207 @@
+"""The Python file of a user's own model: what it defines, and what its data function returns.
+
+See `runtime.models.user.user` for what the file is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from placements import Placement
+from runtime.models.core.options import ModelError, ModelOptions
+from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
+from runtime.transport.shards import share_of
+
+
+class Sample(NamedTuple):
+    """What a block reads of a micro-batch.
+
+    Attributes:
+        inputs: For a block without inputs of its own; else empty.
+        targets: For a block that computes a loss; else empty.
+        seed: Of the block's random numbers.
+        num_shares: How many of these would be all samples.
+    """
+
+    inputs: tuple[Tensor, ...]
+    targets: tuple[Tensor, ...]
+    seed: int
+    num_shares: int = 1
+
+    def share(self, index: int, count: int) -> Sample:
+        """Return one of several equal shares of the samples, which are dimension 0 of every tensor."""
+        inputs, targets = (
+            tuple(share_of(value, index, count) for value in values) for values in (self.inputs, self.targets)
+        )
+        return Sample(inputs, targets, self.seed, count)
+
+
+class UserFile:
+    """The file, run once.
+
+    Attributes:
+        path: Of the file.
+        seed: Of all random numbers.
+        loss: Its function of that name, or None.
+
+    Args:
+        options: Path and seed.
+
+    Raises:
+        ModelError: The file cannot be run, or lacks a function.
+    """
+
+    def __init__(self, options: ModelOptions) -> None:
+        """Run the file."""
+        assert options.path is not None, "the options of a module have a path"
+        self.path, self.seed = Path(options.path), options.seed
+        if not self.path.is_file():
+            raise ModelError(f"model.path: {self.path} is not a file; give the Python file of the model")
+        try:
+            with seeded(digest(self.seed, "file"), torch.device("cpu")):
+                self._defined = runpy.run_path(str(self.path))
+        except (Exception, SystemExit) as error:  # whatever the file raises
+            raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
+        self.loss = self._function("loss")
+        if self._function("data") is None or not (self._function("build") or self._function("blocks")):
+            raise ModelError(
+                f"model.path: {self.path} must define data(iteration, micro_batch), and build(block) or "
+                "blocks()"
+            )
+
+    def modules(self, names: Sequence[str]) -> dict[str, nn.Module]:
+        """Return the module of each forward block.
+
+        Raises:
+            ModelError: The file does not make one for each.
+        """
+        build, blocks = self._function("build"), self._function("blocks")
+        found: dict[str, Any] = {}
+        try:
+            if blocks is not None:
+                with seeded(digest(self.seed, "blocks"), torch.device("cpu")):
+                    found = dict(blocks())
+            elif build is not None:
+                for name in names:
+                    with seeded(digest(self.seed, name), torch.device("cpu")):
+                        found[name] = build(name)
+        except ModelError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever the file raises
+            raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
+        for name in names:
+            if not isinstance(found.get(name), nn.Module):
+                given = ", ".join(found) if blocks is not None else type(found[name]).__name__
+                raise ModelError(
+                    f"model.path: {self.path} makes no torch module for block {name}, but {given}; return "
+                    "one for each forward block of the placement"
+                )
+        return {name: found[name] for name in names}
+
+    def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
+        """Return inputs and targets of a micro-batch, as the file makes them.
+
+        Raises:
+            ModelError: It returns something else.
+        """
+        function = self._function("data")
+        assert function is not None
+        with seeded(digest(self.seed, "data", iteration, micro_batch), torch.device("cpu")):
+            found = function(iteration, micro_batch)
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise ModelError(
+                f"model.path: data of {self.path} returned a {type(found).__name__}; return the pair "
+                "(inputs, targets)"
+            )
+        return found[0], found[1]
+
+    def _function(self, name: str) -> Callable[..., Any] | None:
+        found = self._defined.get(name)
+        return found if callable(found) else None
+
+
+class UserData(NamedTuple):
+    """What the blocks read.
+
+    Attributes:
+        file: Has the data.
+        placement: Says which blocks read.
+        dtype: Of all floats.
+        device: Where the tensors are put.
+    """
+
+    file: UserFile
+    placement: Placement
+    dtype: torch.dtype
+    device: torch.device | str
+
+    def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
+        """Return what a block reads of a micro-batch.
+
+        Raises:
+            ModelError: The file's data is not for this block.
+        """
+        seed = digest(self.file.seed, block, iteration, micro_batch)
+        begins, ends = not forward_inputs(self.placement, block), computes_loss(self.placement, block)
+        if not begins and not ends:
+            return Sample((), (), seed)
+        graphs = forward_graphs(self.placement)
+        graph = next(i for i, names in enumerate(graphs) if block in names)
+        inputs, targets = self.file.data(iteration, micro_batch * len(graphs) + graph)
+        read = self._tensors(inputs, block, "inputs") if begins else ()
+        return Sample(read, self._tensors(targets, block, "targets") if ends else (), seed)
+
+    def _tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
+        if isinstance(found, Mapping):
+            if block not in found:
+                raise ModelError(
+                    f"model.path: data of {self.file.path} has {what} for {', '.join(map(str, found))}, none "
+                    f"for {block}; add them"
+                )
+            found = found[block]
+        for value in several(found):
+            if not isinstance(value, Tensor):
+                raise ModelError(
+                    f"model.path: data of {self.file.path} has a {type(value).__name__} among the {what} of "
+                    f"{block}; return tensors"
+                )
+        return tuple(
+            _put(value.to(self.dtype) if value.is_floating_point() else value, torch.device(self.device))
+            for value in several(found)
+        )
+
+
+def _put(value: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device, without waiting for what a GPU was given to do before."""
+    if device.type == "cuda" and value.device.type == "cpu":
+        value = value.pin_memory()
+    return value.to(device, non_blocking=True)
+
+
+def several(values: Any) -> tuple[Any, ...]:
+    """Return one or several values as a tuple."""
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+
+
+def digest(*parts: object) -> int:
+    """Return a seed that depends on all parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big", signed=True)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw random numbers from a seed, and go on afterwards as if none had been drawn."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -1,0 +1,166 @@
+"""Two encoders and a cross-encoder in the manner of Flava, over two branches and a join: the K-shape.
+
+(Tessel, Fig. 1d and 8g.) The first branch encodes an image, the second a text, each on devices of its own.
+The join and what follows it are the cross-encoder. Attention and perceptrons of blocks on several devices are
+cut over these by columns and rows, as in Megatron-LM. The text lacks every fourth byte, and the loss is the
+cross entropy of these bytes, Flava's masked modelling of both modalities. The image shows the whole text, a
+patch of 8 pixels for each byte, which are its bits: so a model that looks can fill the gaps.
+
+Each encoder has `num_layers` layers, the cross-encoder half as many, at least one for each of its blocks;
+or each block has as many as the options say.
+Flava's contrastive and single-modality losses are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from placements import Block, Placement
+from runtime.models.core.attention import check_heads
+from runtime.models.core.chains import REMEDY, most_shards, transformer_layer
+from runtime.models.core.layer_counts import check_counts, share
+from runtime.models.core.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
+from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.tokens import MASK_STRIDE, Tokens
+from runtime.program.tensor_flow import computes_loss, forward_consumers, forward_graphs, forward_inputs
+from runtime.transport.shards import Shards
+
+PATCH_SIZE = 8
+"""Pixels of a patch: the bits of a byte."""
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Project the patches of the image, and add positions; not cut, each shard does all.
+
+    Attributes:
+        name: Prefix of the parameters.
+        sequence_length: Patches of an image.
+        hidden_size: Of the output.
+    """
+
+    name: str
+    sequence_length: int
+    hidden_size: int
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the projection and the positions."""
+        return (
+            Parameter(f"{self.name}.patches", (PATCH_SIZE, self.hidden_size)),
+            Parameter(f"{self.name}.positions", (self.sequence_length, self.hidden_size)),
+        )
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return the embedded image; shape ``(rows, sequence_length, hidden_size)``."""
+        assert hidden is None, "only a block without inputs reads images"
+        (projection,), (positions,) = weights[f"{self.name}.patches"], weights[f"{self.name}.positions"]
+        bits = torch.arange(PATCH_SIZE, device=projection.device)
+        pixels = (tokens.inputs.unsqueeze(-1) >> bits & 1) * 2 - 1
+        return pixels.to(projection.dtype) @ projection + positions
+
+
+@dataclass(frozen=True)
+class HiddenBytes:
+    """Keep what the model found at the places of the bytes that it has to restore.
+
+    Attributes:
+        sequence_length: Patches before the text.
+    """
+
+    sequence_length: int
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return nothing."""
+        return ()
+
+    def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
+        """Return ``(rows, number of hidden bytes, hidden_size)``."""
+        assert hidden is not None, "the cross-encoder comes before"
+        return hidden[:, self.sequence_length :: MASK_STRIDE]
+
+
+class Parts(NamedTuple):
+    """The forward blocks by what they are, each part in order.
+
+    Attributes:
+        image: First branch.
+        text: Second branch.
+        cross: The join and what is after it.
+    """
+
+    image: list[Block]
+    text: list[Block]
+    cross: list[Block]
+
+
+def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
+    """Return the layers of each forward block.
+
+    Raises:
+        ModelError: The forward blocks are not two branches and a join, there are fewer layers than stages of
+            a branch, layers per block that are not these stages', or fewer heads than devices of a group.
+    """
+    image, text, cross = parts(placement)
+    check_heads(options, most_shards((*image, *text, *cross)))
+    check_counts(placement, (*image, *text, *cross), options)
+    sizes = options.vocab_size, options.sequence_length, options.hidden_size
+    found: dict[str, list[Layer]] = {block.name: [] for block in (*image, *text, *cross)}
+    found[image[0].name].append(Patches("image", options.sequence_length, options.hidden_size))
+    found[text[0].name].append(Embedding("text.tokens", "text.positions", *sizes, reads="masked"))
+    for name, blocks in (("image", image), ("text", text), ("cross", cross)):
+        num_layers = options.num_layers
+        if name == "cross" and num_layers is not None:
+            num_layers = max(len(cross), num_layers // 2)
+        where = f"the {name} encoder in {placement.name}"
+        for block, indices in share(blocks, num_layers, options.layers_per_block, where):
+            for index in indices:
+                found[block.name] += transformer_layer(f"{name}{index}", options, causal=False)
+    for name, blocks in (("image", image), ("text", text)):
+        found[blocks[-1].name].append(Normalization(f"{name}.norm", options.hidden_size))
+    output = Output("output", "output.tokens", options.vocab_size, options.hidden_size, truth="hidden")
+    found[cross[-1].name] += [HiddenBytes(options.sequence_length), output]
+    return {name: tuple(block_layers) for name, block_layers in found.items()}
+
+
+def join(inputs: Sequence[Tensor]) -> Tensor:
+    """Return image and text one after the other, along the positions."""
+    return torch.cat(list(inputs), dim=1) if len(inputs) > 1 else inputs[0]
+
+
+def output_shape(placement: Placement, options: ModelOptions, block: str) -> tuple[int, ...]:
+    """Return the shape of a forward block's output: from the join on there are twice the positions."""
+    if computes_loss(placement, block):
+        return ()
+    cross = {other.name for other in parts(placement).cross}
+    length = options.sequence_length * (2 if block in cross else 1)
+    return (options.micro_batch_size, length, options.hidden_size)
+
+
+def parts(placement: Placement) -> Parts:
+    """Return the branches and the cross-encoder.
+
+    Raises:
+        ModelError: The forward blocks are something else.
+    """
+    graphs = forward_graphs(placement)
+    joins = [name for graph in graphs for name in graph if len(forward_inputs(placement, name)) > 1]
+    sources = [name for graph in graphs for name in graph if not forward_inputs(placement, name)]
+    branching = [name for graph in graphs for name in graph if len(forward_consumers(placement, name)) > 1]
+    if len(graphs) != 1 or len(sources) != 2 or len(joins) != 1 or branching:
+        raise ModelError(f"model: flava needs two branches and a join, {placement.name} is not so; {REMEDY}")
+    ends = forward_inputs(placement, joins[0])
+    image, text = (_back_to_source(placement, name) for name in ends)
+    branches = {block.name for block in (*image, *text)}
+    cross = [placement.by_name[name] for name in graphs[0] if name not in branches]
+    return Parts(image, text, cross)
+
+
+def _back_to_source(placement: Placement, name: str) -> list[Block]:
+    """Return the blocks of a branch, from its source to the one of this name."""
+    before = forward_inputs(placement, name)
+    return [*(_back_to_source(placement, before[0]) if before else []), placement.by_name[name]]

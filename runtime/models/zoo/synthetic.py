@@ -1,0 +1,43 @@
+"""A model for any graph of blocks: every forward block is a small residual perceptron.
+
+A block without inputs embeds the bytes of the micro-batch; any other adds up its inputs, each with a
+weight of its own. A block whose output nobody reads adds an output layer and the cross entropy of the
+next bytes; the loss of a micro-batch is the sum over these blocks. Blocks on several devices are cut
+into shards throughout, each data-parallel group by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placements import Block, Kind, Placement
+from runtime.models.core.layers import Embedding, FeedForward, Layer, Output
+from runtime.models.core.options import ModelOptions
+
+
+def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
+    """Return the layers of each forward block."""
+    forward = [block for block in placement.topological_order if block.kind is Kind.F]
+    return {block.name: _block_layers(block, placement, options) for block in forward}
+
+
+def _block_layers(block: Block, placement: Placement, options: ModelOptions) -> tuple[Layer, ...]:
+    kind_of = {other.name: other.kind for other in placement.blocks}
+    found: list[Layer] = []
+    if not any(kind_of[name] is Kind.F for name in block.after):
+        found.append(_embedding(block.name, options))
+    found.append(FeedForward(f"{block.name}.feed_forward", options.hidden_size))
+    if not any(kind_of[name] is Kind.F for name in placement.successors[block.name]):
+        table = f"{block.name}.output.tokens"
+        found.append(Output(f"{block.name}.output", table, options.vocab_size, options.hidden_size))
+    return tuple(found)
+
+
+def _embedding(name: str, options: ModelOptions) -> Embedding:
+    return Embedding(
+        f"{name}.embedding.tokens",
+        f"{name}.embedding.positions",
+        options.vocab_size,
+        options.sequence_length,
+        options.hidden_size,
+    )

@@ -1,0 +1,231 @@
+"""The profiler of a process: the meter and the clock of its device, and its power while it waits."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from placements import Placement
+from placements.hardware import ClockLatency, clock_latency_of
+from runtime.clocks.clock import ClockError, NvmlClock
+from runtime.clocks.nvml import NvmlError, NvmlGpu
+from runtime.clocks.torch_gpu import gpu_uuid
+from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
+from runtime.transport.in_memory import MemoryTransport
+from runtime.transport.process_groups import Channel, Transport
+
+WAIT_S = 1.0
+"""How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""
+
+MOST_ITERATIONS = 1_000_000
+"""Of a run that profiles; it ends when the sweep does."""
+
+
+class WallMeter:
+    """Measures time only."""
+
+    def now_ms(self) -> float:
+        """Return the time."""
+        return time.perf_counter() * 1000
+
+    def energy_mj(self) -> None:
+        """Return nothing."""
+
+
+class ThreadMeter(WallMeter):
+    """Measures the time that this thread computes: while it waits, other devices have their turn."""
+
+    def now_ms(self) -> float:
+        """Return the time."""
+        return time.thread_time() * 1000
+
+
+class NvmlMeter(WallMeter):
+    """Measures the energy of a GPU too."""
+
+    def __init__(self, gpu: NvmlGpu) -> None:
+        """Measure this GPU."""
+        self._gpu = gpu
+
+    def energy_mj(self) -> float:  # type: ignore[override]
+        """Return the energy that the GPU has used."""
+        return self._gpu.energy_mj()
+
+    def align(self) -> None:
+        """Wait until the counter has just moved, or not at all for so long that it will not."""
+        before_mj, give_up_ms = self.energy_mj(), self.now_ms() + 1000
+        while self.energy_mj() == before_mj and self.now_ms() < give_up_ms:
+            time.sleep(0.0002)
+
+
+class DeviceProfiler:
+    """Profiles the device of this process.
+
+    Attributes:
+        profiler: Measures.
+        description: One line: at which clocks, and whether energy is measured.
+
+    Args:
+        sweep: How much to measure.
+        placement: Whose blocks.
+        transport: Reaches the other devices.
+        channels: All that messages take, in the same order on every device.
+        device: This one.
+        latency: What changes of clock take; None for the table of the GPU's name.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        placement: Placement,
+        transport: Transport,
+        channels: Sequence[Channel],
+        device: int,
+        latency: ClockLatency | None = None,
+    ) -> None:
+        """Open what there is: a meter, and a clock where there is the right to one."""
+        takes_turns = isinstance(transport, MemoryTransport)
+        self._measures_waiting = not transport.shares_gpu  # others compute there meanwhile
+        self.profiler, self.description = open_profiler(transport.device, sweep, latency, takes_turns)
+        self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
+        self._transport, self._channels, self._device = transport, channels, device
+
+    def all_done(self) -> bool:
+        """Return whether the sweeps of all devices have ended; all ask together."""
+        return all(self._transport.collect(self.profiler.is_done))
+
+    def result(self) -> DeviceProfile:
+        """Return what was measured, the blocking power too where energy is; all ask together."""
+        waits = [
+            (clock_mhz, power_w)
+            for clock_mhz in self._waiting_clocks()
+            if (power_w := self._blocking_w(clock_mhz)) is not None
+        ]
+        return DeviceProfile(tuple(self.profiler.costs), tuple(waits), self.description)
+
+    def close(self) -> None:
+        """Give the clock back."""
+        if self.profiler.clock is not None:
+            self.profiler.clock.reset()
+
+    def _waiting_clocks(self) -> list[int | None]:
+        """Return the clocks at which the blocking power is measured, the same on all devices.
+
+        They are of those that all have gone down to; None is the highest or only one of each.
+        """
+        own = {cost.clock_mhz for cost in self.profiler.costs} if self.profiler.clock is not None else set()
+        if not self._measures_waiting or not any(self._transport.collect(self.profiler.measures_energy)):
+            return []
+        common = sorted(set.intersection(*self._transport.collect(own)), reverse=True)
+        number = min(self.profiler.sweep.blocking_clocks, len(common))
+        if number < 2:
+            return [max(common, default=None)]
+        return [common[round(i * (len(common) - 1) / (number - 1))] for i in range(number)]
+
+    def _blocking_w(self, clock_mhz: int | None) -> float | None:
+        """Let each device wait, at a clock, for a message that its source sends late."""
+        found = None
+        if self.profiler.clock is not None:
+            self.profiler.clock.set(max(self.profiler.clocks_mhz) if clock_mhz is None else clock_mhz)
+            self.profiler.settle()
+        into: dict[int, Channel] = {channel[1]: channel for channel in self._channels}
+        for channel in into.values():
+            token = torch.zeros(1, device=self._transport.device)
+            self._transport.barrier()
+            if self._device == channel[0]:
+                time.sleep(WAIT_S)
+                self._transport.send(token, channel).wait()
+            elif self._device == channel[1]:
+                found = self.profiler.power_w(partial(self._receive, token, channel))
+        return found
+
+    def _receive(self, token: Tensor, channel: Channel) -> None:
+        self._transport.receive(token, channel).wait()
+
+
+def open_profiler(
+    device: torch.device, sweep: Sweep, latency: ClockLatency | None = None, takes_turns: bool = False
+) -> tuple[Profiler, str]:
+    """Return the profiler of a device, and in one line at which clocks it measures what.
+
+    It has a meter where there is one, and a clock where there is the right to one.
+
+    Args:
+        device: A GPU, or the CPU.
+        sweep: How much to measure.
+        latency: What changes of clock take; None for the table of the GPU's name.
+        takes_turns: Whether other devices compute in this process while this one waits, on one GPU if on any.
+    """
+    if device.type == "cuda":
+        return _of_gpu(sweep, device, latency, takes_turns)
+    return _of_cpu(sweep, takes_turns)
+
+
+def _of_cpu(sweep: Sweep, takes_turns: bool) -> tuple[Profiler, str]:
+    profiler = Profiler(ThreadMeter() if takes_turns else WallMeter(), sweep, current_mhz=cpu_mhz)
+    return profiler, "no GPU: times at the current clock of the processor, no energy"
+
+
+def _of_gpu(
+    sweep: Sweep, device: torch.device, latency: ClockLatency | None, is_shared: bool
+) -> tuple[Profiler, str]:
+    uuid = gpu_uuid(device)
+    try:
+        gpu = NvmlGpu(uuid)
+    except NvmlError as error:
+        profiler = Profiler(WallMeter(), sweep, synchronize=_synchronize)
+        return profiler, f"times at the current clock, no energy: {error}"
+    meter, align, measured = _meter_of(gpu)
+    try:
+        clocks, clock = gpu.clocks_mhz(), _own_clock(uuid, is_shared)
+    except (ClockError, NvmlError) as error:
+        profiler = Profiler(meter, sweep, current_mhz=gpu.clock_mhz, synchronize=_synchronize, align=align)
+        return profiler, f"{measured}, at the current clock only: {error}"
+    longest_s = (latency or clock_latency_of(gpu.name)).longest_ms / 1000
+    profiler = Profiler(
+        meter,
+        sweep,
+        clock,
+        clocks,
+        settle=lambda: time.sleep(5 * longest_s),
+        synchronize=_synchronize,
+        align=align,
+    )
+    return profiler, f"{measured}, from the highest clock down; {clock.description}"
+
+
+def _meter_of(gpu: NvmlGpu) -> tuple[Meter, Callable[[], None] | None, str]:
+    """Return a GPU's meter, what waits for its counter, and what it measures; some GPUs count no energy."""
+    meter = NvmlMeter(gpu)
+    try:
+        meter.energy_mj()
+    except NvmlError as error:
+        return WallMeter(), None, f"times, no energy: {error}"
+    return meter, meter.align, "times and energies"
+
+
+def _own_clock(uuid: str, is_shared: bool) -> NvmlClock:
+    if is_shared:
+        raise ClockError("all devices share one GPU")
+    return NvmlClock(uuid)
+
+
+def _synchronize() -> None:
+    """Wait for the compute stream only: the others may hold receives that are not due yet."""
+    torch.cuda.current_stream().synchronize()
+
+
+def cpu_mhz() -> int | None:
+    """Return the mean clock of the processors now; None if the system does not tell."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    clocks = [float(value) for value in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", text, re.MULTILINE)]
+    return round(sum(clocks) / len(clocks)) if clocks else None

@@ -1,0 +1,293 @@
+"""What blocks cost at each clock, measured while they run (Perseus, Sec. 5): from the highest clock down.
+
+Every iteration runs at one clock. A clock's figures are means over all micro-batches of its iterations. An
+energy counter that moves only every ten milliseconds or so is waited for before and after each block, and
+what the device uses in those waits is taken off again: repetition alone would not do, because the counter is
+always late, never early. The module does not know torch, NVML or what a block is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from runtime.clocks.clock import Clock
+
+
+class Meter(Protocol):
+    """Measures a device."""
+
+    def now_ms(self) -> float:
+        """Return the time, from any start."""
+
+    def energy_mj(self) -> float | None:
+        """Return the energy used since any start; None if nothing measures it."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How long to measure, and when to stop.
+
+    Attributes:
+        iterations: Measured at each clock, at least; one more is run before the first.
+        least_ms: Each block is measured for at least so long at each clock, all its runs together.
+        rises: The sweep ends when the energy of every block has risen so many times in a row.
+        blocking_clocks: At so many of the sweep's clocks the blocking power is measured: the highest, the
+            lowest and others evenly between.
+    """
+
+    iterations: int = 3
+    least_ms: float = 0.0
+    rises: int = 5
+    blocking_clocks: int = 1
+
+
+class Cost(NamedTuple):
+    """What a block costs at a clock, on one device.
+
+    Attributes:
+        kind: The block's name.
+        clock_mhz: None if it is not known.
+        time_ms: Mean of its runs.
+        energy_mj: Likewise; None if nothing measures it.
+    """
+
+    kind: str
+    clock_mhz: int | None
+    time_ms: float
+    energy_mj: float | None
+
+
+class DeviceProfile(NamedTuple):
+    """What one device measured.
+
+    Attributes:
+        costs: By decreasing clock.
+        blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, from the highest down;
+            the clock is None where it is not known. Empty if not measured.
+        description: One line: which clocks, and whether energy.
+    """
+
+    costs: tuple[Cost, ...]
+    blocking_w: tuple[tuple[int | None, float], ...]
+    description: str
+
+    def to_plain(self) -> list[Any]:
+        """Return it as lists and numbers."""
+        return [[list(cost) for cost in self.costs], [list(row) for row in self.blocking_w], self.description]
+
+    @classmethod
+    def from_plain(cls, plain: Sequence[Any]) -> DeviceProfile:
+        """Return what `to_plain` was made of."""
+        costs, blocking_w, description = plain
+        waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
+        return cls(tuple(Cost(*cost) for cost in costs), waits, description)
+
+
+class _Started(NamedTuple):
+    """A block under way: when it began, and what the device had used by when, shortly before."""
+
+    kind: str
+    begin_ms: float
+    known_ms: float
+    known_mj: float | None
+
+
+@dataclass
+class _Sum:
+    """The runs of a block at the present clock."""
+
+    count: int = 0
+    time_ms: float = 0.0
+    energy_mj: float = 0.0
+
+    @property
+    def mean_mj(self) -> float:
+        return self.energy_mj / self.count
+
+
+@dataclass
+class _Rises:
+    """How a block's energy went so far.
+
+    Attributes:
+        last_mj: At the clock before.
+        in_a_row: By how many clocks it has risen without a break.
+        is_past_best: Whether it has once risen often enough.
+    """
+
+    last_mj: float | None = None
+    in_a_row: int = 0
+    is_past_best: bool = False
+
+    def add(self, energy_mj: float, enough: int) -> None:
+        rose = self.last_mj is not None and energy_mj > self.last_mj
+        self.in_a_row = self.in_a_row + 1 if rose else 0
+        self.is_past_best = self.is_past_best or self.in_a_row >= enough
+        self.last_mj = energy_mj
+
+
+@dataclass
+class Profiler:
+    """Measures blocks between `begin` and `end` (Perseus, Table 2), and lowers the clock between iterations.
+
+    Attributes:
+        meter: Of the device.
+        sweep: How much to measure.
+        clock: Takes the clocks; None to measure at the device's own only.
+        clocks_mhz: To go through, in any order; ignored without `clock`.
+        current_mhz: Returns the clock at which the device runs, for the case without `clock`.
+        settle: Called after a clock was asked for; returns when it is in force.
+        synchronize: Returns when what was computed so far is done.
+        align: Returns when the energy counter has just moved; None if it moves all the time.
+        meet: Returns when all devices of a block are there; else their waiting would count as the block's.
+        is_done: Whether the sweep has ended.
+        costs: At the clocks that are done, the highest first.
+    """
+
+    meter: Meter
+    sweep: Sweep = Sweep()
+    clock: Clock | None = None
+    clocks_mhz: Sequence[int] = ()
+    current_mhz: Callable[[], int | None] = lambda: None
+    settle: Callable[[], None] = lambda: None
+    synchronize: Callable[[], None] = lambda: None
+    align: Callable[[], None] | None = None
+    meet: Callable[[str], None] = lambda kind: None
+    is_done: bool = field(default=False, init=False)
+    costs: list[Cost] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Begin at the highest clock, with an iteration that is not counted."""
+        self._left = sorted(set(self.clocks_mhz)) if self.clock is not None else []
+        self._at: int | None = None
+        self._iterations = -1
+        self._sums: dict[str, _Sum] = {}
+        self._rises: dict[str, _Rises] = {}
+        self._started: _Started | None = None
+
+    def begin_iteration(self) -> None:
+        """Go to the clock of the iteration, and wait until it is in force."""
+        if self.clock is not None and self._at is None and self._left:
+            self._at = self._left.pop()
+            self.clock.set(self._at)
+            self.settle()
+
+    def begin(self, kind: str) -> None:
+        """Begin to measure a block."""
+        assert self._started is None, f"{kind} begins within another block"
+        self.synchronize()
+        self.meet(kind)
+        known_ms, known_mj = self._aligned()
+        if self.align is not None:
+            self.meet(kind)  # Each device has waited for a counter of its own.
+        self._started = _Started(kind, self.meter.now_ms(), known_ms, known_mj)
+
+    def end(self, kind: str) -> None:
+        """Add what was measured since `begin`, once the block is done."""
+        self.synchronize()
+        end_ms = self.meter.now_ms()
+        started, self._started = self._started, None
+        assert started is not None and started.kind == kind, f"{kind} ends but did not begin"
+        if self.is_done or self._iterations < 0:
+            return
+        added = self._sums.setdefault(kind, _Sum())
+        added.count += 1
+        added.time_ms += end_ms - started.begin_ms
+        added.energy_mj += self._energy_mj(started, end_ms)
+
+    def end_iteration(self) -> None:
+        """Take the clock down if all was measured enough, or end the sweep."""
+        self._iterations += 1
+        short = any(added.time_ms < self.sweep.least_ms for added in self._sums.values())
+        if self.is_done or self._iterations < self.sweep.iterations or short:
+            return
+        self._keep()
+        self._sums, self._iterations = {}, 0
+        past_best = all(rises.is_past_best for rises in self._rises.values())
+        if not self._left or (self.measures_energy and past_best):
+            self.is_done = True
+            return
+        self._at = None
+
+    def power_w(self, wait: Callable[[], object]) -> float | None:
+        """Return the device's power while it waits; None if nothing measures it.
+
+        Args:
+            wait: Returns after the wait: long against the counter's ten milliseconds, half a second or more.
+        """
+        self.synchronize()
+        time_ms, energy_mj = self.meter.now_ms(), self.meter.energy_mj()
+        wait()
+        self.synchronize()
+        lasted_ms, now_mj = self.meter.now_ms() - time_ms, self.meter.energy_mj()
+        if energy_mj is None or now_mj is None or lasted_ms <= 0:
+            return None
+        return (now_mj - energy_mj) / lasted_ms
+
+    def _aligned(self) -> tuple[float, float | None]:
+        """Return a time, and what the device had used by then; the present ones, or soon."""
+        if self.align is not None:
+            self.align()
+        return self.meter.now_ms(), self.meter.energy_mj()
+
+    def _energy_mj(self, started: _Started, end_ms: float) -> float:
+        """Return the energy of a block, without that of the waits beside it; 0 if nothing measures it."""
+        known_ms, known_mj = self._aligned()
+        if known_mj is None or started.known_mj is None:
+            return 0.0
+        used_mj = known_mj - started.known_mj
+        waited_ms = known_ms - started.known_ms - (end_ms - started.begin_ms)
+        if self.align is None or waited_ms <= 0:
+            return used_mj
+        later_ms, later_mj = self._aligned()
+        assert later_mj is not None
+        return used_mj - waited_ms * (later_mj - known_mj) / (later_ms - known_ms)
+
+    @property
+    def measures_energy(self) -> bool:
+        """Return whether the meter does."""
+        return self.meter.energy_mj() is not None
+
+    def _keep(self) -> None:
+        clock_mhz = self.current_mhz() if self._at is None else self._at
+        for kind, added in self._sums.items():
+            energy_mj = added.mean_mj if self.measures_energy else None
+            self.costs.append(Cost(kind, clock_mhz, added.time_ms / added.count, energy_mj))
+            if energy_mj is not None:
+                self._rises.setdefault(kind, _Rises()).add(energy_mj, self.sweep.rises)
+
+
+def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, float]:
+    """Return the mean blocking power of the devices at each clock, from the highest down."""
+    found: dict[int | None, list[float]] = {}
+    for profile in profiles:
+        for clock_mhz, power_w in profile.blocking_w:
+            found.setdefault(clock_mhz, []).append(power_w)
+    return {clock_mhz: sum(powers) / len(powers) for clock_mhz, powers in found.items()}
+
+
+def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[Cost, ...]]:
+    """Return each block's costs by increasing clock, from those of all its devices.
+
+    A block of several devices takes as long as on the slowest; its energy is the mean. Only clocks that all
+    its devices have gone down to are there.
+    """
+    by_device: dict[str, list[dict[int | None, Cost]]] = {}
+    for profile in profiles:
+        for kind in dict.fromkeys(cost.kind for cost in profile.costs):
+            found = {cost.clock_mhz: cost for cost in profile.costs if cost.kind == kind}
+            by_device.setdefault(kind, []).append(found)
+    return {kind: tuple(_merge(kind, found)) for kind, found in by_device.items()}
+
+
+def _merge(kind: str, by_device: list[dict[int | None, Cost]]) -> Iterable[Cost]:
+    if all(len(found) == 1 for found in by_device):  # perhaps each at a current clock of its own
+        by_device = [{None: cost} for found in by_device for cost in found.values()]
+    common = set.intersection(*(set(found) for found in by_device))
+    for clock_mhz in sorted(common, key=lambda mhz: mhz or 0):
+        costs = [found[clock_mhz] for found in by_device]
+        energies = [cost.energy_mj for cost in costs if cost.energy_mj is not None]
+        energy_mj = sum(energies) / len(energies) if len(energies) == len(costs) else None
+        yield Cost(kind, costs[0].clock_mhz, max(cost.time_ms for cost in costs), energy_mj)

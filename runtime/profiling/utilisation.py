@@ -1,0 +1,131 @@
+"""How busy each device was, beside how busy it was to be, as a small table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from placements import Placement
+from placements.files import write_text
+from runtime.plans.planned import Planned
+from runtime.profiling.records import Record, aligned
+from runtime.profiling.zero_comm import free_transfers
+
+
+@dataclass(frozen=True)
+class DeviceShares:
+    """Shares of an iteration's length on one device.
+
+    Attributes:
+        planned: In which it runs blocks by the plan; None without a plan.
+        free_transfers: Likewise with the measured block times and transfers that take no time.
+        measured: In which it ran blocks.
+        waiting: In which it waited for what a block takes; the rest is neither.
+        peak_held_bytes: The most that it held; None if that was not measured.
+    """
+
+    planned: float | None
+    free_transfers: float
+    measured: float
+    waiting: float
+    peak_held_bytes: int | None
+
+
+@dataclass(frozen=True)
+class BusyTable:
+    """One iteration against its plan.
+
+    Attributes:
+        planned_ms: Its length by the plan, in the times of the profile; None without a plan.
+        free_transfers_ms: With the measured block times and transfers that take no time.
+        measured_ms: As it was, to the end of the last block.
+        devices: By device.
+    """
+
+    planned_ms: float | None
+    free_transfers_ms: float
+    measured_ms: float
+    devices: tuple[DeviceShares, ...]
+
+    @property
+    def ratio(self) -> float:
+        """How much longer the iteration took than with free transfers."""
+        return self.measured_ms / self.free_transfers_ms
+
+    def describe(self) -> str:
+        """Return the table in one line."""
+        measured, waiting = (
+            sum(getattr(shares, name) for shares in self.devices) / len(self.devices)
+            for name in ("measured", "waiting")
+        )
+        planned = [shares.planned for shares in self.devices if shares.planned is not None]
+        beside = f" (planned: {sum(planned) / len(planned):.1%})" if planned else ""
+        return (
+            f"last iteration: {self.measured_ms:.6g} ms, {self.ratio:.3f} times the "
+            f"{self.free_transfers_ms:.6g} ms of its blocks with free transfers; devices compute "
+            f"{measured:.1%} of it{beside} and wait {waiting:.1%}"
+        )
+
+    def write_csv(self, path: str | Path) -> Path:
+        """Write a row for each device; return the path."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(
+            ["device", "planned_ms", "free_transfers_ms", "measured_ms"]
+            + ["planned_busy", "free_transfers_busy", "measured_busy", "waiting", "peak_held_bytes"]
+        )
+        times = [self.planned_ms, self.free_transfers_ms, self.measured_ms]
+        for device, shares in enumerate(self.devices):
+            busy = [shares.planned, shares.free_transfers, shares.measured, shares.waiting]
+            cells = ["" if value is None else f"{value:.6g}" for value in (*times, *busy)]
+            rows.writerow([device, *cells, "" if shares.peak_held_bytes is None else shares.peak_held_bytes])
+        return write_text(path, text.getvalue())
+
+
+def busy_table(placement: Placement, records: Sequence[Record], planned: Planned | None = None) -> BusyTable:
+    """Return the table of one iteration.
+
+    Args:
+        placement: What ran where.
+        records: Of all devices.
+        planned: What it is compared with.
+    """
+    offset_ms = aligned(records)
+    measured_ms = max(offset_ms[record.device] + row.end_ms for record in records for row in record.blocks)
+    spans = free_transfers(placement, records)
+    free_ms = max(end_ms for _, end_ms in spans.values())
+    return BusyTable(
+        planned.time_ms if planned else None,
+        free_ms,
+        measured_ms,
+        tuple(
+            DeviceShares(
+                _planned_share(planned, record) if planned else None,
+                sum(spans[row.instance][1] - spans[row.instance][0] for row in record.blocks) / free_ms,
+                sum(row.end_ms - row.begin_ms for row in record.blocks) / measured_ms,
+                _waiting_ms(record) / measured_ms,
+                max((sample.value for sample in record.held_bytes), default=None),
+            )
+            for record in records
+        ),
+    )
+
+
+def _waiting_ms(record: Record) -> float:
+    """Return how long a device waited for what blocks take: before each, or long before, where it blocks."""
+    reached_ms = {row.instance: row.reached_ms for row in record.blocks}
+    before = (
+        row.ended_ms - row.waited_ms
+        for row in record.receives
+        if row.waited_ms is not None
+        and row.ended_ms is not None
+        and row.ended_ms <= reached_ms[row.consumer, row.micro_batch]
+    )
+    return sum(row.ready_ms - row.reached_ms for row in record.blocks) + sum(before)
+
+
+def _planned_share(planned: Planned, record: Record) -> float:
+    return sum(planned.points[row.instance].time_ms for row in record.blocks) / planned.time_ms

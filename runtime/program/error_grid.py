@@ -1,0 +1,84 @@
+"""Programs as text around given places, for errors: a row per device, the places in brackets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.program.instructions import Instruction, Programs, Run, Send, quoted
+
+Position = tuple[int, int]
+"""Where an instruction stands: (device, index in its program)."""
+
+_LEGEND = (
+    "(F1#0 runs F1 of micro-batch 0, F1#0>2 sends its tensor to device 2, 0>F0#0 receives from device 0)"
+)
+
+
+def grid(programs: Programs, positions: Sequence[Position], around: int = 3) -> str:
+    """Draw the programs of the positions' devices, a row each, with the first positions below each other.
+
+    Args:
+        programs: Need not be safe.
+        positions: What to put in brackets.
+        around: How many instructions to show before and after each.
+
+    >>> from placements.shapes import v_shape
+    >>> from runtime.program.lower import lower
+    >>> from schedsearch.baselines import gpipe
+    >>> print(grid(lower(gpipe(v_shape(2), 2)), [(0, 1), (1, 0)], around=1))
+    0 | F0#0     [F0#0>1] F0#1     ...
+    1 |          [0>F0#0] F1#0     ...
+    (F1#0 runs F1 of micro-batch 0, F1#0>2 sends its tensor to device 2, 0>F0#0 receives from device 0)
+    """
+    labels = [[_label(instruction) for instruction in program] for program in programs.instructions]
+    return f"{excerpt(labels, positions, around)}\n{_LEGEND}"
+
+
+def excerpt(rows: Sequence[Sequence[str]], positions: Sequence[Position], around: int = 3) -> str:
+    """Draw the positions' rows of a table, with the first positions below each other.
+
+    Args:
+        rows: The cells of each device, in order.
+        positions: What to put in brackets; at least one.
+        around: How many cells to show before and after each.
+
+    >>> print(excerpt([["0F0", "0F1", "0B0", "0B1"]], [(0, 0)], around=1))
+    0 | [0F0] 0F1   ...
+    """
+    devices = sorted({device for device, _ in positions})
+    shown = {
+        device: _row(rows[device], {i for d, i in positions if d == device}, around) for device in devices
+    }
+    lead = max(before for _, before in shown.values())
+    cells = {device: [""] * (lead - before) + row for device, (row, before) in shown.items()}
+    width = max(len(cell) for row in cells.values() for cell in row)
+    pad = len(str(devices[-1]))
+    return "\n".join(
+        f"{device:>{pad}} | " + " ".join(cell.ljust(width) for cell in row).rstrip()
+        for device, row in cells.items()
+    )
+
+
+def _row(labels: Sequence[str], marked: set[int], around: int) -> tuple[list[str], int]:
+    """Return a device's cells near the marked ones, and how many of them come before the first of these."""
+    cells: list[str] = []
+    before = 0
+    shown = [i for i in range(len(labels)) if any(abs(i - mark) <= around for mark in marked)]
+    for previous, i in zip([-1, *shown], shown, strict=False):
+        if i > previous + 1:
+            cells.append("...")
+        if i == min(marked):
+            before = len(cells)
+        cells.append(f"[{labels[i]}]" if i in marked else labels[i])
+    if not shown or shown[-1] < len(labels) - 1:
+        cells.append("..." if shown else "[]")
+    return cells, before
+
+
+def _label(instruction: Instruction) -> str:
+    if isinstance(instruction, Run):
+        return f"{quoted(instruction.block)}#{instruction.micro_batch}"
+    tensor = f"{quoted(instruction.producer)}#{instruction.micro_batch}"
+    if isinstance(instruction, Send):
+        return f"{tensor}>{instruction.target}"
+    return f"{instruction.source}>{tensor}"

@@ -1,0 +1,185 @@
+"""Programs: what each device runs, sends and receives, in order; and how a schedule becomes programs.
+
+A program says nothing of clocks and times: it is the same for every frequency plan of a schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from placements import Placement
+from runtime.program.tensor_spec import Form, Forms
+
+
+class ProgramTextError(ValueError):
+    """A line is not the text of an instruction; the message shows the line and what would do."""
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Post the receive of a block's tensor, without waiting for it.
+
+    The consumer's `Run` waits for the arrival.
+
+    Attributes:
+        producer: The block whose output or gradient it is.
+        consumer: The block that takes it.
+        micro_batch: Of both blocks.
+        source: The device that sends it.
+    """
+
+    producer: str
+    consumer: str
+    micro_batch: int
+    source: int
+
+    def __str__(self) -> str:
+        """Return the one-line text that `parse_instruction` reads."""
+        return f"receive {_tensor(self)} from {self.source}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Wait for a block's inputs, then run it, together with its other devices.
+
+    Attributes:
+        block: Name of the block.
+        micro_batch: Which micro-batch it computes.
+    """
+
+    block: str
+    micro_batch: int
+
+    def __str__(self) -> str:
+        """Return the one-line text that `parse_instruction` reads."""
+        return f"run {quoted(self.block)} #{self.micro_batch}"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a block's tensor, without waiting for its arrival.
+
+    Attributes:
+        producer: The block whose output or gradient it is.
+        consumer: The block that takes it.
+        micro_batch: Of both blocks.
+        target: The device that receives it.
+    """
+
+    producer: str
+    consumer: str
+    micro_batch: int
+    target: int
+
+    def __str__(self) -> str:
+        """Return the one-line text that `parse_instruction` reads."""
+        return f"send {_tensor(self)} to {self.target}"
+
+
+Instruction = Receive | Run | Send
+
+_NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
+_FORMS: tuple[tuple[re.Pattern[str], int, Callable[..., Instruction]], ...] = (
+    (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), 2, Receive),
+    (re.compile(rf"run {_NAME} #(-?\d+)"), 1, Run),
+    (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), 2, Send),
+)
+"""Each instruction's text, how many names it begins with, and what builds it."""
+
+
+def parse_instruction(line: str) -> Instruction:
+    """Return the instruction whose text is the line.
+
+    Raises:
+        ProgramTextError: No instruction has this text.
+
+    >>> parse_instruction("send F1 -> F2 #0 to 2")
+    Send(producer='F1', consumer='F2', micro_batch=0, target=2)
+    >>> str(parse_instruction('run "my block" #3'))
+    'run "my block" #3'
+    """
+    for form, num_names, build in _FORMS:
+        if found := form.fullmatch(line.strip()):
+            fields = found.groups()
+            return build(*map(_unquoted, fields[:num_names]), *map(int, fields[num_names:]))
+    raise ProgramTextError(
+        f"{line.strip()!r} is not an instruction; write 'run F1 #0', 'send F1 -> F2 #0 to 2' "
+        "or 'receive F0 -> F1 #0 from 0'"
+    )
+
+
+@dataclass(frozen=True)
+class Programs:
+    """One program per device.
+
+    Attributes:
+        placement: What runs where.
+        num_micro_batches: How many micro-batches one iteration runs.
+        instructions: For each device what it does, in order; shape ``(num_devices, any)``.
+        forms: For each device what the messages carry that it sends or receives; shape ``(num_devices,)``,
+            or empty where no model is known yet.
+    """
+
+    placement: Placement
+    num_micro_batches: int
+    instructions: tuple[tuple[Instruction, ...], ...]
+    forms: tuple[Forms, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Hold the rule that every look-up relies on; `runtime.program.deadlock.check` proves the others."""
+        assert len(self.instructions) == self.placement.num_devices
+        assert len(self.forms) in (0, self.placement.num_devices)
+
+    def with_forms(self, form_between: Callable[[str, str], Form]) -> Programs:
+        """Return the programs with the form of every message at both its ends.
+
+        Args:
+            form_between: Returns what a block (first name) hands to another.
+        """
+        forms = tuple(
+            {
+                (each.producer, each.consumer): form_between(each.producer, each.consumer)
+                for each in program
+                if not isinstance(each, Run)
+            }
+            for program in self.instructions
+        )
+        return replace(self, forms=forms)
+
+    @cached_property
+    def channels(self) -> tuple[tuple[int, int], ...]:
+        """The (source, target) pairs of devices between which anything is sent, ascending."""
+        return tuple(
+            sorted(
+                {
+                    (device, instruction.target)
+                    for device, program in enumerate(self.instructions)
+                    for instruction in program
+                    if isinstance(instruction, Send)
+                }
+            )
+        )
+
+    def __str__(self) -> str:
+        """Return the text of all programs, a line for each instruction under a line for its device."""
+        lines = []
+        for device, program in enumerate(self.instructions):
+            lines += [f"device {device}", *(f"    {instruction}" for instruction in program)]
+        return "\n".join(lines)
+
+
+def _tensor(message: Send | Receive) -> str:
+    return f"{quoted(message.producer)} -> {quoted(message.consumer)} #{message.micro_batch}"
+
+
+def quoted(name: str) -> str:
+    """Return a name as one word on one line: in quotes, as in JSON, if it is not of letters and digits."""
+    return name if re.fullmatch(r"[\w.]+", name) else json.dumps(name)
+
+
+def _unquoted(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text

@@ -1,0 +1,121 @@
+"""A schedule as programs: a send where a block's tensor leaves its device, a receive where one comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from placements import Placement
+from runtime.program.data_parallel import holders
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.tensor_flow import tensor_inputs
+from schedsearch.schedule import Schedule
+
+
+class Message(NamedTuple):
+    """One copy of one tensor of a micro-batch, from a device to another.
+
+    Attributes:
+        producer: The block whose output or gradient it is.
+        consumer: The block that takes it.
+        source: The device that sends it, one of the producer's.
+        target: The device that receives it, one of the consumer's.
+    """
+
+    producer: str
+    consumer: str
+    source: int
+    target: int
+
+
+def messages(placement: Placement) -> tuple[Message, ...]:
+    """Return the messages of one micro-batch.
+
+    A block's output is the same on all its devices, or on all of one group (`runtime.program.data_parallel`).
+    A consumer's device that is among them has it at hand; each other one gets one copy, and they take turns
+    in sending.
+
+    An `after` that carries no tensor makes no message, across devices neither: there only the schedule's
+    times keep the order, not the programs. An empty message would enforce it, but make a device wait for
+    something that no result depends on.
+
+    Raises:
+        UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
+    """
+    found = []
+    for consumer, producers in tensor_inputs(placement).items():
+        for producer in producers:
+            taker = placement.by_name[consumer]
+            for i, target in enumerate(taker.devices):
+                sources = holders(placement.by_name[producer], taker, target)
+                if target not in sources:
+                    found.append(Message(producer, consumer, sources[i % len(sources)], target))
+    return tuple(found)
+
+
+def lower(schedule: Schedule) -> Programs:
+    """Return the programs of a schedule: each device's share of one global order (Tessel, Sec. IV-D).
+
+    The order holds the run of every block at its start, and every message as one operator (its send and
+    its receive at once) at the end of its producer. At one tick, messages come before runs, and lower
+    devices before higher ones. The first unfinished operator of a global order can always proceed, so
+    nothing ever waits in a cycle, even where every operation blocks. Tessel places a message by the slot
+    in which its producer starts; we place it where the producer ends, because then the tensor exists, and
+    a long block cannot hold up the message of a short one that started later.
+
+    Args:
+        schedule: A valid schedule; see `schedsearch.validate.validate`. Where a device of its placement
+            stands for several GPUs, each of them has a program, as a device of `Placement.by_gpu`.
+
+    Raises:
+        UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
+
+    >>> from placements.shapes import v_shape
+    >>> from schedsearch.baselines import gpipe
+    >>> print(lower(gpipe(v_shape(2), 1)))
+    device 0
+        run F0 #0
+        send F0 -> F1 #0 to 1
+        receive B1 -> B0 #0 from 1
+        run B0 #0
+    device 1
+        receive F0 -> F1 #0 from 0
+        run F1 #0
+        run B1 #0
+        send B1 -> B0 #0 to 0
+    """
+    schedule = replace(schedule, placement=schedule.placement.by_gpu)
+    instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
+    for operator in sorted(_operators(schedule)):
+        if operator.message is None:
+            for device in schedule.placement.by_name[operator.block].devices:
+                instructions[device].append(Run(operator.block, operator.micro_batch))
+        else:
+            producer, consumer, source, target = operator.message
+            instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
+            instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
+    return Programs(schedule.placement, schedule.num_micro_batches, tuple(map(tuple, instructions)))
+
+
+class _Operator(NamedTuple):
+    """A run, or a message as one operator; the fields are the sort key of the global order."""
+
+    tick: int
+    is_run: bool
+    devices: tuple[int, ...]
+    micro_batch: int
+    block: str
+    message: Message | None
+
+
+def _operators(schedule: Schedule) -> Iterator[_Operator]:
+    by_producer: dict[str, list[Message]] = {block.name: [] for block in schedule.placement.blocks}
+    for message in messages(schedule.placement):
+        by_producer[message.producer].append(message)
+    for start, micro_batch, name in schedule.blocks:
+        block = schedule.placement.by_name[name]
+        yield _Operator(start, True, block.devices, micro_batch, name, None)
+        for message in by_producer[name]:
+            ends = (message.source, message.target)
+            yield _Operator(start + block.time, False, ends, micro_batch, message.consumer, message)

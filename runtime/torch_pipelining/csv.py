@@ -1,0 +1,203 @@
+"""Schedules as tables of torch.distributed.pipelining, and such tables as schedules.
+
+torch runs one chain of stages, each on one rank. What a table cannot say is lost: times, memory, clocks
+and optimizer blocks; torch's user steps the optimizer. As a program it turns one file into the other::
+
+    python -m runtime.torch_csv schedule.json schedule.csv
+    python -m runtime.torch_csv schedule.csv schedule.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from placements import Block, Kind, Placement
+from placements.files import write_json, write_text
+from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
+from runtime.torch_pipelining.computations import check_computations
+from runtime.torch_pipelining.lowering import UnsafeOrderError
+from runtime.torch_pipelining.table import Action, Op, TorchCsvError, TorchOrder, read_torch_csv
+from schedsearch.schedule import DeadlockError, Instance, Schedule, ScheduledBlock, as_soon_as_possible
+from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict
+from schedsearch.validate import validate
+
+
+class NoTorchFormError(ValueError):
+    """torch has no form for a placement; the message names the block and the reason in one line."""
+
+
+def stage_of(placement: Placement) -> dict[str, int]:
+    """Return the stage of each block of a chain of stages, optimizer blocks aside.
+
+    Raises:
+        NoTorchFormError: The placement is not one chain of forward blocks, each on one device, with their
+            backward blocks, or a device runs none of them.
+    """
+    placement = placement.per_micro_batch
+    for block in placement.blocks:
+        if len(block.devices) > 1:
+            raise _no_form(
+                placement, f"{block.name} runs on several devices and a stage of torch on one rank"
+            )
+    try:
+        pairs, inputs = pair_backward(placement), tensor_inputs(placement)
+    except UnrunnablePlacementError as error:
+        raise NoTorchFormError(f"{placement.name} has no form in torch: {error}") from None
+    if not pairs:
+        raise _no_form(placement, "it has no backward blocks, and torch runs no table without them")
+    forward = [block for block in placement.topological_order if block.kind is Kind.F]
+    expected: tuple[str, ...] = ()
+    for block in forward:
+        if inputs[block.name] != expected:
+            taken = " and ".join(inputs[block.name]) or "no other block"
+            raise _no_form(placement, f"its stages are no chain: {block.name} takes the output of {taken}")
+        expected = (block.name,)
+    for device in range(placement.num_devices):
+        if not placement.on(device):
+            raise _no_form(placement, f"device {device} runs no block, and each rank of torch runs a stage")
+    stages = {block.name: stage for stage, block in enumerate(forward)}
+    return stages | {name: stages[partner] for name, partner in pairs.items()}
+
+
+def in_loss_order(schedule: Schedule) -> Schedule:
+    """Return the schedule with micro-batches renamed, so that the last stage's forwards run in their order.
+
+    torch needs that; see `runtime.torch_pipelining.check.check_order`. Micro-batches are alike, so the
+    schedule is as good; which one is the n-th slice of the batch changes.
+
+    Raises:
+        NoTorchFormError: See `stage_of`.
+    """
+    stages = stage_of(schedule.placement)
+    last = max(stages, key=lambda name: (stages[name], schedule.placement.by_name[name].kind is Kind.F))
+    new = {n: i for i, n in enumerate(block.micro_batch for block in schedule.blocks if block.block == last)}
+    blocks = schedule.per_micro_batch.blocks
+    renamed = tuple(ScheduledBlock(start, new[n], name) for start, n, name in blocks)
+    return replace(schedule.per_micro_batch, blocks=renamed)
+
+
+def torch_order(schedule: Schedule) -> TorchOrder:
+    """Return the table (``compute_only``) of a schedule: a row for each device, micro-batches in loss order.
+
+    Its ranks keep the order of the devices, and wait for tensors only, not for an `after` that carries none.
+
+    Args:
+        schedule: A valid one.
+
+    Raises:
+        NoTorchFormError: See `stage_of`.
+
+    >>> from placements.shapes import v_shape
+    >>> from schedsearch.baselines import one_f_one_b
+    >>> print(torch_order(one_f_one_b(v_shape(2), 3)), end="")
+    0F0,0F1,0B0,0F2,0B1,0B2
+    1F0,1B0,1F1,1B1,1F2,1B2
+    """
+    stages = stage_of(schedule.placement)
+    schedule = in_loss_order(schedule)
+    kinds = {block.name: Op(block.kind.value) for block in schedule.placement.blocks}
+    return TorchOrder(
+        tuple(
+            tuple(Action(stages[name], kinds[name], n) for name, n in schedule.order(device))
+            for device in range(schedule.placement.num_devices)
+        )
+    )
+
+
+def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
+    """Return the schedule of a table, each block as soon as its rank's order allows; transfers take no time.
+
+    A forward, an input half and a weight half take a tick each and a whole backward two; a forward holds one
+    unit of memory until the end of its backward. Where a stage runs some backwards in halves, its whole ones
+    become two halves, one right after the other. Bubbles and overlaps are left out.
+
+    Args:
+        order: In either form; sends and receives are not looked at.
+        name: Of the placement, whose blocks are ``F<stage>`` and ``B<stage>``, or ``I<stage>``, ``W<stage>``.
+
+    Raises:
+        UnsafeOrderError: A stage does not compute each micro-batch once, or ranks wait for each other.
+
+    >>> from runtime.torch_pipelining.table import parse_order
+    >>> from schedsearch.picture import picture
+    >>> print(picture(schedule_of(parse_order("0F0,0F1,0I0,0W0,0B1"))))
+    0 | F0 F1 I0 W0 I1 W1
+    """
+    num_micro_batches = check_computations(order)
+    split = {action.stage for _, action in order.actions() if action.op is Op.INPUT}
+    orders: list[list[Instance]] = []
+    for rank in range(len(order.cells)):
+        computed = [action for _, action in order.on(rank) if action.op.is_compute]
+        orders.append([instance for action in computed for instance in _instances(action, split)])
+    placement = Placement(name, len(order.cells), _blocks(order, split))
+    try:
+        return validate(as_soon_as_possible(placement, num_micro_batches, orders))
+    except DeadlockError as error:
+        raise UnsafeOrderError(str(error)) from None
+
+
+def _instances(action: Action, split: set[int]) -> list[Instance]:
+    stage, op, n = action
+    assert n is not None, "a computation is of a micro-batch"
+    halved = op is Op.BACKWARD and stage in split
+    return [(f"{letter}{stage}", n) for letter in ((Op.INPUT, Op.WEIGHT) if halved else (op,))]
+
+
+def _blocks(order: TorchOrder, split: set[int]) -> tuple[Block, ...]:
+    forward, backward = [], []
+    last = max(order.rank_of)
+    for stage, rank in order.rank_of.items():
+        before = (f"F{stage - 1}",) if stage else ()
+        forward.append(Block(f"F{stage}", Kind.F, (rank,), 1, 1, before))
+        gradient = (f"{'I' if stage + 1 in split else 'B'}{stage + 1}",) if stage < last else ()
+        after = (f"F{stage}", *gradient)
+        if stage in split:
+            backward.append(Block(f"I{stage}", Kind.I, (rank,), 1, 0, after))
+            backward.append(Block(f"W{stage}", Kind.W, (rank,), 1, -1, (f"I{stage}",)))
+        else:
+            backward.append(Block(f"B{stage}", Kind.B, (rank,), 2, -1, after))
+    return (*forward, *backward)
+
+
+def _no_form(placement: Placement, reason: str) -> NoTorchFormError:
+    return NoTorchFormError(
+        f"{placement.name} has no form in torch, because {reason}; "
+        "run it with experiments.run, or use a chain such as placement=v_shape"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Turn a ``schedule.json`` into a table or the other way round; return the exit code, 2 for an error."""
+    parser = argparse.ArgumentParser("python -m runtime.torch_csv", description=main.__doc__)
+    parser.add_argument("source", type=Path, help="a schedule.json, or a CSV of torch")
+    parser.add_argument("target", type=Path, help="where to write the other one")
+    paths = parser.parse_args(arguments)
+    if paths.target.resolve() == paths.source.resolve():
+        sys.stderr.write(f"{paths.target}: is the file that is read; choose another path to write to\n")
+        return 2
+    try:
+        if paths.source.suffix == ".json":
+            write_text(paths.target, str(torch_order(read_schedule(paths.source))))
+        else:
+            write_json(paths.target, schedule_to_dict(_read(paths.source)))
+    except (ScheduleFileError, TorchCsvError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except NoTorchFormError as error:
+        sys.stderr.write(f"{paths.source}: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"{paths.target}: cannot be written ({error.strerror}); choose another path\n")
+        return 2
+    return 0
+
+
+def _read(path: Path) -> Schedule:
+    try:
+        return schedule_of(read_torch_csv(path), path.stem)
+    except UnsafeOrderError as error:
+        raise TorchCsvError(f"{path}: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,243 @@
+"""The tables in which torch.distributed.pipelining writes schedules: a row per rank, a cell per action.
+
+A cell is text such as ``0F3`` (stage 0, forward, micro-batch 3), ``7I2``, ``3RECV_B1`` or
+``(0F1;3B0)OVERLAP_F_B``, or empty for a bubble. This module reads and writes them; what makes a table safe
+is `runtime.torch_pipelining.check`'s affair. It does not import torch.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from runtime.program.error_grid import Position
+
+
+class TorchCsvError(ValueError):
+    """A file is no table of actions; the message names file, row, cell and the remedy in one line."""
+
+
+class Op(StrEnum):
+    """What an action does, as torch spells it.
+
+    F forward, B whole backward, I and W its input and weight halves; `SEND_F` sends an output and names the
+    stage that made it, `RECV_F` receives one and names the stage that takes it, likewise `SEND_B` and
+    `RECV_B` for gradients. UNSHARD and RESHARD fetch and drop a stage's sharded weights, REDUCE_GRAD ends
+    its gradient.
+    """
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    INPUT = "I"
+    WEIGHT = "W"
+    SEND_F = "SEND_F"
+    RECV_F = "RECV_F"
+    SEND_B = "SEND_B"
+    RECV_B = "RECV_B"
+    UNSHARD = "UNSHARD"
+    RESHARD = "RESHARD"
+    REDUCE_GRAD = "REDUCE_GRAD"
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether it computes a block."""
+        return self in (Op.FORWARD, Op.BACKWARD, Op.INPUT, Op.WEIGHT)
+
+    @property
+    def is_send(self) -> bool:
+        """Whether it sends."""
+        return self in (Op.SEND_F, Op.SEND_B)
+
+    @property
+    def is_receive(self) -> bool:
+        """Whether it receives."""
+        return self in (Op.RECV_F, Op.RECV_B)
+
+    @property
+    def is_of_stage(self) -> bool:
+        """Whether it is of a stage as a whole, so that no micro-batch is named."""
+        return self in (Op.UNSHARD, Op.RESHARD, Op.REDUCE_GRAD)
+
+
+class Action(NamedTuple):
+    """One action of one stage.
+
+    Attributes:
+        stage: From 0 on.
+        op: What it does.
+        micro_batch: From 0 on; None for what is of a stage as a whole.
+    """
+
+    stage: int
+    op: Op
+    micro_batch: int | None = None
+
+    def __str__(self) -> str:
+        """Return the cell's text."""
+        return f"{self.stage}{self.op}{'' if self.micro_batch is None else self.micro_batch}"
+
+
+class Overlap(NamedTuple):
+    """Computations that torch hands to one function, which may overlap them; as it is, one after the other.
+
+    Attributes:
+        actions: Computations only, at least one.
+    """
+
+    actions: tuple[Action, ...]
+
+    def __str__(self) -> str:
+        """Return the cell's text."""
+        return f"({';'.join(map(str, self.actions))}){_OVERLAP}"
+
+
+Cell = Action | Overlap | None
+"""What a rank does at a step; None for a bubble."""
+
+_OVERLAP = "OVERLAP_F_B"
+_ACTION = re.compile(rf"([0-9]+)({'|'.join(sorted(Op, key=len, reverse=True))})([0-9]*)")
+
+
+@dataclass(frozen=True)
+class TorchOrder:
+    """A table of actions.
+
+    Attributes:
+        cells: For each rank what it does, in order; shape ``(num_ranks, any)``.
+    """
+
+    cells: tuple[tuple[Cell, ...], ...]
+
+    @cached_property
+    def has_transfers(self) -> bool:
+        """Whether it is in the form ``compute_comms``: any cell says more than what is computed."""
+        return any(not action.op.is_compute for rank in range(len(self.cells)) for _, action in self.on(rank))
+
+    def on(self, rank: int) -> Iterator[tuple[Position, Action]]:
+        """Yield a rank's actions with the positions of their cells; those of an overlap one by one."""
+        for index, cell in enumerate(self.cells[rank]):
+            for action in actions_of(cell):
+                yield (rank, index), action
+
+    def actions(self) -> Iterator[tuple[Position, Action]]:
+        """Yield the actions of all ranks, rank by rank, with the positions of their cells."""
+        for rank in range(len(self.cells)):
+            yield from self.on(rank)
+
+    @cached_property
+    def rank_of(self) -> dict[int, int]:
+        """Map each stage, ascending, to the first rank that computes it."""
+        found: dict[int, int] = {}
+        for (rank, _), action in self.actions():
+            if action.op.is_compute:
+                found.setdefault(action.stage, rank)
+        return dict(sorted(found.items()))
+
+    def __str__(self) -> str:
+        """Return the CSV's text, as torch reads it."""
+        text = io.StringIO()
+        rows = [["" if cell is None else str(cell) for cell in row] for row in self.cells]
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+def actions_of(cell: Cell) -> Sequence[Action]:
+    """Return the actions of a cell, in the order in which torch carries them out."""
+    if cell is None:
+        return ()
+    return cell.actions if isinstance(cell, Overlap) else (cell,)
+
+
+def parse_cell(text: str) -> Cell:
+    """Return what a cell says.
+
+    Raises:
+        TorchCsvError: It is no action; or torch would take it for another one than it says, since it heeds
+            only the begin of a cell.
+
+    >>> parse_cell("3RECV_B1")
+    Action(stage=3, op=<Op.RECV_B: 'RECV_B'>, micro_batch=1)
+    >>> str(parse_cell("(0F1;3B0)OVERLAP_F_B"))
+    '(0F1;3B0)OVERLAP_F_B'
+    """
+    text = text.strip()
+    if not text:
+        return None
+    if text.startswith("("):
+        return _parse_overlap(text)
+    found = _ACTION.match(text)
+    if found is None:
+        raise TorchCsvError(
+            f"{text!r} is no action; write such as 0F3, 0B3, 0I3, 0W3, 0SEND_F3, 1RECV_F3 or 0UNSHARD"
+        )
+    stage, op, micro_batch = int(found[1]), Op(found[2]), found[3]
+    if rest := text[found.end() :]:
+        raise TorchCsvError(
+            f"{text!r} is read by torch as {found[0]!r}, without {rest!r}; take that out: "
+            "a cell has no place for a clock or a remark"
+        )
+    if op.is_of_stage and micro_batch:
+        raise TorchCsvError(f"{text!r} is of a stage as a whole; write {stage}{op}")
+    if not op.is_of_stage and not micro_batch:
+        raise TorchCsvError(f"{text!r} names no micro-batch; write such as {text}0")
+    return Action(stage, op, int(micro_batch) if micro_batch else None)
+
+
+def _parse_overlap(text: str) -> Overlap:
+    inner, bracket, kind = text[1:].partition(")")
+    if not bracket or kind != _OVERLAP:
+        raise TorchCsvError(f"{text!r} is no overlap; write such as (0F1;3B0){_OVERLAP}")
+    actions = [parse_cell(part) for part in inner.split(";")]
+    if not all(isinstance(action, Action) and action.op.is_compute for action in actions):
+        raise TorchCsvError(f"{text!r} overlaps more than computations; write such as (0F1;3B0){_OVERLAP}")
+    return Overlap(tuple(action for action in actions if isinstance(action, Action)))
+
+
+def parse_order(text: str) -> TorchOrder:
+    """Return the table of a CSV's text.
+
+    Raises:
+        TorchCsvError: A cell is no action, or there is none.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    try:
+        for row in csv.reader(io.StringIO(text), strict=True):
+            rows.append(tuple(_parse_at(cell, len(rows), i) for i, cell in enumerate(row)))
+    except csv.Error as error:
+        raise TorchCsvError(f"row {len(rows) + 1}: is not CSV ({error}); save the schedule again") from None
+    order = TorchOrder(tuple(rows))
+    if not order.rank_of:
+        raise TorchCsvError("has no computation in any cell; give a schedule that torch's _dump_csv wrote")
+    return order
+
+
+def read_torch_csv(path: str | Path) -> TorchOrder:
+    """Return the table of a file.
+
+    Raises:
+        TorchCsvError: The file cannot be read, or a cell is no action.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise TorchCsvError(f"{path}: cannot be read ({error.strerror}); give a CSV of torch") from None
+    except UnicodeDecodeError:
+        raise TorchCsvError(f"{path}: is not text; give a CSV of torch") from None
+    try:
+        return parse_order(text)
+    except TorchCsvError as error:
+        raise TorchCsvError(f"{path}: {error}") from None
+
+
+def _parse_at(text: str, row: int, index: int) -> Cell:
+    try:
+        return parse_cell(text)
+    except TorchCsvError as error:
+        raise TorchCsvError(f"row {row + 1} (rank {row}), cell {index + 1}: {error}") from None

@@ -1,0 +1,297 @@
+"""The unpipelined model in one process, and how far a run of scripts is from it.
+
+Two references. The plain one has whole parameters and one backward per micro-batch through the whole
+model: it shares no cutting, no collectives and no messages with the run. It adds up the gradients of the
+micro-batches in the order of the devices, so that it agrees bit for bit where every block is on one device
+and hands its output to at most two others, and up to the order of sums elsewhere. The replay runs the
+devices' own orders in one process, shard by shard in order: it must always agree bit for bit, so
+communication changed nothing. Blocks in data-parallel groups are computed group by group, each with a copy of
+the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from placements import Kind, Placement
+from runtime.execution.measurement import Comparison
+from runtime.execution.results import read_summary, read_tensors
+from runtime.models import WHOLE, Blocks, EmulatedShards, Model, ModelOptions, ParameterShard
+from runtime.models.blocks import Instance
+from runtime.models.body import Data
+from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
+from runtime.verify.accumulation import Accumulation, backward_orders
+
+
+class ReplayError(ValueError):
+    """The devices' orders wait for each other in a cycle, so no single process can replay them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was run.
+
+    Attributes:
+        options: The model.
+        placement: What runs where.
+        num_micro_batches: Of one iteration.
+        iterations: How many.
+        torch_device: Where the references compute: the same kind of device as the run.
+    """
+
+    options: ModelOptions
+    placement: Placement
+    num_micro_batches: int
+    iterations: int
+    torch_device: str = "cpu"
+
+    @property
+    def forward_blocks(self) -> list[str]:
+        """The forward blocks in topological order."""
+        return [block.name for block in self.placement.topological_order if block.kind is Kind.F]
+
+
+class Step(NamedTuple):
+    """One iteration of a model.
+
+    Attributes:
+        losses: Of each micro-batch, summed over its loss-computing blocks.
+        gradients: Before the step.
+        parameters: After the step.
+    """
+
+    losses: tuple[float, ...]
+    gradients: Mapping[ParameterShard, Tensor]
+    parameters: Mapping[ParameterShard, Tensor]
+
+
+def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Iterator[Step]:
+    """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
+
+    Args:
+        case: What was run.
+        orders: For each device the (block, micro-batch) pairs that it ran, in order, as the gradients are
+            added up; None for one micro-batch after the other.
+
+    Yields:
+        Each iteration in turn, valid until the next is asked for.
+    """
+    # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known apart.
+    whole = dict.fromkeys(case.forward_blocks, WHOLE)
+    homes = {block: block for block in whole}
+    model = Model(case.options, case.placement, whole, case.torch_device, homes=homes)
+    data = model.data(case.num_micro_batches)
+    order = backward_orders(case.placement, orders or _one_by_one(case))
+    for iteration in range(case.iterations):
+        losses: dict[Instance, float] = {}
+        sums = Accumulation(order)
+        for micro_batch in range(case.num_micro_batches):
+            for block, loss in _differentiated(case, model, data, iteration, micro_batch, sums).items():
+                losses[block, micro_batch] = loss
+        totals = sums.totals()
+        for block in whole:
+            for name, weight in model.trained(block).items():
+                weight.grad = totals[name].clone() if name in totals else None
+        yield from _step(case, model, losses)
+
+
+def _one_by_one(case: Case) -> list[list[Instance]]:
+    """Return orders in which each device runs one micro-batch after the other."""
+    order = [(block, n) for n in range(case.num_micro_batches) for block in case.placement.topological_order]
+    devices = range(case.placement.num_devices)
+    return [[(block.name, n) for block, n in order if device in block.devices] for device in devices]
+
+
+def _differentiated(
+    case: Case, model: Model, data: Data, iteration: int, micro_batch: int, sums: Accumulation
+) -> dict[str, float]:
+    """Run a micro-batch through the whole model and back; return the losses."""
+    trains = bool(pair_backward(case.placement))
+    outputs: dict[str, Tensor] = {}
+    with torch.set_grad_enabled(trains):
+        for block in case.forward_blocks:
+            # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
+            before = [outputs[name] for name in forward_inputs(case.placement, block)]
+            inputs = [output.view_as(output) for output in before]
+            outputs[block] = model.forward(block, inputs, data.read(block, iteration, micro_batch))
+    losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
+    if trains:
+        total = torch.stack(list(losses.values())).sum() / case.num_micro_batches
+        named = {(block, name): weight for block in outputs for name, weight in model.trained(block).items()}
+        found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
+        by_block: dict[str, dict[str, Tensor]] = {block: {} for block in outputs}
+        for (block, name), gradient in zip(named, found, strict=True):
+            if gradient is not None:
+                by_block[block][name] = gradient
+        for block, gradients in by_block.items():
+            sums.add(block, micro_batch, gradients)
+    return {block: float(loss.detach()) for block, loss in losses.items()}
+
+
+def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
+    """Run the devices' orders in one process, blocks on several devices group by group and shard by shard.
+
+    Args:
+        case: What was run.
+        orders: For each device the (block, micro-batch) pairs that it ran, in order.
+
+    Yields:
+        Each iteration in turn, valid until the next is asked for.
+
+    Raises:
+        ReplayError: The orders wait for each other.
+    """
+    forward = [case.placement.by_name[name] for name in case.forward_blocks]
+    shards = {block.name: EmulatedShards(len(block.groups[0])) for block in forward}
+    groups = {block.name: EmulatedShards(block.data_parallel) for block in forward}
+    model = Model(case.options, case.placement, shards, case.torch_device, groups=groups)
+    blocks = Blocks(case.placement, model, case.num_micro_batches)
+    order = merge(case.placement, orders)
+    for iteration in range(case.iterations):
+        blocks.begin(iteration)
+        made: dict[tuple[str, str, int], Tensor] = {}
+        for block, micro_batch in order:
+            arrived = [made.pop((producer, block, micro_batch)) for producer in blocks.inputs[block]]
+            for consumer, tensor in blocks.run(block, micro_batch, arrived).items():
+                made[block, consumer, micro_batch] = tensor
+        model.sum_copies(lambda devices: EmulatedShards(len(devices)))
+        yield from _step(case, model, {instance: float(loss) for instance, loss in blocks.losses.items()})
+
+
+def merge(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[Instance]:
+    """Return one order that keeps every device's order and every dependency.
+
+    Raises:
+        ReplayError: There is none.
+    """
+    next_at = [0] * len(orders)
+    done: set[Instance] = set()
+    merged: list[Instance] = []
+    total = len({instance for order in orders for instance in order})
+    while len(merged) < total:
+        heads = (_ready(placement, orders, next_at, done, device) for device in range(len(orders)))
+        ready = next(filter(None, heads), None)
+        if ready is None:
+            stuck = [order[i] for order, i in zip(orders, next_at, strict=True) if i < len(order)]
+            raise ReplayError(f"the devices wait for each other at {stuck}")
+        merged.append(ready)
+        done.add(ready)
+        for device in placement.by_name[ready[0]].devices:
+            next_at[device] += 1
+    return merged
+
+
+def _ready(
+    placement: Placement,
+    orders: Sequence[Sequence[Instance]],
+    next_at: Sequence[int],
+    done: set[Instance],
+    device: int,
+) -> Instance | None:
+    """Return the next block of a device if it is the next of all its devices and its `after` are done."""
+    if next_at[device] == len(orders[device]):
+        return None
+    name, micro_batch = instance = orders[device][next_at[device]]
+    block = placement.by_name[name]
+    is_next = all(list(orders[d][next_at[d] : next_at[d] + 1]) == [instance] for d in block.devices)
+    return instance if is_next and all((other, micro_batch) in done for other in block.after) else None
+
+
+def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration: int) -> tuple[float, ...]:
+    """Return the losses of the micro-batches in one iteration of a run.
+
+    Args:
+        case: What was run.
+        summaries: What each device left behind; a block on several devices has the same loss on each.
+        iteration: From 0, the first that this run did.
+    """
+    rows = [row for summary in summaries for row in summary["losses"][iteration]]
+    return _sum_over_sinks(case, {(block, n): loss for block, n, loss in rows})
+
+
+def compare(results: Path, case: Case) -> Comparison:
+    """Compare what the devices of a run left behind with both references.
+
+    The references train from the beginning, also where the run went on from a checkpoint.
+
+    Args:
+        results: The folder of the run.
+        case: What was run.
+
+    Raises:
+        ReplayError: The orders wait for each other.
+    """
+    devices = range(case.placement.num_devices)
+    summaries = [read_summary(results, device) for device in devices]
+    orders = [[(block, n) for block, n in summary["order"]] for summary in summaries]
+    first = summaries[0]["first_iteration"]
+    losses = tuple(losses_of_run(case, summaries, index) for index in range(case.iterations - first))
+    reference_losses = []
+    gradient_error = parameter_error = 0.0
+    equal = True
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # As on the devices: results depend on the number of threads.
+    try:
+        for iteration, (whole, again) in enumerate(
+            zip(plain(case, orders), replay(case, orders), strict=True)
+        ):
+            if iteration < first:
+                continue
+            reference_losses.append(whole.losses)
+            equal = equal and again.losses == losses[iteration - first]
+            for device in devices:
+                found = read_tensors(results, device, f"gradients_{iteration}")
+                gradient_error = max(gradient_error, _largest_error(found, whole.gradients))
+                equal = equal and _same_bits(found, again.gradients)
+        for device in devices:
+            found = read_tensors(results, device, "parameters")
+            parameter_error = max(parameter_error, _largest_error(found, whole.parameters))
+            equal = equal and _same_bits(found, again.parameters)
+    finally:
+        torch.set_num_threads(threads)
+    loss_error = max(
+        _relative(abs(ours - theirs), abs(theirs))
+        for row, reference_row in zip(losses, reference_losses, strict=True)
+        for ours, theirs in zip(row, reference_row, strict=True)
+    )
+    return Comparison(tuple(reference_losses), loss_error, gradient_error, parameter_error, equal)
+
+
+def _step(case: Case, model: Model, losses: Mapping[Instance, float]) -> Iterator[Step]:
+    """Yield an iteration's outcome, with the gradients of before and the parameters of after the step."""
+    gradients = model.gradients()
+    model.step()
+    yield Step(_sum_over_sinks(case, losses), gradients, model.parameters)
+
+
+def _sum_over_sinks(case: Case, losses: Mapping[Instance, float]) -> tuple[float, ...]:
+    sinks = [block for block in case.forward_blocks if computes_loss(case.placement, block)]
+    return tuple(sum(losses[block, n] for block in sinks) for n in range(case.num_micro_batches))
+
+
+def _largest_error(found: Mapping[ParameterShard, Tensor], whole: Mapping[ParameterShard, Tensor]) -> float:
+    """Return the largest error of any tensor, relative to the largest value of its reference."""
+    full = {shard.name: tensor for shard, tensor in whole.items()}
+    errors = [0.0]
+    for shard, tensor in found.items():
+        expected = shard.of(full[shard.name]).detach().cpu()
+        difference = float((tensor - expected).abs().max())
+        errors.append(_relative(difference, float(full[shard.name].detach().abs().max())))
+    return max(errors)
+
+
+def _relative(difference: float, scale: float) -> float:
+    """Return a difference over a scale; a difference that is not a number counts as infinite."""
+    if difference == 0:
+        return 0.0
+    return difference / scale if difference == difference and scale > 0 else float("inf")
+
+
+def _same_bits(found: Mapping[ParameterShard, Tensor], expected: Mapping[ParameterShard, Tensor]) -> bool:
+    return all(torch.equal(tensor, expected[shard].detach().cpu()) for shard, tensor in found.items())

@@ -1,0 +1,113 @@
+"""Proves saved programs before they are launched.
+
+As a program::
+
+    python -m runtime.check FILES...
+
+Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
+with or without sends and receives. There is a line for each on the standard output: what was proved, or the
+fault and the place where it is. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runtime.program import deadlock
+from runtime.program.deadlock import UnsafeProgramsError
+from runtime.program.instructions import Programs, Run, Send
+from runtime.program.program_file import ProgramFileError, Scripts, read_programs, read_scripts
+from runtime.program.tensor_flow import UnrunnablePlacementError
+from runtime.torch_pipelining.check import check_order
+from runtime.torch_pipelining.lowering import UnsafeOrderError
+from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
+
+SAFE, UNSAFE, UNREADABLE = 0, 1, 2
+"""Exit codes."""
+
+
+def check_file(path: str | Path) -> str:
+    """Return what was proved of a file or folder, in one line.
+
+    Raises:
+        UnsafeProgramsError: Programs are not safe; the message has the place of the fault.
+        UnsafeOrderError: Likewise of a table of torch.
+        ProgramFileError: Programs cannot be read.
+        TorchCsvError: A table cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ProgramFileError(
+            f"{path}: cannot be read (No such file or directory); give a folder of generated scripts, a "
+            "programs.json or a CSV of torch"
+        )
+    if path.is_dir():
+        return check_scripts(read_scripts(path))
+    if path.suffix == ".json":
+        return _proved(read_programs(path))
+    if path.suffix == ".py":
+        raise ProgramFileError(f"{path}: is one script; give the folder with the scripts of all devices")
+    return str(check_order(read_torch_csv(path)))
+
+
+def check_scripts(scripts: Scripts) -> str:
+    """Return what was proved of scripts, in one line.
+
+    Raises:
+        UnsafeProgramsError: They are not safe, or open other channels than they use, or in another order than
+            each other, so that some would wait for others at the start.
+    """
+    first = scripts.channels[0]
+    for device, channels in enumerate(scripts.channels):
+        if channels != first:
+            raise UnsafeProgramsError(
+                f"device_{device}.py has other CHANNELS than device_0.py, or in another order"
+            )
+    proved = _proved(scripts.programs)
+    if missing := sorted(set(scripts.programs.channels) - set(first)):
+        source, target = missing[0]
+        raise UnsafeProgramsError(f"CHANNELS lacks ({source}, {target}), on which device {source} sends")
+    return proved
+
+
+def _proved(programs: Programs) -> str:
+    try:
+        deadlock.check(programs)
+    except UnrunnablePlacementError as error:
+        raise UnsafeProgramsError(str(error)) from None
+    instructions = [i for program in programs.instructions for i in program]
+    shared = {block.name for block in programs.placement.blocks if len(block.devices) > 1}
+    together = {i for i in instructions if isinstance(i, Run) and i.block in shared}
+    num_messages = sum(isinstance(i, Send) for i in instructions)
+    return (
+        f"programs: {programs.placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
+        f"{num_messages} messages on {len(programs.channels)} channels, {len(together)} collective blocks "
+        "(run by several devices together); finish even if every send and receive blocks its device"
+        + ("; shapes and types are the same at both ends" if programs.forms else "")
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check files; return the exit code.
+
+    Args:
+        arguments: Of the command line; by default this process's.
+    """
+    parser = argparse.ArgumentParser("python -m runtime.check", description="Prove programs before a launch.")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a folder of scripts, a programs.json or a CSV"
+    )
+    worst = SAFE
+    for path in parser.parse_args(arguments).files:
+        try:
+            sys.stdout.write(f"{path}: safe: {check_file(path)}\n")
+        except (UnsafeProgramsError, UnsafeOrderError) as error:
+            sys.stdout.write(f"{path}: unsafe: {error}\n")
+            worst = max(worst, UNSAFE)
+        except (ProgramFileError, TorchCsvError) as error:
+            sys.stderr.write(f"{error}\n")
+            worst = UNREADABLE
+    return worst

@@ -1,0 +1,38 @@
+"""What no schedule can beat: lower bounds on period, makespan and memory, each with its proof.
+
+The bounds hold for any number of micro-batches per repetend and know nothing of the search.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from placements import Placement
+from schedsearch.bounds.memory_occupancy import residence_bound
+from schedsearch.bounds.shared_time import Contraction
+
+
+def load_bound(placement: Placement) -> int:
+    """Return the busiest device's work per micro-batch in ticks.
+
+    Proof: a device runs one block at a time, and every micro-batch brings it the same work.
+    """
+    return max(placement.load(device) for device in range(placement.num_devices))
+
+
+def period_bound(placement: Placement) -> Fraction:
+    """Return the greatest of the bounds on the period per micro-batch, in ticks."""
+    return max(Fraction(load_bound(placement)), residence_bound(placement))
+
+
+def least_period(placement: Placement, micro_batches: int) -> int:
+    """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches."""
+    bound = math.ceil(period_bound(placement) * micro_batches)
+    return max(bound, max(block.time for block in placement.per_micro_batch.blocks))
+
+
+def critical_path(placement: Placement) -> int:
+    """Return the ticks that one micro-batch needs on idle devices: no span is shorter."""
+    whole = Contraction(placement.per_micro_batch, frozenset())
+    return max(start + whole.length[name] for name, start in whole.heads.items())

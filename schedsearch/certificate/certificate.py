@@ -1,0 +1,242 @@
+"""A certificate: a repetend, the bound on the period that it is held against, and the reasons for the bound.
+
+It is plain data that `schedsearch.certificate.check` can check without the search; here it is made from a
+search's result. It says nothing of the makespan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from placements import Placement
+from schedsearch.bounds.memory_occupancy import Residence, residence
+from schedsearch.repetend import Repetend
+
+if TYPE_CHECKING:  # so that who checks a certificate need not load the search
+    from schedsearch.modulo.result import SearchResult
+
+
+class CertificateError(ValueError):
+    """A certificate is wrong; the message says in one line which of its claims is false."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """No period per micro-batch is below a device's work, as a device runs one block at a time.
+
+    Attributes:
+        device: Whose work.
+    """
+
+    device: int
+
+    def bound(self, placement: Placement) -> Fraction:
+        """Return the ticks per micro-batch that it proves, by adding up."""
+        blocks = placement.per_micro_batch.blocks
+        return Fraction(sum(block.time for block in blocks if self.device in block.devices))
+
+
+@dataclass(frozen=True)
+class Refutation:
+    """No repetend has a period; where `Limits.keep_monotone`, none has a shorter one either.
+
+    Attributes:
+        micro_batches: Per repetend.
+        period: Ticks.
+        solver: Who says so.
+    """
+
+    micro_batches: int
+    period: int
+    solver: str
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """No period per micro-batch is below the least of a cycle; see `schedsearch.state_space.min_cycle_ratio`.
+
+    Attributes:
+        period: Ticks per micro-batch that no cycle beats.
+        devices: What runs on others was left out.
+        cut_out: Blocks without which the states were gone through.
+    """
+
+    period: Fraction
+    devices: tuple[int, ...]
+    cut_out: tuple[str, ...] = ()
+
+
+Reason = Load | Residence | Cycles | Refutation
+"""Why a period is too short: for any number of micro-batches per repetend, or (`Refutation`) for one."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is demanded of every repetend besides its placement's capacities; None for nothing.
+
+    Attributes:
+        span: Longest time from first start to last end of one round's micro-batches, in ticks.
+        latency: Longest time from first start to last end of each single micro-batch, in ticks.
+        memory: The most that any device may hold, static memory included.
+    """
+
+    span: int | None = None
+    latency: int | None = None
+    memory: int | None = None
+
+    @property
+    def keep_monotone(self) -> bool:
+        """Whether a period that cannot be reached shows that no shorter one can.
+
+        Proof. Let an idle tick be added at the end of each round of a repetend: a block that starts
+        ``start`` ticks into round q starts at ``q * (T + 1) + start`` instead of ``q * T + start``. Starts
+        that were in order stay so and none come closer, since later ones have an equal or greater q, and
+        the first start after a period, with q + 1, is put off a tick more. So it is a repetend of one tick
+        more, with every device's order, and so its memory, unchanged. But span and latency may grow, so
+        this holds only without limits on them.
+        """
+        return self.span is None and self.latency is None
+
+    def on(self, placement: Placement) -> Placement:
+        """Return the placement's part that repeats, with no more memory than the limit."""
+        each = placement.per_micro_batch
+        if self.memory is None:
+            return each
+        most = self.memory
+        return each.with_memory(min(most, c) for c in each.memory or (most,) * each.num_devices)
+
+    def __str__(self) -> str:
+        named = (("span", self.span), ("latency", self.latency), ("memory", self.memory))
+        kept = [f"{name} at most {value}" for name, value in named if value is not None]
+        return f" with {' and '.join(kept)}" if kept else ""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The claim that a repetend is valid, and that none of the sizes asked for beats a bound.
+
+    Attributes:
+        placement: What runs where.
+        sizes: The numbers of micro-batches per repetend that the bound is for, ascending.
+        repetend: Of the placement without its optimizer blocks.
+        period_bound: Ticks per micro-batch that no repetend of these sizes within the limits beats.
+        reasons: Why; what they prove together, see `least_period`.
+        limits: What is demanded of the repetends.
+    """
+
+    placement: Placement
+    sizes: tuple[int, ...]
+    repetend: Repetend
+    period_bound: Fraction
+    reasons: tuple[Reason, ...]
+    limits: Limits = Limits()
+
+    @property
+    def period(self) -> Fraction:
+        """Ticks per micro-batch of the repetend."""
+        return Fraction(self.repetend.period, self.repetend.micro_batches)
+
+    @property
+    def universal_bound(self) -> Fraction:
+        """The ticks per micro-batch that the reasons prove for any number of micro-batches per repetend.
+
+        Raises:
+            CertificateError: A residence proves nothing; see `Residence.bound`.
+        """
+        return max((b for _, b in self.universal_bounds()), default=Fraction(0))
+
+    def universal_bounds(self) -> Iterator[tuple[Load | Residence | Cycles, Fraction]]:
+        """Yield each reason for any number of micro-batches per repetend, with what it proves.
+
+        Of cycles, it is what they are said to prove.
+
+        Raises:
+            CertificateError: One of them is not about this placement, or proves nothing.
+        """
+        for reason in self.reasons:
+            if isinstance(reason, Load):
+                if not 0 <= reason.device < self.placement.num_devices:
+                    raise CertificateError(f"load: there is no device {reason.device}")
+                yield reason, reason.bound(self.placement)
+            elif isinstance(reason, Residence):
+                yield reason, _residence_bound(reason, self.placement.per_micro_batch)
+            elif isinstance(reason, Cycles):
+                yield reason, reason.period
+
+    def least_period(self, micro_batches: int) -> int:
+        """Return the least whole period that the reasons leave open for a number of micro-batches."""
+        period = max(1, math.ceil(self.universal_bound * micro_batches))
+        refuted = {
+            reason.period
+            for reason in self.reasons
+            if isinstance(reason, Refutation) and reason.micro_batches == micro_batches
+        }
+        if self.limits.keep_monotone:
+            return max([period, *(each + 1 for each in refuted)])
+        while period in refuted:
+            period += 1
+        return period
+
+
+def _residence_bound(reason: Residence, placement: Placement) -> Fraction:
+    if placement.free_memory is None:
+        raise CertificateError("residence: the placement has no memory capacities, so it bounds nothing")
+    if len(reason.device_weight) != placement.num_devices:
+        raise CertificateError(
+            f"residence: weighs {len(reason.device_weight)} devices of {placement.num_devices}"
+        )
+    unknown = {name for pair in reason.flow for name in pair} - set(placement.by_name)
+    if unknown:
+        raise CertificateError(f"residence: there is no block {min(unknown)!r}")
+    try:
+        return reason.bound(placement)
+    except ValueError as error:
+        raise CertificateError(str(error)) from None
+
+
+def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
+    """Return the certificate of what a search found and proved.
+
+    It claims the best of what the search proved for all sizes that were asked for, and of the periods that
+    were refuted it names only those that matter.
+
+    Args:
+        placement: That was searched.
+        result: With a repetend.
+    """
+    assert result.repetend is not None, "there is nothing to certify"
+    repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory
+    limits = Limits(**{objective.value: limit for objective, limit in result.limits.items()})
+    reasons = tuple(_universal_reasons(placement, result))
+    bare = Certificate(placement, result.sizes, repetend, Fraction(0), reasons, limits)
+    proved = [Fraction(each.bound, each.micro_batches) for each in result.tried]
+    all_tried = tuple(each.micro_batches for each in result.tried) == result.sizes
+    bound = max([bare.universal_bound, *([min(proved)] if all_tried else [])])
+    refutations = (
+        Refutation(size, period, result.solver)
+        for size in result.sizes
+        for period in _needed(bare.least_period(size), math.ceil(bound * size), limits)
+    )
+    return Certificate(placement, result.sizes, repetend, bound, (*reasons, *refutations), limits)
+
+
+def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[Load | Residence | Cycles]:
+    """Yield the busiest device, and residence and cycles where each proves more."""
+    load = max((Load(device) for device in range(placement.num_devices)), key=lambda x: x.bound(placement))
+    yield load
+    bound, proof = load.bound(placement), residence(placement)
+    if proof is not None and proof.bound(placement.per_micro_batch) > bound:
+        bound = proof.bound(placement.per_micro_batch)
+        yield proof
+    if result.least_period is not None and result.least_period.ticks > bound:
+        found = result.least_period
+        yield Cycles(found.ticks, found.devices, found.apart)
+
+
+def _needed(open_from: int, closed_to: int, limits: Limits) -> range:
+    """Return the periods to refute so that all from the first to just before the second are."""
+    return range(max(open_from, closed_to - 1) if limits.keep_monotone else open_from, closed_to)

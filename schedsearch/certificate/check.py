@@ -1,0 +1,244 @@
+"""Checks a certificate claim by claim: the repetend by the rules, bounds by adding up, refutations by Z3.
+
+Cycles of states are gone through once more.
+
+Shares with the search only the words in which a question is put (`Query`) and the residence's proof.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from placements import Placement
+from schedsearch.bounds.memory_need import CapacityError, require_capacity
+from schedsearch.certificate.certificate import Certificate, CertificateError, Cycles, Load, Refutation
+from schedsearch.certificate.recheck_states import no_shorter_period
+from schedsearch.certificate.recheck_z3 import find_starts
+from schedsearch.schedule import Instance, Schedule, ScheduledBlock
+from schedsearch.solver.query import Answer, Query
+from schedsearch.validate import InvalidScheduleError, validate
+
+_MOST_BLOCKS = 200_000
+"""Blocks of the longest schedule that is unrolled to check a repetend."""
+
+_MOST_INSTANCES = 1_000
+"""Instances of the largest question that is put to Z3: it has a rule for each pair."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that is claimed, and whether it was shown again.
+
+    Attributes:
+        text: What, in one line.
+        holds: Whether it was shown; otherwise there was no time or means to, and it may be true or not.
+    """
+
+    text: str
+    holds: bool = True
+
+    def __str__(self) -> str:
+        return f"{'holds' if self.holds else 'not rechecked'}: {self.text}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was shown of a certificate in which nothing is false.
+
+    Attributes:
+        claims: The repetend's, one for each reason, then the bound.
+        meets_bound: Whether the repetend is of the sizes and limits that the bound is for, and meets it.
+    """
+
+    claims: tuple[Claim, ...]
+    meets_bound: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim was shown."""
+        return all(claim.holds for claim in self.claims)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether it was shown that no repetend of the sizes has a lesser period per micro-batch."""
+        return self.holds and self.meets_bound
+
+
+def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckReport:
+    """Check every claim of a certificate.
+
+    Args:
+        certificate: From any source.
+        time_limit_s: Seconds for all refutations; those with no answer by then are not rechecked.
+
+    Raises:
+        CertificateError: A claim is false, or the bound does not follow from the reasons.
+    """
+    deadline = time.monotonic() + time_limit_s
+    _check_form(certificate)
+    claims = [_check_repetend(certificate)]
+    for universal, bound in certificate.universal_bounds():
+        if isinstance(universal, Cycles):
+            claims.append(_check_cycles(certificate, universal, (deadline - time.monotonic()) / 2))
+        else:
+            name = (
+                f"load of device {universal.device}" if isinstance(universal, Load) else "residence in memory"
+            )
+            claims.append(Claim(f"{name}: no period is below {bound} ticks per micro-batch"))
+    _check_that_bound_follows(certificate)
+    refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]
+    for i, refutation in enumerate(refutations):
+        share_s = (deadline - time.monotonic()) / (len(refutations) - i)
+        claims.append(_check_refutation(certificate, refutation, share_s))
+    claims.append(_bound_claim(certificate, all(claim.holds for claim in claims[1:])))
+    return CheckReport(tuple(claims), _meets_bound(certificate))
+
+
+def _check_form(certificate: Certificate) -> None:
+    """Check that numbers are in their range and that the repetend has each block's starts.
+
+    One micro-batch must fit too and never hold less than nothing, so that warmup holds no more than the
+    steady state does.
+    """
+    repetend, sizes = certificate.repetend, certificate.sizes
+    try:
+        require_capacity(certificate.placement)
+    except CapacityError as error:
+        raise CertificateError(f"placement: {error}") from None
+    if not sizes or list(sizes) != sorted(set(sizes)) or min(sizes) < 1:
+        raise CertificateError(f"sizes: {list(sizes)} are not numbers from 1 on in ascending order")
+    if repetend.placement != certificate.placement.per_micro_batch:
+        raise CertificateError("repetend: is of another placement than the certificate")
+    if repetend.period < 1 or repetend.micro_batches < 1:
+        raise CertificateError("repetend: its period and its micro-batches are not both at least 1")
+    for what, numbers in (("start", repetend.start), ("ahead", repetend.ahead)):
+        if set(numbers) != set(repetend.placement.by_name):
+            raise CertificateError(f"repetend: '{what}' is not for just the blocks of the placement")
+        for name, each in numbers.items():
+            if len(each) != repetend.micro_batches:
+                raise CertificateError(f"repetend: '{what}' of {name} is not one for each micro-batch")
+            if min(each) < 0 or (what == "start" and max(each) >= repetend.period):
+                raise CertificateError(f"repetend: '{what}' of {name} is out of its range: {list(each)}")
+
+
+def _check_repetend(certificate: Certificate) -> Claim:
+    """Check by the rules of a schedule that enough rounds of the repetend keep them, and so all do.
+
+    Proof. Let F be the rounds in flight; 3 * F are looked at. Starts of one round lie within F periods, and
+    no block is longer than a period, or it would run into itself in the next round. So two instances that
+    ever meet do so when one is at most F rounds after the other, and such a pair is among the 3 * F rounds.
+    In rounds F - 1 to 2 * F a device holds what it does in the steady state: when b starts in round N
+    there, every other block has run in N + 1 rounds or up to F fewer or more, which is from 0 to all of
+    them.
+    """
+    repetend = certificate.repetend
+    rounds = 3 * (1 + max(max(ahead) for ahead in repetend.ahead.values()))
+    facts = f"{_counted(repetend.micro_batches)} in {repetend.period} ticks"
+    if rounds * repetend.micro_batches * len(repetend.start) > _MOST_BLOCKS:
+        return Claim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
+    first = {
+        (name, lane): repetend.start[name][lane] - repetend.ahead[name][lane] * repetend.period
+        for name in repetend.start
+        for lane in range(repetend.micro_batches)
+    }
+    placement = certificate.limits.on(certificate.placement)
+    try:
+        validate(_unrolled(placement, repetend.micro_batches, repetend.period, first, rounds))
+    except InvalidScheduleError as error:
+        raise CertificateError(f"repetend: is not valid; {str(error).splitlines()[0]}") from None
+    return Claim(f"repetend: {facts}, {certificate.period} each; every round is valid")
+
+
+def _unrolled(
+    placement: Placement, micro_batches: int, period: int, first: dict[Instance, int], rounds: int
+) -> Schedule:
+    """Return so many rounds in which each instance of round 0 comes again every period."""
+    origin = min(first.values())
+    blocks = (
+        ScheduledBlock(ticks - origin + n * period, n * micro_batches + lane, name)
+        for (name, lane), ticks in first.items()
+        for n in range(rounds)
+    )
+    return Schedule(placement, rounds * micro_batches, tuple(blocks))
+
+
+def _check_that_bound_follows(certificate: Certificate) -> None:
+    for size in certificate.sizes:
+        period = certificate.least_period(size)
+        if period < certificate.period_bound * size:
+            raise CertificateError(
+                f"bound: {certificate.period_bound} ticks per micro-batch does not follow for {size} "
+                f"micro-batches per repetend, where the reasons leave a period of {period} open"
+            )
+
+
+def _check_cycles(certificate: Certificate, cycles: Cycles, time_limit_s: float) -> Claim:
+    text = f"cycles of states: no period is below {cycles.period} ticks per micro-batch"
+    try:
+        shown = no_shorter_period(
+            certificate.placement, cycles.devices, cycles.cut_out, cycles.period, time_limit_s
+        )
+    except ValueError as error:
+        raise CertificateError(f"cycles: {error}") from None
+    if shown is False:
+        raise CertificateError(f"{text}, but there is one")
+    return Claim(text, holds=shown is True)
+
+
+def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> Claim:
+    """Ask again; a repetend that is found is shown to be one before the refutation is called false."""
+    limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
+    text = (
+        f"refutation by {refutation.solver or 'a solver'}: no repetend of "
+        f"{_counted(refutation.micro_batches)}{limits} has a period of {refutation.period} ticks"
+        + (" or less" if limits.keep_monotone else "")
+    )
+    if refutation.micro_batches < 1:
+        raise CertificateError(f"refutation: {_counted(refutation.micro_batches)} is not at least 1")
+    if time_limit_s <= 0 or refutation.micro_batches * len(placement.blocks) > _MOST_INSTANCES:
+        return Claim(text, holds=False)
+    query = Query(placement, refutation.micro_batches, refutation.period, limits.span, limits.latency)
+    answer, first = find_starts(query, time_limit_s)
+    if first is not None:
+        spread = (max(first.values()) - min(first.values())) // refutation.period
+        validate(_unrolled(placement, query.micro_batches, query.period, first, 3 * (spread + 2)))
+        raise CertificateError(f"{text}, but there is one")
+    return Claim(text, holds=answer is Answer.NO)
+
+
+def _bound_claim(certificate: Certificate, holds: bool) -> Claim:
+    bound, limits = certificate.period_bound, certificate.limits
+    if certificate.universal_bound >= bound:
+        which = "any number of micro-batches"
+    else:
+        which = " or ".join([*map(str, certificate.sizes[:-1]), f"{_counted(certificate.sizes[-1])}{limits}"])
+    return Claim(f"bound: no repetend of {which} has a period below {bound} ticks per micro-batch", holds)
+
+
+def _meets_bound(certificate: Certificate) -> bool:
+    """Whether the repetend, or the same one written more than once, is of the sizes and keeps the limits."""
+    of_these = any(size % certificate.repetend.micro_batches == 0 for size in certificate.sizes)
+    return of_these and _keeps_limits(certificate) and certificate.period <= certificate.period_bound
+
+
+def _keeps_limits(certificate: Certificate) -> bool:
+    """Return whether the repetend keeps the limits on span and latency; that on memory it is held to."""
+    repetend, limits = certificate.repetend, certificate.limits
+    spans = []
+    for lane in range(repetend.micro_batches):
+        start = {
+            name: repetend.start[name][lane] - repetend.ahead[name][lane] * repetend.period
+            for name in repetend.start
+        }
+        end = max(ticks + repetend.placement.by_name[name].time for name, ticks in start.items())
+        spans.append((min(start.values()), end))
+    span = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    latency = max(end - begin for begin, end in spans)
+    return (limits.span is None or span <= limits.span) and (
+        limits.latency is None or latency <= limits.latency
+    )
+
+
+def _counted(micro_batches: int) -> str:
+    return f"{micro_batches} micro-batch{'es' * (micro_batches != 1)}"

@@ -1,0 +1,161 @@
+"""The figure of a time-energy frontier. It does not know how plans are found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import StrMethodFormatter
+
+from schedsearch.figures.canvas import drawing_on
+
+Point = tuple[float, float]
+"""Time in ms and energy in mJ of an iteration."""
+
+
+def frontier(
+    plans: Sequence[Point],
+    all_maximum: Point,
+    target: Axes | str | Path | None = None,
+    *,
+    chosen: Point | None = None,
+    deadline_ms: float | None = None,
+    lower_bound: Sequence[Point] = (),
+    saving: float | None = None,
+    others: Mapping[str, Sequence[Point]] | None = None,
+    title: str = "",
+) -> Axes:
+    """Draw the energy of an iteration against its time.
+
+    Args:
+        plans: The frontier; each point in ms and mJ, as for the rest.
+        all_maximum: The plan to compare with, all clocks at their maximum.
+        target: Axes to draw on, or a PNG file to write; None for a new figure.
+        chosen: The plan that was chosen.
+        deadline_ms: When the iteration must end.
+        lower_bound: Least energy that any plan of some times can use.
+        saving: Share of energy that the chosen plan saves; by default its point against `all_maximum`.
+        others: Plans to compare with, by what is written in the legend.
+        title: Shown above.
+
+    Returns:
+        What was drawn on.
+    """
+    with drawing_on(target, (9.5, 5.2)) as axes:
+        longest_ms = max(time for time, _ in (all_maximum, *plans))
+        per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
+        axes.plot(*_scaled(plans, per_unit), **_FRONTIER)
+        if lower_bound:
+            axes.plot(*_scaled(lower_bound, per_unit), **_LOWER_BOUND)
+        if deadline_ms is not None:
+            axes.axvline(deadline_ms / per_unit, **_DEADLINE)
+        axes.plot(*_scaled([all_maximum], per_unit), **_ALL_MAXIMUM)
+        if chosen is not None:
+            axes.plot(*_scaled([chosen], per_unit), **_CHOSEN)
+        for (label, points), style in zip((others or {}).items(), cycle(_OTHERS), strict=False):
+            some = max(len(points) // _MOST_MARKS, 1)
+            line = "-" if len(points) > 1 else "none"
+            curve = {**_OTHER, **style, "linestyle": line, "markevery": some, "label": label}
+            axes.plot(*_scaled(points, per_unit), **curve)
+        axes.margins(x=0.06, y=0.12)
+        if chosen is not None:
+            _annotate_saving(axes, chosen, all_maximum, saving, per_unit, apart=bool(others))
+        _energy_axes(axes, f"iteration time ({unit})", title)
+    return axes
+
+
+_LOWER_BOUND: dict[str, Any] = {
+    "color": "#000000",
+    "linestyle": (0, (1, 1.5)),
+    "linewidth": 1.3,
+    "zorder": 3,
+    "label": "lower bound of any plan",
+}
+_DEADLINE: dict[str, Any] = {"color": "#000000", "linestyle": "--", "linewidth": 1.2, "label": "deadline"}
+_FRONTIER: dict[str, Any] = {
+    "color": "#0072B2",
+    "marker": "o",
+    "markersize": 3.5,
+    "linewidth": 1.4,
+    "label": "frontier: best plan for a time",
+}
+_OTHERS: list[dict[str, Any]] = [
+    {"color": "#CC79A7", "marker": "D"},
+    {"color": "#E69F00", "marker": "^"},
+    {"color": "#56B4E9", "marker": "v"},
+    {"color": "#666666", "marker": "x"},
+    {"color": "#009E73", "marker": "P"},
+]
+_OTHER: dict[str, Any] = {"markersize": 5, "linewidth": 0.8, "zorder": 1.5}
+_MOST_MARKS = 30
+"""Marks on the curve of one of the others, of which some have a thousand points."""
+_ALL_MAXIMUM: dict[str, Any] = {
+    "color": "#D55E00",
+    "marker": "s",
+    "markersize": 8,
+    "linestyle": "none",
+    "label": "all clocks at maximum",
+}
+_CHOSEN: dict[str, Any] = {
+    "color": "#009E73",
+    "marker": "*",
+    "markersize": 16,
+    "linestyle": "none",
+    "markeredgecolor": "#000000",
+    "markeredgewidth": 0.7,
+    "label": "chosen plan",
+}
+
+
+def _scaled(points: Sequence[Point], per_unit: float) -> tuple[list[float], list[float]]:
+    """Return times in the unit of the axis and energies in J, by time."""
+    by_time = sorted(points)
+    return [time / per_unit for time, _ in by_time], [energy / 1e3 for _, energy in by_time]
+
+
+def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
+    axes.set_xlabel(time_label)
+    axes.set_ylabel("energy of all devices (J)")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+def _annotate_saving(
+    axes: Axes,
+    chosen: Point,
+    all_maximum: Point,
+    saving: float | None,
+    per_unit: float,
+    apart: bool,
+) -> None:
+    """Write what the chosen plan saves above the curve, where a falling curve leaves room.
+
+    With other curves above it that is only at the far top, `apart`.
+    """
+    if saving is None:
+        saving = 1 - chosen[1] / all_maximum[1] if all_maximum[1] > 0 else math.nan
+    slower = chosen[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
+    text = f"{saving:.1%} less energy" + (
+        f"\n{slower:+.1%} time" if abs(slower) >= 5e-4 else "\nin the same time"
+    )
+    x, y = chosen[0] / per_unit, chosen[1] / 1e3
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    is_left, is_high = x < (left + right) / 2, y > bottom + 0.7 * (top - bottom)
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(0.62, 0.86) if apart else (60 if is_left else -40, 0 if is_high else 58),
+        textcoords="axes fraction" if apart else "offset points",
+        ha="left" if is_left or apart else "right",
+        va="center",
+        arrowprops={"arrowstyle": "->", "color": "#333333", "shrinkB": 9},
+        bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#999999"},
+    )

@@ -1,0 +1,211 @@
+"""Several schedules of one period to choose among: samples of the repetend, hand-made ones, and the search's.
+
+A search ends with one schedule where many are as good: repetends of the least period differ in span and in
+the order of their blocks, and each may be begun and ended otherwise. What else is to be least, such as the
+energy at some deadline, is for `schedsearch.energy.ordering` to judge; this module does not know it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from placements import Placement
+from schedsearch.baselines import applicable
+from schedsearch.improve import window
+from schedsearch.improve.improve import improve
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.bisection import VALUE, Asking, ModuloSearch, Objective
+from schedsearch.modulo.result import SearchResult
+from schedsearch.modulo.search import OBJECTIVES, SOLVERS
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Instance, Schedule, with_optimizer
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.validate import InvalidScheduleError, validate
+
+_SAMPLERS = ("z3", "cpsat")
+"""Solvers that sample by turns: for one question each has answers of its own, and few."""
+
+_PATIENCE = 30
+"""Samples in a row that may bring nothing new before the search for more ends."""
+
+_SHARE_TO_SHORTEN = 0.05
+"""Share of the time left that is spent on shortening one sample that is longer than the search's schedule."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A schedule, and where it comes from.
+
+    Attributes:
+        schedule: Valid, under the memory that the search was held to.
+        repetend: Its steady state, or that of the search where it repeats nothing or is made by hand.
+        origin: ``search``, ``repetend`` (the search's, unrolled), ``sample``, ``shortened`` (a sample),
+            ``gathered`` (the one before, with its shared blocks at the ends), or the name of a hand-made
+            schedule.
+    """
+
+    schedule: Schedule
+    repetend: Repetend | None
+    origin: str
+
+
+def orders_of(schedule: Schedule) -> tuple[tuple[Instance, ...], ...]:
+    """Return the order of the blocks on every device: all of a schedule that clocks do not change."""
+    return tuple(schedule.order(device) for device in range(schedule.placement.num_devices))
+
+
+def schedules_of_equal_period(
+    placement: Placement,
+    num_micro_batches: int,
+    result: SearchResult,
+    *,
+    limit: Mapping[Objective, int] | None = None,
+    count: int = 16,
+    time_limit_s: float = 30.0,
+    seed: int = 0,
+) -> Iterator[Proposal]:
+    """Yield different schedules of the period that a search found, its own first.
+
+    Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
+    samples of repetends of that period with spans from the least on (see `ModuloSearch.sample`), unrolled;
+    one that is longer than the search's schedule is also shortened. Each but the hand-made ones is there
+    again with blocks of several devices, such as embeddings, at its ends (see `windows.gathered`). No two
+    have the same orders. Their makespans may differ; hand-made ones may have a period of their own.
+
+    Args:
+        placement: What runs where; its `memory` is the capacity.
+        num_micro_batches: Of every schedule.
+        result: Of the search, with a schedule.
+        limit: What every proposal must keep, see `reached`; by default what the search's default objectives
+            reached.
+        count: Most schedules.
+        time_limit_s: Seconds after which no more are sought.
+        seed: Of the samples; other seeds make others.
+    """
+    assert result.schedule is not None, "a search without a schedule has nothing to vary"
+    deadline = time.monotonic() + time_limit_s
+    limit = reached(result, OBJECTIVES) if limit is None else limit
+    known: set[tuple[tuple[Instance, ...], ...]] = set()
+    for proposal in _all(placement, num_micro_batches, result, limit, deadline, seed):
+        if proposal is not None:
+            orders = orders_of(proposal.schedule)
+            if orders not in known and keeps_memory(proposal.schedule, limit):
+                known.add(orders)
+                yield proposal
+        if len(known) >= count or (known and time.monotonic() >= deadline):
+            return
+
+
+def reached(result: SearchResult, objectives: Sequence[str]) -> dict[Objective, int]:
+    """Return what a search's repetend reaches of every objective but the makespan."""
+    if result.repetend is None:
+        return {}
+    wanted = (Objective(name) for name in objectives)
+    return {each: VALUE[each](result.repetend) for each in wanted if each is not Objective.MAKESPAN}
+
+
+def keeps_memory(schedule: Schedule, limit: Mapping[Objective, int]) -> bool:
+    """Return whether no device holds more than a search's repetend does, if that was an objective."""
+    return Objective.MEMORY not in limit or int(peak_memory(schedule).max()) <= limit[Objective.MEMORY]
+
+
+def may_reorder(limit: Mapping[Objective, int]) -> bool:
+    """Return whether blocks may be ordered otherwise than in a repetend; a latency would not survive it."""
+    return Objective.LATENCY not in limit
+
+
+def _all(
+    placement: Placement,
+    number: int,
+    result: SearchResult,
+    limit: Mapping[Objective, int],
+    deadline: float,
+    seed: int,
+) -> Iterator[Proposal | None]:
+    """Yield proposals, some of them equal, and None for a sample that brought none."""
+    assert result.schedule is not None
+    yield from _with_gathered(Proposal(validate(result.schedule), result.repetend, "search"), limit)
+    if result.repetend is not None:
+        unrolled = _unrolled(placement, number, result.repetend)
+        yield from _with_gathered(Proposal(unrolled, result.repetend, "repetend"), limit)
+    if may_reorder(limit):
+        for name, schedule in applicable(placement, number).items():
+            yield Proposal(schedule, result.repetend, name)
+    if result.repetend is not None:
+        yield from _samples(placement, number, result, limit, deadline, seed)
+
+
+def _samples(
+    placement: Placement,
+    number: int,
+    result: SearchResult,
+    limit: Mapping[Objective, int],
+    deadline: float,
+    seed: int,
+) -> Iterator[Proposal | None]:
+    """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
+    assert result.repetend is not None and result.schedule is not None
+    best = replace(result.repetend, placement=placement.per_micro_batch)
+    askings = [Asking(SOLVERS[name](), seed, time.monotonic(), lambda _: None) for name in _SAMPLERS]
+    searches = [
+        ModuloSearch(best.placement, best.micro_batches, asking, deadline, best=best, limit=dict(limit))
+        for asking in askings
+    ]
+    period, span = best.period, max(best.span, result.span_bound)
+    spans = itertools.cycle([span, None, span + period // 2, span + period, span + 2 * period])
+    known = {best.unroll(number).blocks}
+    in_vain = 0
+    for i, most in enumerate(spans):
+        sampled = _sampled(searches[i % len(searches)], most, i)
+        found = [each for each in sampled if each.period == period]
+        fresh = [each for each in found if each.unroll(number).blocks not in known]
+        known |= {each.unroll(number).blocks for each in fresh}
+        in_vain = 0 if fresh else in_vain + 1
+        for repetend in (replace(each, placement=best.placement) for each in fresh):
+            schedule = _unrolled(placement, number, repetend)
+            yield from _with_gathered(Proposal(schedule, repetend, "sample"), limit)
+            if schedule.makespan > result.schedule.makespan and may_reorder(limit):
+                seconds = (deadline - time.monotonic()) * _SHARE_TO_SHORTEN
+                shortened = _shortened(schedule, repetend, result.schedule.makespan, seconds, seed)
+                yield from _with_gathered(shortened, limit)
+        if in_vain >= _PATIENCE or time.monotonic() >= deadline:
+            return
+        yield None
+
+
+def _with_gathered(proposal: Proposal, limit: Mapping[Objective, int]) -> Iterator[Proposal]:
+    """Yield a proposal, and the same with its shared blocks at the ends where that is valid."""
+    yield proposal
+    if may_reorder(limit):
+        with contextlib.suppress(InvalidScheduleError):
+            gathered = window.gathered(proposal.schedule.per_micro_batch)
+            schedule = validate(with_optimizer(proposal.schedule.placement, gathered))
+            yield replace(proposal, schedule=schedule, origin="gathered")
+
+
+def _sampled(search: ModuloSearch, span: int | None, seed: int) -> list[Repetend]:
+    """Sample, with Ctrl-C put off until the solver can be left."""
+    INTERRUPTS.watch()
+    try:
+        found = search.sample(span, seed)
+        INTERRUPTS.raise_if_seen()
+        return found
+    finally:
+        INTERRUPTS.unwatch()
+
+
+def _shortened(schedule: Schedule, repetend: Repetend, makespan: int, seconds: float, seed: int) -> Proposal:
+    """Return a schedule made as short as another, or as short as the time allows."""
+    alone = schedule.per_micro_batch
+    improved = improve(alone, time_limit_s=seconds, bound=makespan, seed=seed)
+    if improved.interrupted:
+        raise KeyboardInterrupt
+    return Proposal(validate(with_optimizer(schedule.placement, improved.schedule)), repetend, "shortened")
+
+
+def _unrolled(placement: Placement, number: int, repetend: Repetend) -> Schedule:
+    return validate(with_optimizer(placement, repetend.unroll(number)))

@@ -1,0 +1,124 @@
+"""The least period of a repetend by how many micro-batches it may span (Tessel, Fig. 11)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from placements import Placement
+from schedsearch import bounds
+from schedsearch.modulo.bisection import ample_period
+from schedsearch.modulo.search import SOLVERS
+from schedsearch.repetend import Repetend
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.query import Answer, Query
+
+
+@dataclass(frozen=True)
+class InFlightPeriod:
+    """The least period of repetends of one micro-batch that span no more than so many.
+
+    Attributes:
+        in_flight: So many (Tessel's N_R).
+        repetend: The best found; None for none.
+        bound: Ticks that no such period beats.
+        seconds: Wall-clock time.
+    """
+
+    in_flight: int
+    repetend: Repetend | None
+    bound: int
+    seconds: float
+
+
+def period_by_in_flight(
+    placement: Placement,
+    most_in_flight: int,
+    *,
+    solver: str = "portfolio",
+    time_limit_s: float = 10.0,
+    seed: int = 0,
+) -> tuple[InFlightPeriod, ...]:
+    """Search the least period for one micro-batch in flight, then two, and so on.
+
+    All devices begin the repetend at the same time. Tessel's may begin it at different times (Tessel,
+    Fig. 6b), which makes no difference to a placement with one first and one last block on the same device,
+    as the V, M and NN-shape have; elsewhere the same period may need fewer micro-batches than it says here.
+
+    Counting from the first start, a repetend spans R periods just if no block starts later than R periods
+    after it. The last to start is one without followers, and where all of those take equally long, the span
+    says when it starts. Where they do not, the shortest is taken, and the periods may be too long. A longer
+    period is never worse, since each round can have an idle tick at its end, so bisection finds the least.
+
+    Args:
+        placement: What runs where; its `memory` is the capacity.
+        most_in_flight: Where to end.
+        solver: A key of `schedsearch.modulo.search.SOLVERS`.
+        time_limit_s: Seconds for each number.
+        seed: Of the solver's random choices.
+
+    Raises:
+        KeyboardInterrupt: The search was interrupted.
+        CapacityError: A device's memory is too small for one micro-batch.
+    """
+    bounds.require_capacity(placement)
+    placement = placement.per_micro_batch
+    last = min(block.time for block in placement.blocks if not placement.successors[block.name])
+    found: list[InFlightPeriod] = []
+    INTERRUPTS.watch()
+    try:
+        for in_flight in range(1, most_in_flight + 1):
+            before = found[-1].repetend if found else None
+            found.append(_least(placement, in_flight, last, before, (solver, time_limit_s, seed)))
+    finally:
+        INTERRUPTS.unwatch()
+    return tuple(found)
+
+
+def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | None:
+    """Return the placement with room for so many micro-batches in flight and no other limit on memory.
+
+    A micro-batch takes one unit when a block that waits for none starts, and gives it back with a block that
+    none waits for, of the same devices. Branches with a first and a last block each count on their own.
+    None where such blocks are not on the same devices. Unlike `period_by_in_flight` it counts over all time
+    and not over one repetend, so it holds for any number of micro-batches per repetend.
+    """
+    placement = placement.per_micro_batch
+    first = {block.devices: block.name for block in placement.blocks if not block.after}
+    last = {block.devices: block.name for block in placement.blocks if not placement.successors[block.name]}
+    if set(first) != set(last) or set(first.values()) & set(last.values()):
+        return None
+    change = dict.fromkeys(first.values(), 1) | dict.fromkeys(last.values(), -1)
+    blocks = (replace(block, memory=change.get(block.name, 0), transient=0) for block in placement.blocks)
+    room = (in_flight,) * placement.num_devices
+    return replace(placement, blocks=tuple(blocks), memory=room, static_memory=())
+
+
+def _least(
+    placement: Placement,
+    in_flight: int,
+    last: int,
+    best: Repetend | None,
+    how: tuple[str, float, int],
+) -> InFlightPeriod:
+    """Bisect for the least period; one that gets no answer is passed over, and leaves the bound below it."""
+    solver, time_limit_s, seed = how
+    decide, began = SOLVERS[solver](), time.monotonic()
+    low = bound = bounds.least_period(placement, 1)
+    high = best.period if best is not None else ample_period(placement) + 1
+    while low < high:
+        INTERRUPTS.raise_if_seen()
+        left_s = time_limit_s - (time.monotonic() - began)
+        if left_s <= 0:
+            break
+        middle = (low + high) // 2
+        query = Query(placement, 1, middle, span=in_flight * middle + last - 1)
+        answer, repetend = decide(query, timeout_s=left_s / 2, seed=seed)
+        if repetend is not None:
+            assert repetend.in_flight <= in_flight, "the span says when the last block starts"
+            best, high = repetend, middle
+        else:
+            low = middle + 1
+            if answer is Answer.NO:
+                bound = low
+    return InFlightPeriod(in_flight, best, bound, time.monotonic() - began)

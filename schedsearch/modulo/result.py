@@ -1,0 +1,100 @@
+"""What a search answers: a schedule, and what is proved of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from schedsearch.modulo.bisection import Objective
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule
+from schedsearch.state_space import LeastPeriod
+
+
+class SearchError(ValueError):
+    """The search was asked for something it cannot do."""
+
+
+class Status(StrEnum):
+    """What is known of a search's answer.
+
+    OPTIMAL: the period meets its bound. FEASIBLE: a valid schedule, and a bound that it does not meet, or
+    a search that was interrupted. INFEASIBLE: proved that there is none. UNKNOWN: gave up without one.
+    """
+
+    OPTIMAL = "OPTIMAL"
+    FEASIBLE = "FEASIBLE"
+    INFEASIBLE = "INFEASIBLE"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What is known of one number of micro-batches per repetend.
+
+    Attributes:
+        micro_batches: Per repetend.
+        period: The least found, in ticks; None where none was found that beats fewer micro-batches.
+        bound: Ticks that no such period beats.
+        refuted: The greatest period that a solver proved to be too short, so that `bound` is the next; None
+            where `bound` needs no solver.
+        seconds: Time spent on it.
+    """
+
+    micro_batches: int
+    period: int | None
+    bound: int
+    refuted: int | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A schedule and what is proved of it.
+
+    Attributes:
+        status: Of the period: OPTIMAL when it meets `period_bound`.
+        repetend: The steady state; None when there is no schedule.
+        schedule: Of the asked number of micro-batches, validated; None when none. Where the makespan is an
+            objective, it may begin and end otherwise than the unrolled repetend.
+        period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for.
+        span_bound: Ticks that the span of no repetend of this period beats.
+        makespan_bound: Ticks that no schedule of as many micro-batches beats, periodic or not.
+        queries: Questions put to the solver.
+        seconds: Wall-clock time of the search.
+        tried: Each number of micro-batches per repetend that was asked for, in ascending order.
+        interrupted: Whether it was interrupted from the keyboard.
+        reason: Why there is no schedule; empty when there is one.
+        sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
+        limits: What objectives before the period reached, which is what every repetend was held to.
+        solver: Who refuted the periods below each bound; a key of `SOLVERS`.
+        least_period: What the cycles of states prove of any number of micro-batches per repetend; None where
+            other bounds were enough, or there were too many states.
+        universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
+    """
+
+    status: Status
+    repetend: Repetend | None
+    schedule: Schedule | None
+    period_bound: float
+    span_bound: int
+    makespan_bound: int
+    queries: int
+    seconds: float
+    tried: tuple[Tried, ...] = ()
+    interrupted: bool = False
+    reason: str = ""
+    sizes: tuple[int, ...] = (1,)
+    limits: Mapping[Objective, int] = field(default_factory=dict)
+    solver: str = ""
+    least_period: LeastPeriod | None = None
+    universal_bound: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """How far the period may be above the least one, as a share of the bound; 0 when it is proved."""
+        if self.repetend is None:
+            return math.inf
+        return max(0.0, self.repetend.period_per_micro_batch / self.period_bound - 1)

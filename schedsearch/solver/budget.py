@@ -1,0 +1,20 @@
+"""How hard a search tries: what a solver may spend on a question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to try.
+
+    Attributes:
+        work: CP-SAT's deterministic time, about a second each.
+        timeout_s: Seconds after which to give up all the same.
+        seed: Of the solver's random choices.
+    """
+
+    work: float
+    timeout_s: float
+    seed: int

@@ -1,0 +1,91 @@
+"""Ctrl-C during a solver's call: the call is stopped, and the best answer so far is kept."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from types import FrameType
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Interrupts:
+    """Remembers Ctrl-C instead of raising KeyboardInterrupt wherever Python happens to be.
+
+    In the middle of making a query's many thousand terms the exception would be lost in a destructor, or
+    become a ctypes error. So whoever is about to wait for a solver looks here, and so does `search` between
+    queries. A second Ctrl-C is passed on at once.
+    """
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._handler: Any = None
+        self._watchers = 0
+
+    def watch(self) -> None:
+        """Begin, if nobody else has; does nothing outside the main thread, which alone gets signals."""
+        self._watchers += 1
+        if self._watchers > 1:
+            return
+        self._seen = False
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.getsignal(signal.SIGINT)
+            if callable(self._handler):
+                signal.signal(signal.SIGINT, self._note)
+
+    def unwatch(self) -> None:
+        """End; the last to do so gives the signal back to whoever had it."""
+        self._watchers -= 1
+        if self._watchers > 0:
+            return
+        if callable(self._handler):
+            signal.signal(signal.SIGINT, self._handler)
+        self._handler = None
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was one since `watch`."""
+        return self._seen
+
+    def raise_if_seen(self) -> None:
+        """Raise KeyboardInterrupt if there was one since `watch`."""
+        if self._seen:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._seen:
+            self._handler(number, frame)
+        self._seen = True
+
+
+INTERRUPTS = Interrupts()
+"""Of this process; signals are the process's too."""
+
+
+def interruptible(solve: Callable[[], Result], stop: Callable[[], None]) -> Result:
+    """Return what a solver's call returns, unless Ctrl-C comes first.
+
+    The call runs in a thread, so that this one can look for Ctrl-C. Solvers that take the signal themselves
+    lose it when they answer at that moment, so they must be told not to.
+
+    Args:
+        solve: What takes long.
+        stop: What makes it return soon; may be called several times.
+
+    Raises:
+        KeyboardInterrupt: There was a Ctrl-C.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        solving = executor.submit(solve)
+        try:
+            while not wait([solving], timeout=0.1).done:
+                INTERRUPTS.raise_if_seen()
+            INTERRUPTS.raise_if_seen()
+        except BaseException:
+            while not wait([solving], timeout=0.1).done:
+                stop()
+            raise
+        return solving.result()

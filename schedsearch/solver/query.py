@@ -1,0 +1,72 @@
+"""What a search asks of a solver: whether there is a repetend of a period, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from placements import Placement
+from schedsearch.repetend import Repetend
+
+
+class Answer(Enum):
+    """What a solver says to a query; UNKNOWN means that it gave up, never that there is none."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Query:
+    """Is there a repetend like this?
+
+    Attributes:
+        placement: What runs where, without optimizer blocks; its capacities count.
+        micro_batches: Micro-batches per repetend.
+        period: Ticks.
+        span: Longest time from first start to last end of one round's micro-batches, in ticks; None for any.
+        latency: Longest time from first start to last end of each single micro-batch; None for any.
+    """
+
+    placement: Placement
+    micro_batches: int
+    period: int
+    span: int | None = None
+    latency: int | None = None
+
+
+class MemoryTurn(NamedTuple):
+    """How a device with one block that takes memory and one that gives it back shares its capacity.
+
+    Attributes:
+        taker: The block that takes.
+        giver: The block that gives the same amount back.
+        room: How many times the amount fits. As each block runs the micro-batches in their order, memory
+            suffices just if the taker of each micro-batch waits for the giver of the one so many before.
+    """
+
+    taker: str
+    giver: str
+    room: int
+
+
+def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
+    """Return how a device's memory is shared in turns, or None where it is not so simple."""
+    blocks = placement.on(device)
+    takers = [block for block in blocks if block.memory_on(device) > 0]
+    givers = [block for block in blocks if block.memory_on(device) < 0]
+    if placement.free_memory is None or len(takers) != 1 or len(givers) != 1:
+        return None
+    if any(block.transient for block in blocks):
+        return None
+    room = placement.free_memory[device] // takers[0].memory_on(device)
+    return MemoryTurn(takers[0].name, givers[0].name, room)
+
+
+class Solver(Protocol):
+    """Decides whether a repetend exists; see `schedsearch.solver.smt.decide`."""
+
+    def __call__(self, query: Query, timeout_s: float = ..., seed: int = 0) -> tuple[Answer, Repetend | None]:
+        """Return the answer, and the repetend when it is YES."""

@@ -1,0 +1,254 @@
+"""The least makespan of a number of micro-batches, over all schedules, periodic or not.
+
+States are gone through by increasing time. Of those that are reached at the same tick the ones from which
+nothing better can follow are dropped, and so are those that cannot end by the limit asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from placements import Placement
+from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.state_space.model import Ints, Model, model_of
+from schedsearch.state_space.transitions import Counts, States, Transitions, empty_state, joined
+
+MOST_STATES = 50_000_000
+"""States that one search may look at; of every ten or so it keeps one, in some bytes per block."""
+
+_NEVER = 2**60
+
+_MOST_AT_ONCE = 200_000
+"""States whose followers are made in one go; bounds the memory."""
+
+
+@dataclass(frozen=True)
+class LeastMakespan:
+    """What a search over states has found.
+
+    Attributes:
+        bound: Ticks that no schedule beats.
+        schedule: One of least makespan, if it is at most the limit and was found; not validated.
+        states: How many were looked at.
+    """
+
+    bound: int
+    schedule: Schedule | None = None
+    states: int = 0
+
+
+def least_makespan(
+    placement: Placement,
+    num_micro_batches: int,
+    *,
+    at_most: int,
+    bound: int = 0,
+    time_limit_s: float = 60.0,
+    most_states: int = MOST_STATES,
+    on_progress: Callable[[int], None] | None = None,
+) -> LeastMakespan | None:
+    """Search a schedule of least makespan, or prove that none is at most so long.
+
+    It asks for schedules within ever later limits, from the bound on; each limit that cannot be kept raises
+    the bound, and the first that can gives the least makespan. Unless it ends early, its `bound` is the
+    least makespan or above `at_most`.
+
+    Args:
+        placement: What runs where; optimizer blocks are left out.
+        num_micro_batches: At least 1.
+        at_most: Ticks; schedules that are longer are not looked for.
+        bound: Ticks that are known to be a lower bound.
+        time_limit_s: Seconds after which it ends with the bound reached.
+        most_states: Likewise, number of states to look at.
+        on_progress: Called with the bound whenever it rises.
+
+    Returns:
+        None where states do not express the placement.
+    """
+    model = model_of(placement)
+    if model is None:
+        return None
+    apart = num_micro_batches * model.apart
+    budget = _Budget(time.monotonic() + time_limit_s, most_states)
+    rest = _Rest(model, num_micro_batches)
+    start = empty_state(model, num_micro_batches)
+    low = max(bound - apart, int(rest.of(start)[0]))
+    step = 0
+    while low <= at_most - apart:
+        limit = min(low + step, at_most - apart)
+        try:
+            found = _Limited(model, num_micro_batches, limit, budget, rest).run()
+        except _OutOfBudgetError:
+            break
+        if found is not None:
+            schedule = _schedule(model, num_micro_batches, found)
+            return LeastMakespan(schedule.makespan, schedule, budget.used)
+        low, step = limit + 1, max(1, 2 * step)
+        if on_progress is not None:
+            on_progress(low + apart)
+    return LeastMakespan(low + apart, None, budget.used)
+
+
+class _OutOfBudgetError(Exception):
+    """Ends a search that takes too long, or too many states."""
+
+
+@dataclass
+class _Budget:
+    """What a search may still use."""
+
+    deadline: float
+    most_states: int
+    used: int = 0
+
+    def use(self, states: int) -> None:
+        INTERRUPTS.raise_if_seen()
+        self.used += states
+        if self.used > self.most_states or time.monotonic() > self.deadline:
+            raise _OutOfBudgetError
+
+
+class _Rest:
+    """The least ticks from a state to the end, by what is left to do on each device."""
+
+    def __init__(self, model: Model, num_micro_batches: int) -> None:
+        self.model = model
+        self.num_micro_batches = num_micro_batches
+
+    def of(self, states: States) -> Ints:
+        """Return the ticks that no continuation of a state beats; shape ``(states,)``.
+
+        Proof. A device first ends what it runs. It starts what is left of some of its blocks no sooner than
+        the input of one of these can be there, and does that work; after the last of it, those that wait for
+        that one must run. This holds for any part of its blocks.
+        """
+        model = self.model
+        rest = np.zeros(len(states), dtype=np.int64)
+        ready = self._ready(states)
+        for i in range(model.size):
+            left = states.left[i].astype(np.int64)
+            np.maximum(rest, np.where(left > 0, left + model.tail[i], 0), out=rest)
+        for here in model.on:
+            work = np.zeros(len(states), dtype=np.int64)
+            first = states.left[list(here)].max(axis=0, initial=0).astype(np.int64)
+            start = np.full(len(states), _NEVER)
+            for i in sorted(here, key=lambda i: -model.tail[i]):
+                missing = self.num_micro_batches - states.started[i].astype(np.int64)
+                work += missing * model.time[i]
+                start = np.where(missing > 0, np.minimum(start, ready[i]), start)
+                end = np.maximum(first, start) + work + model.tail[i]
+                np.maximum(rest, np.where(missing > 0, end, 0), out=rest)
+        return rest
+
+    def _ready(self, states: States) -> Ints:
+        """Return ticks before which the inputs of each activity's next start cannot be there."""
+        model = self.model
+        ready = np.zeros((model.size, len(states)), dtype=np.int64)
+        for i, activity in enumerate(model.activities):
+            for j in activity.after:
+                ends = np.where(
+                    states.started[j] > states.started[i],
+                    np.where(states.started[j] - (states.left[j] > 0) > states.started[i], 0, states.left[j]),
+                    ready[j] + model.time[j],
+                )
+                np.maximum(ready[i], ends, out=ready[i])
+        return ready
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """The states kept at a tick.
+
+    Attributes:
+        tick: Of the iteration.
+        first: Number of the first of them; states are numbered in the order in which they are kept.
+        states: Their parents are numbers of states kept before.
+    """
+
+    tick: int
+    first: int
+    states: States
+
+
+@dataclass(eq=False)
+class _Limited:
+    """The search of a schedule that ends by a limit."""
+
+    model: Model
+    num_micro_batches: int
+    limit: int
+    budget: _Budget
+    rest: _Rest
+    kept: list[_Kept] = field(default_factory=list)
+
+    def run(self) -> list[tuple[int, Counts]] | None:
+        """Return how often each activity has started by some ticks, ascending; None if none ends in time."""
+        transitions = Transitions(self.model)
+        pending = {0: [empty_state(self.model, self.num_micro_batches)]}
+        number = 0
+        while pending:
+            tick = min(pending)
+            states = joined(pending.pop(tick))
+            self.budget.use(len(states))
+            states = transitions.unique(states)
+            ended = (states.started == self.num_micro_batches).all(axis=0) & ~states.left.any(axis=0)
+            if ended.any():
+                return self._way(tick, states.at(np.flatnonzero(ended)))
+            states = transitions.undominated(states)
+            self.kept.append(_Kept(tick, number, states))
+            for after, following in self._following(transitions, states, tick):
+                numbered = States(following.started, following.left, following.parent + number)
+                pending.setdefault(tick + after, []).append(numbered)
+            number += len(states)
+        return None
+
+    def _following(self, transitions: Transitions, states: States, tick: int) -> Iterator[tuple[int, States]]:
+        """Yield the states that follow after so many ticks, and can still end by the limit."""
+        for begin in range(0, len(states), _MOST_AT_ONCE):
+            part = states.at(np.arange(begin, min(begin + _MOST_AT_ONCE, len(states))))
+            following, ticks = transitions.next_states(part, self.num_micro_batches, undominated=True)
+            self.budget.use(len(following))
+            in_time = np.flatnonzero(tick + ticks + self.rest.of(following) <= self.limit)
+            following, ticks = following.at(in_time), ticks[in_time]
+            for after in np.unique(ticks).tolist():
+                which = following.at(np.flatnonzero(ticks == after))
+                yield after, States(which.started, which.left, which.parent + begin)
+
+    def _way(self, tick: int, ended: States) -> list[tuple[int, Counts]]:
+        """Return the states that lead to the first of some, and that one."""
+        way, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
+        for kept in reversed(self.kept):
+            if number >= kept.first:
+                way.append((kept.tick, kept.states.started[:, number - kept.first]))
+                number = int(kept.states.parent[number - kept.first])
+                if kept.tick == 0:
+                    break
+        return way[::-1]
+
+
+def _schedule(model: Model, num_micro_batches: int, way: list[tuple[int, Counts]]) -> Schedule:
+    """Return the schedule of a way from state to state; the n-th run of a block is that of micro-batch n."""
+    blocks: list[ScheduledBlock] = []
+    now = 0
+    for micro_batch in range(num_micro_batches):
+        for block in model.first:
+            blocks.append(ScheduledBlock(now, micro_batch, block.name))
+            now += block.time
+    begin = end = now
+    for (tick, earlier), (_, later) in pairwise(way):
+        for i in model.blocks:
+            if later[i] > earlier[i]:
+                blocks.append(ScheduledBlock(begin + tick, int(earlier[i]), model.activities[i].name))
+                end = max(end, begin + tick + model.activities[i].time)
+    now = end
+    for micro_batch in range(num_micro_batches):
+        for block in model.last:
+            blocks.append(ScheduledBlock(now, micro_batch, block.name))
+            now += block.time
+    return Schedule(model.placement, num_micro_batches, tuple(blocks))

@@ -1,0 +1,235 @@
+"""The least period per micro-batch that any repetend can have, of any number of micro-batches.
+
+In the steady state only the differences between activities matter: take from a state the micro-batches
+that all activities have behind them. What is left are finitely many states where memory bounds how far one
+activity runs ahead of another, and every repetend is a cycle among them. The least ratio of a cycle's
+ticks to its micro-batches is the least period; potentials prove it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Placement
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.state_space.model import Ints, Model, model_of
+from schedsearch.state_space.transitions import States, Transitions, empty_state
+
+MOST_STATES = 100_000
+"""States beyond which the search gives up."""
+
+_MOST_AHEAD = 60_000
+"""How far one activity may run ahead of another; reached only where nothing holds it back."""
+
+
+@dataclass(frozen=True)
+class LeastPeriod:
+    """What the cycles of states show.
+
+    Attributes:
+        ticks: Per micro-batch; no repetend of any number of micro-batches has a shorter period.
+        micro_batches: Of the cycle that has this period, or None where the period given was not beaten.
+        apart: Blocks that were cut out, because they can run before or after all others.
+        states: How many there are.
+        devices: Those on which alone this was found; ascending.
+    """
+
+    ticks: Fraction
+    micro_batches: Fraction | None
+    apart: tuple[str, ...]
+    states: int
+    devices: tuple[int, ...]
+
+
+def least_period(
+    placement: Placement,
+    *,
+    known: Fraction,
+    time_limit_s: float = 10.0,
+    most_states: int = MOST_STATES,
+) -> LeastPeriod | None:
+    """Return the least period per micro-batch, or None where there are too many states to find it.
+
+    Blocks that wait for each other, directly or not, make a component. With several (the two directions
+    of an X-shape) a micro-batch is one of each, and a cycle may run more of one than of another; the mean
+    counts, so what is returned is a lower bound, which no repetend may reach. So it is too where blocks of
+    the placement can run apart (see `schedsearch.state_space.model.model_of`): to run them apart takes ever
+    longer repetends. And where there are too many states, those of each branch of the placement may be
+    few enough: what runs on the devices of one branch, without the others.
+
+    Args:
+        placement: What runs where; optimizer blocks are left out.
+        known: A period per micro-batch that is reached; nothing above it is looked for.
+        time_limit_s: Seconds after which to give up.
+        most_states: States after which to give up.
+    """
+    deadline = time.monotonic() + time_limit_s
+    everywhere = tuple(range(placement.num_devices))
+    whole = _least_period(placement, everywhere, known, deadline, most_states)
+    if whole is not None:
+        return whole
+    parts = (_least_period(placement, part, known, deadline, most_states) for part in _branches(placement))
+    return max((part for part in parts if part is not None), key=lambda part: part.ticks, default=None)
+
+
+def _branches(placement: Placement) -> list[tuple[int, ...]]:
+    """Return groups of devices that no blocks connect, but for those that run on all devices."""
+    group = list(range(placement.num_devices))
+
+    def join(devices: Iterable[int]) -> None:
+        groups = {group[device] for device in devices}
+        group[:] = [min(groups) if each in groups else each for each in group]
+
+    within = {b.name: b for b in placement.per_micro_batch.blocks if len(b.devices) < placement.num_devices}
+    for block in within.values():
+        join(block.devices)
+        for name in block.after:
+            if name in within:
+                join((*block.devices, *within[name].devices))
+    found = [tuple(d for d, each in enumerate(group) if each == number) for number in sorted(set(group))]
+    return [devices for devices in found if placement.on(devices[0])] if len(found) > 1 else []
+
+
+def _least_period(
+    placement: Placement, devices: tuple[int, ...], known: Fraction, deadline: float, most_states: int
+) -> LeastPeriod | None:
+    model = model_of(placement.per_micro_batch.restricted_to(devices))
+    if model is None or model.capacity is None:
+        return None
+    graph = _explore(model, deadline, most_states)
+    if graph is None:
+        return None
+    ratio, cycle = graph.least_ratio(known - model.apart)
+    apart = tuple(block.name for block in (*model.first, *model.last))
+    return LeastPeriod(ratio + model.apart, cycle, apart, graph.num_states, devices)
+
+
+@dataclass(frozen=True, eq=False)
+class StateGraph:
+    """States of the steady state, and the ways between them, sorted by where they lead.
+
+    Attributes:
+        num_states: Numbered from 0 on.
+        source: Where each way begins.
+        target: Where it leads; ascending.
+        ticks: How long it takes.
+        progress: Micro-batches that it completes, summed over components.
+        components: Number of these.
+    """
+
+    num_states: int
+    source: Ints
+    target: Ints
+    ticks: Ints
+    progress: Ints
+    components: int
+
+    def least_ratio(self, known: Fraction) -> tuple[Fraction, Fraction | None]:
+        """Return the least ticks per micro-batch of any cycle, at most `known`, and its micro-batches.
+
+        Each round looks for a cycle that is better than the best so far: one of negative length, where a
+        way's length is its ticks less the best ratio times its progress. Without one the shortest lengths
+        are potentials: no way is longer than their difference, so no cycle is negative.
+        """
+        best, cycle = known / self.components, None
+        while True:
+            lengths = self.ticks * best.denominator - self.progress * best.numerator
+            found = self._negative_cycle(lengths)
+            if found is None:
+                return best * self.components, cycle
+            progress = int(self.progress[found].sum())
+            best = Fraction(int(self.ticks[found].sum()), progress)
+            cycle = Fraction(progress, self.components)
+
+    def _negative_cycle(self, lengths: Ints) -> Ints | None:
+        """Return the ways of a cycle of negative length, or None if there is none (Bellman and Ford)."""
+        first = np.flatnonzero(np.r_[True, self.target[1:] != self.target[:-1]])
+        reached = self.target[first]
+        group = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(self.target)]))
+        distance = np.zeros(self.num_states, dtype=np.int64)
+        came_by = np.full(self.num_states, -1)
+        for step in range(self.num_states + 2):
+            INTERRUPTS.raise_if_seen()
+            arrival = distance[self.source] + lengths
+            least = np.minimum.reduceat(arrival, first)
+            shorter = least < distance[reached]
+            if not shorter.any():
+                return None
+            ways = np.flatnonzero((arrival == least[group]) & shorter[group])
+            came_by[self.target[ways]] = ways
+            distance[reached[shorter]] = least[shorter]
+            if step % 16 == 15 or step == self.num_states + 1:
+                cycle = self._cycle_of(came_by)
+                if cycle is not None and lengths[cycle].sum() < 0:
+                    return cycle
+        raise AssertionError("distances that fall for longer than there are states come from a cycle")
+
+    def _cycle_of(self, came_by: Ints) -> Ints | None:
+        """Return a cycle of the ways by which states were last reached, if they make one."""
+        seen = np.zeros(self.num_states, dtype=np.int64)
+        for begin in range(self.num_states):
+            state = begin
+            while seen[state] == 0 and came_by[state] >= 0:
+                seen[state] = begin + 1
+                state = int(self.source[came_by[state]])
+            if came_by[state] >= 0 and seen[state] == begin + 1:
+                ways, end = [], state
+                while True:
+                    ways.append(int(came_by[state]))
+                    state = int(self.source[came_by[state]])
+                    if state == end:
+                        return np.array(ways)
+        return None
+
+
+def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | None:
+    """Return all states that can be reached, or None if they are too many."""
+    transitions = Transitions(model)
+    number: dict[bytes, int] = {}
+    frontier = empty_state(model, _MOST_AHEAD)
+    ids = _numbers(frontier, number)
+    ways: list[tuple[Ints, Ints, Ints, Ints]] = []
+    while len(frontier):
+        INTERRUPTS.raise_if_seen()
+        following, ticks = transitions.next_states(frontier, None)
+        progress = _take_off(model, following)
+        if (following.started >= _MOST_AHEAD).any():
+            return None
+        before = len(number)
+        reached = _numbers(following, number)
+        ways.append((ids[following.parent], reached, ticks, progress))
+        if len(number) > most_states or time.monotonic() > deadline:
+            return None
+        new, where = np.unique(reached, return_index=True)
+        frontier, ids = following.at(where[new >= before]), new[new >= before]
+    source, target, ticks, progress = (np.concatenate([way[i] for way in ways]) for i in range(4))
+    order = np.argsort(target, kind="stable")
+    return StateGraph(
+        len(number), source[order], target[order], ticks[order], progress[order], len(model.components)
+    )
+
+
+def _take_off(model: Model, states: States) -> Ints:
+    """Take off what all activities of a component have behind them; return how much, summed over these."""
+    progress = np.zeros(len(states), dtype=np.int64)
+    for component in model.components:
+        behind = states.started[list(component)].min(axis=0)
+        states.started[list(component)] -= behind
+        progress += behind
+    return progress
+
+
+def _numbers(states: States, number: dict[bytes, int]) -> Ints:
+    """Return the number of each state; new ones get the next."""
+    rows: NDArray[np.uint8] = np.ascontiguousarray(
+        np.concatenate([states.started.T.astype(np.uint16), states.left.T.astype(np.uint32)], axis=1)
+        if states.left.dtype.itemsize > 2
+        else np.concatenate([states.started.T, states.left.T.astype(np.uint16)], axis=1)
+    )
+    return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows], dtype=np.int64)

@@ -1,0 +1,36 @@
+"""What Tessel's two searches check of their arguments, and say when there is no schedule."""
+
+from __future__ import annotations
+
+from schedsearch.modulo.result import SearchError
+
+LONGEST_S = 4e6
+"""Longest time limit: the solver counts milliseconds in 32 bits."""
+
+DOES_NOT_FIT = "one micro-batch alone does not fit the devices' memory in any order; raise search.memory"
+OUT_OF_TIME = "no schedule was found in the time given; raise search.time_limit_s"
+
+
+def check_arguments(num_micro_batches: int, time_limit_s: float) -> None:
+    """Check what both searches are given.
+
+    Raises:
+        SearchError: One of the two is not positive.
+    """
+    if num_micro_batches < 1:
+        raise SearchError(f"search.num_micro_batches: {num_micro_batches} is not at least 1")
+    if not time_limit_s > 0:
+        raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
+
+
+def check_most_in_flight(most_in_flight: int | None, num_micro_batches: int) -> None:
+    """Check that a schedule of so many micro-batches can hold such a repetend.
+
+    Raises:
+        SearchError: It cannot.
+    """
+    if most_in_flight is not None and not 1 <= most_in_flight <= num_micro_batches:
+        raise SearchError(
+            f"tessel.most_in_flight: {most_in_flight} is not at least 1 and at most "
+            f"search.num_micro_batches={num_micro_batches}; change one of them"
+        )

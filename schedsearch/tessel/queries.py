@@ -1,0 +1,296 @@
+"""Tessel's Z3 encodings (Tessel, Sec. III-A, Eq. 1, and Sec. V): a repetend's order, and time-optimal phases.
+
+As in the paper each block has one integer, its start; memory is summed up for every tick of the time line;
+and the least value of the objective is found by binary search over satisfiability checks. So a query grows
+with the ticks of its blocks, unlike those of `schedsearch.solver.smt`. The paper sums up from tick to tick
+and takes the greatest; here each tick has its own sum, as in Eq. 1, which takes Z3 about half the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import z3
+
+from placements import Placement
+from schedsearch.schedule import Instance
+from schedsearch.solver.interrupts import INTERRUPTS, interruptible
+from schedsearch.solver.query import Answer
+from schedsearch.tessel.candidates import Indices, memory_at_entry, repetend_time
+
+
+class OutOfTimeError(Exception):
+    """The deadline came while a query was being written down."""
+
+
+class Budget:
+    """The time that a search still has, and how often it asked the solver."""
+
+    def __init__(self, deadline: float, seed: int) -> None:
+        self.deadline = deadline
+        self.seed = seed
+        self.calls = 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline, of `time.monotonic`."""
+        return self.deadline - time.monotonic()
+
+    def check(self) -> None:
+        """Stop what is going on if the deadline has passed or Ctrl-C was pressed.
+
+        Raises:
+            OutOfTimeError: The deadline has passed.
+            KeyboardInterrupt: Ctrl-C was pressed.
+        """
+        INTERRUPTS.raise_if_seen()
+        if self.left_s <= 0:
+            raise OutOfTimeError
+
+
+class Query(ABC):
+    """The starts of some blocks under the rules of Eq. 1, and an objective to make small.
+
+    Each method adds one family of constraints.
+    """
+
+    def __init__(self, placement: Placement, instances: Iterable[Instance], budget: Budget) -> None:
+        self.placement = placement
+        self.budget = budget
+        self.solver = z3.SolverFor("QF_LIA")
+        self.objective = z3.Int("objective")
+        self.start = {instance: z3.Int(f"start {instance}") for instance in instances}
+        self.horizon = self._all_in_a_row()
+        for instance, start in self.start.items():
+            self.solver.add(start >= 0, start <= self.horizon - self._time(instance))
+
+    def run_one_at_a_time(self) -> None:
+        """Two blocks with a device in common do not overlap (Eq. 1, constraint 1)."""
+        for a, b in itertools.combinations(self.start, 2):
+            self.budget.check()
+            if set(self._devices(a)) & set(self._devices(b)):
+                self.solver.add(z3.Or(self._end(a) <= self.start[b], self._end(b) <= self.start[a]))
+
+    def wait_for_inputs(self) -> None:
+        """A block starts after the blocks of its micro-batch that it waits for (Eq. 1, constraint 3)."""
+        for name, micro_batch in self.start:
+            for source in self.placement.by_name[name].after:
+                if (source, micro_batch) in self.start:
+                    arrival = self._arrival((source, micro_batch), name)
+                    self.solver.add(arrival <= self.start[name, micro_batch])
+
+    def respect_memory(self, held: list[int]) -> None:
+        """No device holds more than its capacity at any tick (Eq. 1, constraint 2; Sec. V).
+
+        Args:
+            held: What each device holds at the beginning.
+        """
+        for device, capacity in enumerate(self.placement.free_memory or ()):
+            taken = [
+                (start, units)
+                for (name, _), start in self.start.items()
+                if (units := self.placement.by_name[name].memory_on(device))
+            ]
+            for tick in range(self.horizon if taken else 0):
+                self.budget.check()
+                changes = [z3.If(start <= tick, memory, 0) for start, memory in taken]
+                self.solver.add(held[device] + z3.Sum(changes) <= capacity)
+
+    def order_micro_batches(self) -> None:
+        """Each block runs its micro-batches in their order (Tessel, Property IV.1)."""
+        for a, b in itertools.pairwise(sorted(self.start)):
+            if a[0] == b[0]:
+                self.solver.add(self._end(a) <= self.start[b])
+
+    @abstractmethod
+    def value(self, starts: Mapping[Instance, int]) -> int:
+        """Return the objective of some starts in ticks."""
+
+    def ask(self, limit: int, timeout_s: float) -> tuple[Answer, dict[Instance, int]]:
+        """Ask for starts with an objective of at most `limit`; UNKNOWN when time runs out.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed.
+        """
+        INTERRUPTS.raise_if_seen()
+        self.budget.calls += 1
+        self.solver.set("timeout", max(1, int(timeout_s * 1000)))
+        self.solver.set("random_seed", self.budget.seed)
+        self.solver.push()
+        self.solver.add(self.objective <= limit)
+        self.solver.set("ctrl_c", False)
+        verdict = interruptible(self.solver.check, self.solver.interrupt)
+        starts = self._starts() if verdict == z3.sat else {}
+        self.solver.pop()
+        if verdict == z3.unknown:
+            return Answer.UNKNOWN, {}
+        return Answer.YES if starts else Answer.NO, starts
+
+    @property
+    def busiest_device(self) -> int:
+        """Ticks of the blocks of the device that has most of them to do."""
+        work = [0] * self.placement.num_devices
+        for instance in self.start:
+            for device in self._devices(instance):
+                work[device] += self._time(instance)
+        return max(work)
+
+    def _starts(self) -> dict[Instance, int]:
+        model = self.solver.model()
+        return {
+            instance: int(model.eval(start, model_completion=True).as_long())
+            for instance, start in self.start.items()
+        }
+
+    def _all_in_a_row(self) -> int:
+        """Return the ticks of all blocks and transfers, one after another: none need start later."""
+        transfers = dict.fromkeys(self.placement.by_name, 0)
+        for _, target, ticks in self.placement.transfer:
+            transfers[target] += ticks
+        return sum(self._time(instance) + transfers[instance[0]] for instance in self.start)
+
+    def _time(self, instance: Instance) -> int:
+        return self.placement.by_name[instance[0]].time
+
+    def _devices(self, instance: Instance) -> tuple[int, ...]:
+        return self.placement.by_name[instance[0]].devices
+
+    def _end(self, instance: Instance) -> z3.ArithRef:
+        return self.start[instance] + self._time(instance)
+
+    def _arrival(self, instance: Instance, target: str) -> z3.ArithRef:
+        return self._end(instance) + self.placement.transfer_time(instance[0], target)
+
+
+class RepetendQuery(Query):
+    """The order of a repetend's blocks; the objective is the period, t_R of Eq. 4.
+
+    Raises:
+        OutOfTimeError: The deadline came first.
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+
+    def __init__(self, placement: Placement, indices: Indices, budget: Budget) -> None:
+        super().__init__(placement, indices.items(), budget)
+        self.indices = indices
+        self.run_one_at_a_time()
+        self.wait_for_inputs()
+        self.respect_memory(memory_at_entry(placement, indices))
+        self.limit_execution_time()
+        self.limit_wait_time()
+
+    def limit_execution_time(self) -> None:
+        """On each device the next repetend begins after this one (E_R of Eq. 4)."""
+        for instance in self.start:
+            self.solver.add(self._time(instance) <= self.objective)
+        for first, last in itertools.permutations(self.start, 2):
+            if set(self._devices(first)) & set(self._devices(last)):
+                self.solver.add(self._end(last) - self.start[first] <= self.objective)
+
+    def limit_wait_time(self) -> None:
+        """The next repetends get their inputs from this one in time (W_R of Eq. 4)."""
+        for block in self.placement.blocks:
+            for name in block.after:
+                rounds = self.indices[name] - self.indices[block.name]
+                if rounds > 0:
+                    start = self.start[block.name, self.indices[block.name]]
+                    arrival = self._arrival((name, self.indices[name]), block.name)
+                    self.solver.add(arrival <= start + rounds * self.objective)
+
+    def value(self, starts: Mapping[Instance, int]) -> int:
+        """Return the period."""
+        return repetend_time(
+            self.placement, self.indices, {name: start for (name, _), start in starts.items()}
+        )
+
+
+class PhaseQuery(Query):
+    """The order of any set of blocks; the objective is their makespan (Eq. 1).
+
+    Inputs from blocks that are not among them are there from the beginning.
+
+    Args:
+        placement: What runs where.
+        instances: The blocks.
+        held: What each device holds at the beginning.
+        budget: Time and counts.
+
+    Raises:
+        OutOfTimeError: The deadline came first.
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+
+    def __init__(
+        self, placement: Placement, instances: Iterable[Instance], held: list[int], budget: Budget
+    ) -> None:
+        super().__init__(placement, instances, budget)
+        self.run_one_at_a_time()
+        self.wait_for_inputs()
+        self.respect_memory(held)
+        self.order_micro_batches()
+        for instance in self.start:
+            self.solver.add(self._end(instance) <= self.objective)
+
+    def value(self, starts: Mapping[Instance, int]) -> int:
+        """Return the makespan."""
+        ends = (start + self._time(instance) for instance, start in starts.items())
+        return max(ends, default=0)
+
+
+@dataclass(frozen=True)
+class Least:
+    """What a binary search found.
+
+    Attributes:
+        starts: Start of each block in ticks; None when none was found.
+        value: Of the objective, in ticks; 0 when none was found.
+        bound: Ticks that the objective is proved to be at least.
+        decided: Whether no smaller value, or none within the given limits, is proved.
+    """
+
+    starts: dict[Instance, int] | None
+    value: int
+    bound: int
+    decided: bool
+
+
+def minimise(
+    query: Query,
+    low: int,
+    high: int,
+    first_share: float = 0.5,
+    on_step: Callable[[Least], None] | None = None,
+) -> Least:
+    """Return the starts of the least objective within limits, or the best found until the deadline.
+
+    Asks first whether there are any, then halves what is left (Tessel, Sec. V). Each question gets half of
+    the time left, so that one that is too hard leaves time for easier ones.
+
+    Args:
+        query: The blocks and their rules.
+        low: Ticks; a lower bound of the objective.
+        high: Ticks; greater values are of no interest.
+        first_share: Share of the time left that the first question gets.
+        on_step: Called after each question.
+    """
+    least, lowest, candidate = Least(None, 0, low, low > high), low, high
+    share = first_share
+    while lowest <= high and query.budget.left_s > 0:
+        answer, starts = query.ask(candidate, query.budget.left_s * share)
+        share = 0.5
+        if answer is Answer.YES:
+            value = query.value(starts)
+            high = value - 1
+            least = Least(starts, value, least.bound, least.bound > high)
+        else:
+            lowest = candidate + 1
+            bound = lowest if answer is Answer.NO else least.bound
+            least = Least(least.starts, least.value, bound, bound > high)
+        if on_step is not None:
+            on_step(least)
+        candidate = (lowest + high) // 2
+    return least

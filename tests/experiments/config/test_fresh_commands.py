@@ -1,0 +1,15 @@
+"""Every command in a process that has imported nothing before; the other tests fork theirs."""
+
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+
+import experiments
+
+COMMANDS = sorted({path.stem for path in Path(experiments.__path__[0]).glob("*.py")} - {"__init__"})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_misspelt_option_is_one_line(name: str, fresh_command) -> None:
+    assert "nonsense: is not an option of conf/" in one_line_error(fresh_command(name, "nonsense=1"))

@@ -1,0 +1,168 @@
+"""The two figures of the bubble: small ones, whole, and what is in them."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+from places import ROOT
+
+from experiments.figures.sweep import COLUMNS, Row, to_csv, to_table
+
+PNG_START = b"\x89PNG\r\n\x1a\n"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def rates(rows: list[dict[str, str]], searched_by: str, column: str) -> dict[int, float]:
+    return {
+        int(row[column]): float(row["bubble_rate"])
+        for row in rows
+        if row["searched_by"].startswith(searched_by)
+    }
+
+
+def check_figure(directory: Path, name: str) -> None:
+    assert (directory / f"{name}.png").read_bytes().startswith(PNG_START)
+    assert "<svg" in (directory / f"{name}.svg").read_text()
+
+
+def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
+    options = ["shapes=[v_shape]", "most_in_flight=4", "num_processes=2", f"cache_dir={tmp_path / 'cache'}"]
+    done = command("bubble_by_in_flight", *options)
+    assert done.returncode == 0, done.stderr
+    directory = tmp_path / "out"
+    rows = rows_of(directory / "bubble_by_in_flight.csv")
+    assert list(rows[0]) == COLUMNS
+    for searched_by in ("Tessel", "ours, 1 micro-batch"):
+        assert rates(rows, searched_by, "in_flight") == {1: 0.75, 2: 0.5, 3: 0.5, 4: 0.0}
+    assert rates(rows, "ours, 1 to 3", "in_flight") == {1: 0.75, 2: 0.5, 3: 0.25, 4: 0.0}
+    assert {row["decided"] for row in rows} == {"yes"}
+    check_figure(directory, "bubble_by_in_flight")
+    assert "v_shape" in done.stdout
+    made = {path.name: path.read_bytes() for path in directory.glob("bubble*") if path.suffix != ".log"}
+    assert command("bubble_by_in_flight", *options).returncode == 0
+    assert made == {name: (directory / name).read_bytes() for name in made}  # from the cache, seconds too
+
+
+def test_bubble_by_memory(command, tmp_path: Path) -> None:
+    """More than one micro-batch per repetend uses tight memory better; too little memory is a row too."""
+    done = command(
+        "bubble_by_memory",
+        "shapes=[v_shape]",
+        "memories=[0,3,4]",
+        "num_processes=1",
+        "tessel_time_limit_s=10",
+        "time_limit_s=10",
+    )
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
+    assert len(rows) == 3 * 4
+    possible = [row for row in rows if row["memory"] != "0"]
+    assert {row["period"] for row in rows if row["memory"] == "0"} == {""}
+    assert rates(possible, "Tessel", "memory") == {3: 0.5, 4: 0.0}
+    assert rates(possible, "ours, 1 micro-batch per", "memory") == {3: 0.5, 4: 0.0}
+    assert rates(possible, "ours, 1 to 3", "memory") == {3: 0.25, 4: 0.0}
+    check_figure(tmp_path / "out", "bubble_by_memory")
+
+
+@pytest.mark.slow
+def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> None:
+    """Tessel's rule for the micro-batches in flight stops it at a seventh."""
+    limits = ["most_in_flight=5", "most_micro_batches_per_repetend=1", "tessel_time_limit_s=200"]
+    done = command("bubble_by_memory", "shapes=[m_shape]", "memories=[5]", *limits)
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
+    assert rates(rows, "Tessel, N_R up to the memory", "memory") == {5: pytest.approx(1 / 7, abs=1e-5)}
+    assert rates(rows, "ours, 1 micro-batch per", "memory") == {5: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("bubble_by_memory", "shapes=[w_shape]", "shapes: 'w_shape' is not a shape; did you mean"),
+        ("bubble_by_memory", "shapes=[]", "shapes: is empty"),
+        ("bubble_by_memory", "shapes=3", "shapes: 3 is not a list"),
+        ("bubble_by_memory", "memories=[x]", "memories: 'x' is not a whole number of 0 or more"),
+        ("bubble_by_memory", "memories=[]", "memories: is empty"),
+        (
+            "bubble_by_memory",
+            "memorys=[3]",
+            "is not an option of conf/bubble_by_memory.yaml; did you mean",
+        ),
+        (
+            "bubble_by_memory",
+            "most_micro_batches_per_repetend=0",
+            "per_repetend: 0 is not at least 1",
+        ),
+        ("bubble_by_memory", "time_limit_s=0", "time_limit_s: 0 is not a positive number of seconds"),
+        ("bubble_by_in_flight", "num_devices=0", "num_devices: 0 is not at least 1"),
+        ("bubble_by_in_flight", "num_processes=0", "num_processes: 0 is not at least 1"),
+        ("bubble_by_in_flight", "most_in_flight=0", "most_in_flight: 0 is not at least 1"),
+        ("bubble_by_in_flight", "solver=cplex", "solver: 'cplex' is not a solver"),
+        ("bubble_by_in_flight", "cache_dir=/dev/null/x", "cache_dir: /dev/null/x cannot be made"),
+    ],
+)
+def test_wrong_input(name: str, override: str, message: str, command, tmp_path: Path) -> None:
+    assert message in one_line_error(command(name, override))
+    assert not list((tmp_path / "out").glob("*.png"))
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("whom", ["command", "group"])
+def test_ctrl_c_keeps_the_rows_that_are_there(num_processes: int, whom: str, tmp_path: Path) -> None:
+    """From a terminal every process gets the signal; from elsewhere only the command does."""
+    path = tmp_path / "out/bubble_by_in_flight.csv"
+    line = [sys.executable, "-m", "experiments.bubble_by_in_flight", f"hydra.run.dir={tmp_path / 'out'}"]
+    line += ["shapes=[v_shape,nn_shape]", "num_devices=6", "tessel_time_limit_s=500"]
+    line += [
+        f"most_in_flight={4 if num_processes == 1 else 9}",
+        f"num_processes={num_processes}",
+    ]
+    process = subprocess.Popen(
+        line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    while not path.exists() or (num_processes == 1 and len(path.read_text().splitlines()) < 2):
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(1 if num_processes == 1 else 4)  # in the second search, or in both
+    (os.killpg if whom == "group" else os.kill)(process.pid, signal.SIGINT)
+    try:
+        _, errors = process.communicate(timeout=3)
+    except (
+        subprocess.TimeoutExpired
+    ):  # Z3 loses a signal that comes just as it answers one of Tessel's queries
+        (os.killpg if whom == "group" else os.kill)(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1].endswith(f"rows found so far are in {path}")
+    assert all(list(row) == COLUMNS for row in rows_of(path))
+
+
+ROWS = [
+    Row("v_shape", 4, 3, None, "ours", 2, 12, 1 / 3, 0.25, False, 1.234),
+    Row("v_shape", 4, 4, None, "ours", 1, 4, 0.0, 0.0, True, 0.5),
+    Row("v_shape", 4, 3, 4, "Tessel", None, None, None, 1.0, True, 0.0),
+]
+
+
+def test_rows_as_text() -> None:
+    assert to_csv(ROWS).splitlines()[1:] == [
+        "v_shape,4,3,,ours,2,12,0.333333,0.250000,no,1.23",
+        "v_shape,4,4,,ours,1,4,0.000000,0.000000,yes,0.50",
+        "v_shape,4,3,4,Tessel,,,,1.000000,yes,0.00",
+    ]
+    _, ours, tessel = to_table(ROWS, "memory").splitlines()
+    assert ours.split() == ["v_shape", "ours", "33.3?", "0.0"]
+    assert tessel.split() == ["v_shape", "Tessel", "-"]

@@ -1,0 +1,105 @@
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import one_line_error
+
+from placements.files import write_json
+from placements.shapes import v_shape
+from schedsearch.baselines import one_f_one_b
+from schedsearch.modulo.search import search
+from schedsearch.schedule_file import schedule_to_dict
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def proved() -> dict[str, Any]:
+    """A file of a V-shape whose period was proved by refuting a shorter one."""
+    result = search(v_shape().with_memory(3), 4, micro_batches_per_repetend=1, objectives=["period"])
+    return schedule_to_dict(result.schedule, result)
+
+
+@pytest.fixture
+def checked(command: Command, tmp_path: Path) -> Command:
+    def run(data: dict[str, Any], *overrides: str) -> subprocess.CompletedProcess[str]:
+        return command("check", f"schedule={write_json(tmp_path / 'schedule.json', data)}", *overrides)
+
+    return run
+
+
+def test_a_proved_file_holds_claim_by_claim(checked: Command, proved: dict[str, Any], tmp_path: Path) -> None:
+    done = checked(proved)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[1].split()[0] for line in lines[:-1]] == [
+        *("schedule", "makespan_bound", "repetend", "load", "residence", "refutation", "bound")
+    ]
+    assert all(line.startswith("holds: ") for line in lines[:-1])
+    assert lines[-1] == "OPTIMAL: the period of 8 ticks per micro-batch is proved to be the least"
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"schedule.json"}
+
+
+def test_out_of_time_is_a_failure_not_an_error(checked: Command, proved: dict[str, Any]) -> None:
+    done = checked(proved, "time_limit_s=1e-6")
+    assert done.returncode == 1
+    assert done.stderr == "check: 2 claims of the certificate not rechecked; none was found to be false\n"
+    assert "not rechecked: refutation by portfolio: no repetend of 1 micro-batch has" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("is the least if what is not rechecked is true")
+
+
+def test_a_makespan_bound_of_the_solver_is_not_rechecked(checked: Command, proved: dict[str, Any]) -> None:
+    done = checked(proved | {"makespan_bound": proved["makespan"]})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith("not rechecked: makespan_bound")
+    assert "proved by a solver or by going through states, of which" in done.stdout.splitlines()[1]
+
+
+def test_a_hand_made_schedule_claims_nothing_of_the_period(checked: Command) -> None:
+    done = checked(schedule_to_dict(one_f_one_b(v_shape(2), 3)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "no certificate: nothing is claimed of the period"
+
+
+def test_a_bound_that_is_not_met_is_feasible(checked: Command, proved: dict[str, Any]) -> None:
+    weaker = proved["certificate"] | {"period_bound": [15, 2]}
+    data = proved | {"certificate": weaker, "period_bound": 7.5}
+    done = checked(data | {"status": "FEASIBLE"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("FEASIBLE: the period of 8 ticks per micro-batch is above")
+    assert "status: OPTIMAL, but the repetend's 8 ticks" in one_line_error(checked(data))
+
+
+def test_false_claims_are_errors_in_one_line(
+    checked: Command, proved: dict[str, Any], tmp_path: Path
+) -> None:
+    false = {"reason": "refutation", "micro_batches": 1, "period": 8, "solver": "me"}
+    certificate = proved["certificate"]
+    for change, message in (
+        ({"makespan": proved["makespan"] - 1}, "makespan: "),
+        ({"makespan_bound": proved["makespan"] + 1}, "is above the makespan"),
+        ({"period_bound": 9}, "period_bound: 9 is not at most that of the certificate, 8"),
+        ({"period": 7}, "repetend: "),
+        ({"certificate": None}, "certificate: is missing, but the file claims a bound"),
+        ({"certificate": certificate | {"reasons": [*certificate["reasons"], false]}}, "but there is one"),
+        ({"certificate": certificate | {"reasons": []}}, "does not follow for 1 micro-batches"),
+        ({"blocks": proved["blocks"][1:]}, "never runs"),
+    ):
+        line = one_line_error(checked(proved | change))
+        assert line.startswith(f"check: error: {tmp_path / 'schedule.json'}: ")
+        assert message in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([], "schedule: has no value; give one, as in schedule=VALUE"),
+        (["schedule=none.json"], "none.json: cannot be read"),
+        (["schedule=x", "time_limit_s=0"], "time_limit_s: 0 is not a positive number of seconds; give one"),
+        (["schedul=x"], "schedul: is not an option of conf/check.yaml; did you mean schedule?"),
+    ],
+)
+def test_wrong_options(overrides: list[str], message: str, command: Command) -> None:
+    assert message in one_line_error(command("check", *overrides))

@@ -1,0 +1,567 @@
+import ast
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import one_line_error
+from energy.cases import STAGE_PROFILES
+
+from placements import Profile
+from placements.files import write_json
+from placements.hardware import GPUS, modelled_profile
+from placements.placement_file import placement_to_yaml
+from placements.shapes import v_shape
+from schedsearch.energy import Frontier, simulate, simulate_switching
+from schedsearch.energy.baselines import perseus_frontier
+from schedsearch.schedule_file import read_schedule
+
+
+@pytest.fixture
+def profile_csv(tmp_path: Path) -> Path:
+    """A profile of five stages in Zeus's columns, the times far from whole milliseconds."""
+    rows = ["stage,instruction,frequency,time,energy"]
+    for stage in range(5):
+        for instruction, factor in (("forward", 1.0), ("backward", 2.7)):
+            for clock in range(600, 1411, 90):
+                time_s = (0.0483 + 0.0031 * stage) * factor * (0.1 + 0.9 * 1410 / clock)
+                power_w = 120 + 250 * (clock / 1410) ** 3
+                rows.append(f"{stage},{instruction},{clock},{time_s},{time_s * power_w}")
+    path = tmp_path / "profile.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+def check_savings(out: Path, frontier: Frontier) -> None:
+    """Each saving is that of the best plan in the baselines' file, and none is above what is possible."""
+    saved = json.loads((out / "baselines.json").read_text())["plans"]
+    energy, gpus_w = frontier.all_maximum.energy_mj, frontier.waiting_w
+    rows = list(csv.DictReader((out / "savings.csv").read_text().splitlines()))
+    assert [float(row["slowdown"]) for row in rows] == [1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5]
+    for row in rows:
+        until = float(row["slowdown"]) * frontier.all_maximum.time_ms
+        all_maximum = energy + gpus_w * (until - frontier.all_maximum.time_ms)
+        ours = frontier.at(until)
+        assert float(row["frontier"]) == pytest.approx(frontier.saving(ours, until))
+        for name in {each["name"] for each in saved}:
+            spent = [
+                each["energy_mj"] + gpus_w * (until - each["time_ms"])
+                for each in saved
+                if each["name"] == name and each["time_ms"] <= until * (1 + 1e-9)
+            ]
+            assert (
+                row[name] == ""
+                if not spent
+                else float(row[name]) == pytest.approx(1 - min(spent) / all_maximum)
+            )
+        assert all(float(row[name]) <= float(row["at_most"]) + 1e-9 for name in list(row)[3:] if row[name])
+
+
+def test_a_measured_profile_of_as_many_stages_as_it_has(command, profile_csv: Path, tmp_path: Path) -> None:
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=12",
+        "energy.num_plans=20",
+    ]
+    done = command("frontier", *options, f"profile.path={profile_csv}", "profile.time_scale=10")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    assert schedule.placement.num_devices == 5
+    assert schedule.placement.by_name["F0"].time * schedule.placement.tick_ms == pytest.approx(483, rel=1e-3)
+    profile = Profile.from_csv(profile_csv, blocking_power_w=83.64, time_scale=10)
+    frontier = Frontier.from_json(out / "frontier.json")
+    assert frontier.blocking_power_w == 83.64
+    for plan in frontier.plans:
+        simulated = simulate(schedule, profile, plan.clock_mhz)
+        assert (plan.time_ms, plan.energy_mj) == pytest.approx((simulated.time_ms, simulated.energy_mj))
+    data = json.loads((out / "frontier.json").read_text())
+    energies = [plan["energy_mj"] for plan in data["plans"]]
+    assert energies == sorted(energies, reverse=True)
+    assert data["plans"][0]["time_ms"] <= data["all_maximum"]["time_ms"]
+    assert {len(clocks) for clocks in data["plans"][0]["clock_mhz"].values()} == {12}
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["time_ms"] <= data["all_maximum"]["time_ms"] == plan["deadline_ms"]
+    check_savings(out, frontier)
+    rows = list(csv.DictReader((out / "baselines.csv").read_text().splitlines()))
+    assert list(dict.fromkeys(row["name"] for row in rows)) == ["envpipe", "zeus_global", "zeus_per_stage"]
+    saved = json.loads((out / "baselines.json").read_text())["plans"]
+    assert all(int(row["clock_changes"]) <= int(row["changes_per_iteration"]) for row in rows)
+    for row, entry in zip(rows, saved, strict=True):
+        simulated = simulate(schedule, profile, entry["clock_mhz"])
+        assert (entry["time_ms"], entry["energy_mj"]) == pytest.approx(
+            (simulated.time_ms, simulated.energy_mj)
+        )
+        assert [row["name"], *(float(row[key]) for key in ("time_ms", "energy_mj", "saving", "gap"))] == [
+            entry[key] for key in ("name", "time_ms", "energy_mj", "saving", "gap")
+        ]
+        assert entry["gap"] > -1e-9
+    assert "EnvPipe: " in done.stdout
+    for name in ("timeline", "memory", "frontier"):
+        assert (out / f"{name}.png").stat().st_size > 10_000
+
+
+def test_perseus_beside_the_frontier(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=4"]
+    options += ["energy.num_plans=10", "energy.baselines=[perseus,all_maximum]", "energy.unit_ms=2"]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    assert "Perseus: " in done.stdout
+    names = {plan["name"] for plan in json.loads((tmp_path / "out/baselines.json").read_text())["plans"]}
+    assert names == {"perseus", "all_maximum"}
+
+
+def test_the_frontier_of_perseus_is_planned_drawn_and_written(command, tmp_path: Path) -> None:
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=4",
+        "energy.export=zeus",
+    ]
+    options += [
+        "energy.method=perseus",
+        "energy.curve=exponential",
+        "energy.unit_ms=3",
+        "energy.slowdown=1.1",
+    ]
+    options += ["energy.dwell_ms=100", "energy.baselines=[all_maximum]"]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    assert "Perseus's algorithm over fitted exponentials, in units of 3 ms" in done.stdout
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
+    expected = perseus_frontier(schedule, profile, 3.0, "exponential")
+    found = Frontier.from_json(out / "frontier.json")
+    assert len(found.plans) == len(expected.plans) > 5
+    for plan, wanted in zip(found.plans, expected.plans, strict=True):
+        assert dict(plan.clock_mhz) == dict(wanted.clock_mhz)
+        assert (plan.time_ms, plan.energy_mj, plan.lower_bound_mj) == pytest.approx(
+            (wanted.time_ms, wanted.energy_mj, wanted.lower_bound_mj)
+        )
+    data = json.loads((out / "frontier.json").read_text())
+    assert (data["method"], data["curve"], data["unit_ms"]) == ("perseus", "exponential", 3.0)
+    plan = json.loads((out / "plan.json").read_text())
+    chosen = expected.at(plan["deadline_ms"])
+    assert plan["time_ms"] == pytest.approx(chosen.time_ms)
+    assert plan["clock_mhz"] == {name: list(clocks) for name, clocks in chosen.clock_mhz.items()}
+    names = [
+        "frequencies.csv",
+        "frontier.csv",
+        "baselines.json",
+        "switched.json",
+        "timeline.png",
+        "power.png",
+    ]
+    for name in (*names, "frontier.png", "memory.png", "zeus/freqs_pipeline_00000.py"):
+        assert (out / name).stat().st_size > 0
+
+
+def test_a_deadline_before_the_shortest_plan_of_perseus(command, profile_csv: Path, tmp_path: Path) -> None:
+    """Asked for, it is refused; otherwise the shortest plan is taken."""
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=6",
+        "energy.baselines=[]",
+    ]
+    options += [f"profile.path={profile_csv}", "energy.method=perseus", "energy.unit_ms=40"]
+    done = command("frontier", *options, "energy.slowdown=1")
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert "energy.slowdown: " in line
+    assert "ms cannot be kept, the shortest plan of energy.method=perseus takes" in line
+    assert "a shorter energy.unit_ms than 40, or energy.method=exact" in line
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    assert "planned for the former" in done.stdout
+    plan = json.loads((tmp_path / "out/plan.json").read_text())
+    assert plan["deadline_ms"] == plan["time_ms"]
+
+
+def test_plans_solved_exactly(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.num_plans=4"]
+    options += ["search.num_micro_batches=2", "energy.slowdown=1.1", "energy.baselines=[]"]
+    energies = {}
+    for polish in ("null", "exact"):
+        done = command("frontier", *options, f"energy.polish={polish}", "energy.curve=exponential")
+        assert done.returncode == 0, done.stderr
+        data = json.loads((tmp_path / "out/frontier.json").read_text())
+        assert (data["method"], data["curve"], "unit_ms" in data) == ("exact", "exponential", False)
+        plan = json.loads((tmp_path / "out/plan.json").read_text())
+        energies[polish] = plan["energy_until_deadline_mj"]
+        assert plan["time_ms"] <= plan["deadline_ms"] * (1 + 1e-9)
+        assert ("polish" in data) is (polish == "exact")
+    assert data["polish"]["proved"] == data["polish"]["deadlines"] >= 4
+    assert "deadlines solved exactly" in done.stdout
+    assert energies["exact"] <= energies["null"] * (1 + 1e-9)
+    assert energies["exact"] == pytest.approx(
+        plan["lower_bound_mj"] + 2 * 83.64 * (plan["deadline_ms"] - plan["time_ms"]), rel=1e-6
+    )
+
+
+def test_without_baselines(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.baselines=[]"]
+    assert command("frontier", *options).returncode == 0
+    assert not list((tmp_path / "out").glob("baselines.*"))
+
+
+REALISABLE = {
+    "periodic": ["energy.periodic=true"],
+    "switched": ["energy.dwell_ms=150", "energy.switch_ms=5"],
+    "capped": ["energy.power_cap_w=700", "energy.device_power_cap_w=250"],
+    "policy": ["energy.iterations=500", "energy.job_deadline_s=5000"],
+}
+
+
+@pytest.mark.parametrize("schedule", ["searched", "one_f_one_b"])
+def test_plans_for_a_real_job(schedule: str, command, tmp_path: Path) -> None:
+    signal = tmp_path / "signal.csv"
+    signal.write_text("duration_s,price_per_kwh\n1800,0.3\n1800,0.1\n3600,0.5\n")
+    options = [
+        "placement=v_shape",
+        f"schedule={schedule}",
+        "search.num_micro_batches=12",
+        "energy.num_plans=12",
+    ]
+    options += [option for each in REALISABLE.values() for option in each]
+    done = command("frontier", *options, f"energy.signal={signal}", "energy.slowdown=1.1")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    found = {
+        name: json.loads((out / f"{name}.json").read_text()) for name in (*REALISABLE, "periodic_switched")
+    }
+    schedule_found = read_schedule(out / "schedule.json")
+    profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
+    for name in ("periodic", "capped"):
+        plan = found[name]["plan"]
+        simulated = simulate(schedule_found, profile, plan["clock_mhz"])
+        assert (found[name].get("running_ms") or plan["time_ms"]) == pytest.approx(simulated.time_ms)
+    assert found["periodic"]["plan"]["time_ms"] <= found["periodic"]["deadline_ms"] * (1 + 1e-9)
+    assert found["periodic"]["steady"].keys() == {f"{letter}{i}" for letter in "FB" for i in range(4)}
+    assert found["switched"]["plan"]["time_ms"] <= found["switched"]["deadline_ms"] * (1 + 1e-9)
+    for name in ("switched", "periodic_switched"):
+        data = found[name]
+        simulated = simulate_switching(schedule_found, profile, data["plan"]["clock_mhz"], 5.0)
+        assert data["is_of_schedule"] if name == "periodic_switched" else True
+        assert data["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
+        assert data["plan"]["energy_mj"] == pytest.approx(simulated.energy_mj)
+        assert 0 <= data["gap"] < 0.2
+        assert all(
+            0 <= each - within <= 1
+            for each, within in zip(data["changes_per_iteration"], data["clock_changes"], strict=True)
+        )
+    assert found["periodic_switched"]["loss_to_periodic"] > -1e-9
+    assert found["capped"]["least_time_ms"] <= found["capped"]["plan"]["time_ms"]
+    assert max(found["capped"]["device_power_w"]) <= 250 * (1 + 1e-9)
+    runs = [run["iterations"] for interval in found["policy"]["intervals"] for run in interval["runs"]]
+    assert sum(runs) == 500
+    assert [interval["duration_s"] for interval in found["policy"]["intervals"]] == [1800, 1800, 1400]
+    for title in (
+        "Clocks that repeat: ",
+        "Few changes of clock: ",
+        "Clocks that repeat and change seldom: ",
+        "Under the power cap: ",
+        "Over the signal: ",
+    ):
+        assert title in done.stdout
+    plans = json.loads((out / "frontier.json").read_text())["plans"]
+    assert all(len(plan["clock_changes"]) == 4 for plan in plans)
+    assert len(json.loads((out / "plan.json").read_text())["clock_changes"]) == 4
+
+
+def test_limits_of_the_table(command, tmp_path: Path) -> None:
+    """Without a file they are those of the GPU; a file's changes take as long as to the slowest clock."""
+    options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.baselines=[]"]
+    options += ["search.num_micro_batches=3", "placement.tick_ms=60", "energy.num_plans=3"]
+    options += ["energy.slowdown=1.2"]
+    options += ["energy.dwell_ms=auto", "energy.switch_ms=auto"]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    said = (
+        "clocks last 20 ms or more, a change takes 10 ms: Perseus, footnote 2: around 10 ms; dwell assumed\n"
+    )
+    assert said in done.stdout
+    found = json.loads((tmp_path / "out/switched.json").read_text())
+    assert (found["dwell_ms"], found["switch_ms"]) == (20, 10)
+    table = tmp_path / "latency.json"
+    changes = [[600, 1200, [4]], [1200, 600, [7, 9, 30]]]
+    write_json(table, {"gpu": "mine", "measured": "by hand", "changes": changes})
+    done = command("frontier", *options, f"profile.clock_latency={table}")
+    assert done.returncode == 0, done.stderr
+    assert f"a change takes 9 ms: {table}, mine: by hand; dwell assumed\n" in done.stdout
+    found = json.loads((tmp_path / "out/switched.json").read_text())
+    assert (found["dwell_ms"], found["switch_ms"]) == (18, 9)
+    schedule = read_schedule(tmp_path / "out/schedule.json")
+    profile = Profile.from_csv(tmp_path / "out/profile.csv", blocking_power_w=83.64)
+    simulated = simulate_switching(schedule, profile, found["plan"]["clock_mhz"], 9.0)
+    assert found["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
+
+
+def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.switch_ms=1"]
+    assert command("frontier", *options).returncode == 0
+    assert {name for name in REALISABLE if (tmp_path / f"out/{name}.json").exists()} == {"switched"}
+
+
+def test_a_schedule_that_was_shortened_repeats_unrolled(command, tmp_path: Path) -> None:
+    options = [
+        "placement=m_shape",
+        "placement.num_devices=4",
+        "search.num_micro_batches=8",
+        "search.memory=4",
+    ]
+    options += ["search.polish_time_limit_s=1", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", *options, "energy.periodic=true")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/periodic.json").read_text())
+    assert data["plan"]["time_ms"] <= data["deadline_ms"] * (1 + 1e-9)
+    assert ("of the unrolled repetend" in done.stdout) is not data["is_of_schedule"]
+
+
+def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
+    savings = []
+    for slowdown in (1.0, 1.2):
+        options = ["placement=x_shape", "search.num_micro_batches=4", "energy.num_plans=10"]
+        done = command("frontier", *options, f"energy.slowdown={slowdown}")
+        assert done.returncode == 0, done.stderr
+        plan = json.loads((tmp_path / "out/plan.json").read_text())
+        assert plan["time_ms"] <= plan["deadline_ms"] * (1 + 1e-9)
+        savings.append(plan["saving"])
+    assert savings[1] > savings[0] + 0.05
+
+
+def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) -> None:
+    placement = v_shape(2)
+    (tmp_path / "mine.yaml").write_text(placement_to_yaml(placement))
+    modelled_profile(placement, GPUS["a40"]).to_csv(tmp_path / "mine.csv")
+    options = [
+        "placement=file",
+        f"placement.path={tmp_path / 'mine.yaml'}",
+        f"profile.path={tmp_path / 'mine.csv'}",
+    ]
+    done = command("frontier", *options, "search.num_micro_batches=3", "profile.blocking_power_w=70.38")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/frontier.json").read_text())
+    assert data["blocking_power_w"] == 70.38
+
+
+def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_path: Path) -> None:
+    options = ["placement=m_shape", "placement.num_devices=4", "search.num_micro_batches=6"]
+    options += ["search.polish_time_limit_s=1", "energy.num_plans=5", "energy.baselines=[]"]
+    done = command("frontier", *options, "energy.orders=4", "energy.slowdown=1.05")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    data = json.loads((out / "frontier.json").read_text())
+    order = data["order"]
+    chosen = order["judged"][order["chosen"]]
+    assert order["judged"][0]["origin"] == "search"
+    assert chosen["energy_mj"] == min(each["energy_mj"] for each in order["judged"] if each["energy_mj"])
+    assert order["gain"] == pytest.approx(1 - chosen["energy_mj"] / order["judged"][0]["energy_mj"])
+    schedule = read_schedule(out / "schedule.json")
+    assert schedule.makespan == chosen["makespan"]
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["deadline_ms"] == order["deadline_ms"]
+    assert plan["energy_until_deadline_mj"] <= chosen["energy_mj"] * (1 + 1e-9)
+    profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
+    simulated = simulate(schedule, profile, plan["clock_mhz"])
+    assert (plan["time_ms"], plan["energy_mj"]) == pytest.approx((simulated.time_ms, simulated.energy_mj))
+    assert "judged, chosen: " in done.stdout
+    assert command("check", f"schedule={out / 'schedule.json'}").returncode in (0, 1)
+
+
+def test_plans_for_other_programs(command, profile_csv: Path, tmp_path: Path) -> None:
+    options = ["placement=v_shape", "schedule=one_f_one_b", f"profile.path={profile_csv}"]
+    options += ["search.num_micro_batches=6", "energy.num_plans=5", "energy.export=zeus"]
+    assert command("frontier", *options).returncode == 0
+    out = tmp_path / "out"
+    rows = list(csv.DictReader((out / "frontier.csv").read_text().splitlines()))
+    points = list(csv.DictReader((out / "relaxed.csv").read_text().splitlines()))
+    time, least = ([float(point[name]) for point in points] for name in ("time_ms", "energy_mj"))
+    assert time == sorted(time)
+    for row in rows:
+        bound = np.interp(float(row["time_ms"]), time, least)
+        assert float(row["lower_bound_mj"]) == pytest.approx(bound, rel=1e-9)
+    files = sorted((out / "zeus").iterdir())
+    assert [path.name for path in files] == [f"freqs_pipeline_{i:05d}.py" for i in range(len(rows))]
+    stages = [ast.literal_eval(path.read_text()) for path in files]
+    assert {len(instructions) for plan in stages for instructions in plan} == {12}
+    plan = json.loads((out / "plan.json").read_text())
+    for row in csv.DictReader((out / "frequencies.csv").read_text().splitlines()):
+        n = int(row["micro_batch"])
+        assert int(row["clock_mhz"]) == plan["clock_mhz"][row["block"]][n]
+        assert float(row["start_ms"]) == plan["start_ms"][row["block"]][n]
+
+
+def test_a_measured_profile_and_a_schedule_made_by_hand(command, tmp_path: Path) -> None:
+    path = STAGE_PROFILES / "gpt3-175b+a100_sxm_bf16.csv"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=48"]
+    done = command("frontier", *options, f"profile.path={path}")
+    assert done.returncode == 0, done.stderr
+    assert "search:" not in done.stdout + done.stderr
+    out = tmp_path / "out"
+    assert read_schedule(out / "schedule.json").placement.num_devices == 8
+    savings = {row["name"]: float(row["saving"]) for row in csv.DictReader((out / "baselines.csv").open())}
+    assert savings["envpipe"] == pytest.approx(0.1317, abs=5e-4)
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["saving"] > savings["envpipe"]
+    for name in ("timeline", "power", "power_all_maximum", "frontier"):
+        assert (out / f"{name}.png").stat().st_size > 10_000
+
+
+WRONG = [
+    (["energy.orders=0"], "energy.orders: 0 is not at least 1 and at most 10000"),
+    (
+        ["energy.orders=4", "schedule=gpipe"],
+        "energy.orders: 4 schedules need a search, but schedule=gpipe; use schedule=searched",
+    ),
+    (["energy.orders_time_limit_s=0"], "energy.orders_time_limit_s: 0 is not a time above 0; give seconds"),
+    (["energy.export=zues"], "energy.export: 'zues' is not known; use zeus or null"),
+    (
+        ["energy.export=zeus", "placement=x_shape", "profile.path=null"],
+        "energy.export: zeus knows one forward and one backward on each device, but device 0 of x_shape runs",
+    ),
+    (["schedule=chimera"], "schedule: Chimera needs an X-shape"),
+    (["schedule=one_f_one_bee"], "schedule: 'one_f_one_bee' is not known; did you mean one_f_one_b?"),
+    (["energy.slowdown=0.9"], "energy.slowdown: 0.9 is not at least 1"),
+    (
+        ["energy.slowdown=1.1", "energy.deadline_ms=900"],
+        "energy.deadline_ms: is given beside energy.slowdown",
+    ),
+    (["energy.num_plans=0"], "energy.num_plans: 0 is not at least 1"),
+    (["energy.baselines=[envpip]"], "energy.baselines: 'envpip' is not known; did you mean envpipe?"),
+    (["energy.baselines=[3]"], "energy.baselines: 3 is not known; the options are all_maximum, envpipe"),
+    (["energy.baselines=envpipe"], "energy.baselines: 'envpipe' is not a list"),
+    (["energy.method=perseus2"], "energy.method: 'perseus2' is not known; did you mean perseus?"),
+    (["energy.curve=line"], "energy.curve: 'line' is not known; the options are hull, exponential"),
+    (["energy.polish=more"], "energy.polish: 'more' is not known; use exact or null"),
+    (["energy.polish_time_limit_s=0"], "energy.polish_time_limit_s: 0 is not a time above 0; give seconds"),
+    (
+        ["energy.polish=exact", "search.num_micro_batches=4"],
+        "energy.polish: is for at most 32 block instances, but 4 micro-batches of v_shape are 40; "
+        "lower search.num_micro_batches or use energy.polish=null",
+    ),
+    (["energy.unit_ms=0"], "energy.unit_ms: 0 is not a time above 0"),
+    (["energy.unit_ms=fast"], "energy.unit_ms: 'fast' is not a number"),
+    (["energy.slowdown=inf"], "energy.slowdown: inf is not at least 1"),
+    (["energy.deadline_ms=inf"], "energy.deadline_ms: inf is not a time above 0"),
+    (["energy.periodic=yes_please"], "energy.periodic: 'yes_please' is not true or false"),
+    (
+        ["energy.periodic=true", "schedule=gpipe"],
+        "energy.periodic: schedule=gpipe repeats nothing after a few micro-batches; use schedule=searched",
+    ),
+    (
+        ["energy.periodic=true", "search.method=time_optimal"],
+        "energy.periodic: search.method=time_optimal finds nothing that repeats; use search.method=modulo",
+    ),
+    (["energy.dwell_ms=-1"], "energy.dwell_ms: -1 is not a time; give 0 ms or more, or auto"),
+    (["energy.switch_ms=soon"], "energy.switch_ms: 'soon' is not a time; give milliseconds, or auto"),
+    (["profile.clock_latency=none.json"], "none.json: cannot be read (No such file or directory); give"),
+    (["profile.clock_latency=tests/commands.py"], "tests/commands.py: is not JSON"),
+    (["energy.switch_ms=inf"], "energy.switch_ms: inf is not a time"),
+    (["energy.power_cap_w=0"], "energy.power_cap_w: 0 is not a power above 0; give watts"),
+    (["energy.power_cap_w=300"], "energy.power_cap_w: 300 is not above 418.2 W, all waiting; give more"),
+    (["energy.device_power_cap_w=80"], "energy.device_power_cap_w: 80 is not above 83.64 W, all waiting"),
+    (["energy.iterations=5"], "energy.iterations: is given without energy.signal; give that CSV too"),
+    (["energy.signal=none.csv"], "energy.iterations: has no value beside energy.signal"),
+    (["energy.signal=none.csv", "energy.iterations=0"], "energy.iterations: 0 is not at least 1"),
+    (["energy.signal=none.csv", "energy.iterations=5"], "energy.signal: none.csv: cannot be read"),
+    (["profile.path=none.csv"], "none.csv: cannot be read"),
+    (["placement.num_devices=4"], "has 5 stages (F0 to F4) where v_shape has 4; set placement.num_devices=5"),
+    (["placement=m_shape"], "profile: lacks E, EB of m_shape"),
+    (["profile.time_scale=-1"], "time_scale"),
+    (["profile.blocking_power_w=-5"], "blocking_power_w"),
+    (
+        ["profile.blocking_power_w={}"],
+        "profile.blocking_power_w: is an empty mapping; give W by MHz as in {705",
+    ),
+    (
+        ["profile.blocking_power_w={fast: 3}"],
+        "profile.blocking_power_w: 'fast' is not a clock; give whole MHz",
+    ),
+    (
+        ["profile.blocking_power_w={705: -3}"],
+        "profile.blocking_power_w: -3 at 705 MHz is not a power; give 0 W",
+    ),
+    (["profile.blocking_power_w={705: x}"], "profile.blocking_power_w: 'x' at 705 MHz is not a power"),
+    (["placement.num_gpus=0"], "placement.num_gpus: 0 is not a number of GPUs; give a whole number"),
+    (["placement.num_gpus=[1,2]"], "placement.num_gpus: has 2 entries for 5 devices; give one for each"),
+    (
+        ["placement.num_gpus=8", "energy.power_cap_w=3000"],
+        "energy.power_cap_w: 3000 is not above 3345.6 W, all waiting; give more",
+    ),
+]
+
+
+def test_gpus_of_devices_and_blocking_power_by_clock(command, profile_csv: Path, tmp_path: Path) -> None:
+    """Both options reach every figure: the files agree with a simulation that is told of both."""
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=6",
+        "energy.num_plans=8",
+        "energy.slowdown=1.2",
+        "placement.num_gpus=[1,2,3,4,5]",
+        "profile.blocking_power_w={705: 60.0, 1410: 84}",
+        f"profile.path={profile_csv}",
+    ]
+    done = command("frontier", *options)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    schedule = read_schedule(out / "schedule.json")
+    assert schedule.placement.num_gpus == (1, 2, 3, 4, 5)
+    power = ((705, 60.0), (1410, 84.0))
+    profile = Profile.from_csv(profile_csv, blocking_power_w=power)
+    frontier = Frontier.from_json(out / "frontier.json")
+    assert (frontier.num_gpus, frontier.blocking_power_by_clock) == (15, power)
+    for plan in frontier.plans:
+        simulated = simulate(schedule, profile, plan.clock_mhz)
+        assert (plan.time_ms, plan.energy_mj) == pytest.approx((simulated.time_ms, simulated.energy_mj))
+        assert plan.waiting_w == pytest.approx(simulated.waiting_w)
+    plan = json.loads((out / "plan.json").read_text())
+    found = frontier.at(plan["deadline_ms"])
+    assert plan["energy_until_deadline_mj"] == frontier.energy_next_to(found, plan["deadline_ms"])
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
+def test_wrong_input(overrides: list[str], message: str, command, profile_csv: Path, tmp_path: Path) -> None:
+    options = ["placement=v_shape", f"profile.path={profile_csv}"]
+    kept = [option for option in options if option.split("=")[0] not in {o.split("=")[0] for o in overrides}]
+    assert message in one_line_error(command("frontier", *kept, *overrides))
+    assert not list((tmp_path / "out").glob("*.*json"))
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "message"),
+    [
+        (3, "0,forward,690,-1,2", "time"),
+        (3, "0,forward,690,abc,2", "'abc'"),
+        (3, "0,sideways,690,1,2", "'sideways'"),
+        (3, "0,forward,690,1", "energy"),
+        (3, "0,forward,690,1e300,1", "out of all range"),
+        (3, "0,forward,1e30,1,1", "is not a clock"),
+        (0, "a,b,c", "columns"),
+    ],
+)
+def test_a_wrong_profile_names_file_and_line(
+    line: int, replacement: str, message: str, command, profile_csv: Path
+) -> None:
+    lines = profile_csv.read_text().splitlines()
+    lines[line] = replacement
+    profile_csv.write_text("\n".join(lines))
+    error = one_line_error(command("frontier", "placement=v_shape", f"profile.path={profile_csv}"))
+    assert str(profile_csv) in error
+    assert message in error
+
+
+def test_a_deadline_that_cannot_be_kept(command) -> None:
+    done = command("frontier", "placement=v_shape", "search.num_micro_batches=4", "energy.deadline_ms=3")
+    assert done.returncode == 2
+    assert (
+        "energy.deadline_ms: 3 cannot be kept, the shortest iteration takes" in done.stderr.splitlines()[-1]
+    )
+    assert "Traceback" not in done.stderr

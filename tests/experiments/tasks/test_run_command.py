@@ -1,0 +1,367 @@
+import ast
+import csv
+import json
+import re
+import shlex
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from commands import one_line_error
+from perfetto_rules import problems, read_events, thread_of
+from places import CNN
+
+from placements.placement_file import read_placement
+from runtime.launching.launch import launch
+from runtime.program.program_file import read_programs, read_scripts
+from runtime.verify.saved_programs import check_file
+from schedsearch.schedule_file import read_schedule
+
+FILES = ["placement.yaml", "schedule.json", "frontier.json", "plan.json", "measurement.json", "report.html"]
+PICTURES = ["timeline.png", "power.png", "power_all_maximum.png", "memory.png", "frontier.png"]
+
+
+def check_run(out: Path, reorders_sums: bool) -> None:
+    """What every run must leave behind, and what must hold of it."""
+
+    for name in FILES + PICTURES:
+        assert (out / name).stat().st_size > 0, name
+    schedule = read_schedule(out / "schedule.json")
+    data = json.loads((out / "measurement.json").read_text())
+    number = schedule.num_micro_batches
+    assert data["backend"] == "gloo"
+    assert data["bitwise_equal"] is True
+    assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) <= 1e-12
+    found = [data[f"max_{what}_error"] for what in ("loss", "gradient", "parameter")]
+    assert reorders_sums or found == [0, 0, 0]
+    assert [len(losses) for losses in data["losses"]] == [number] * data["iterations"]
+    for losses, reference in zip(data["losses"], data["reference_losses"], strict=True):
+        assert losses == pytest.approx(reference, rel=1e-12)
+    first, last = (sum(data["losses"][i]) for i in (0, -1))
+    assert last < first, "training lowers the loss"
+    plan = json.loads((out / "plan.json").read_text())
+    for device in range(schedule.placement.num_devices):
+        asked = data["clock_requests"][str(device)]
+        planned = [plan["clock_mhz"][name][n] for name, n in schedule.per_micro_batch.order(device)]
+        assert asked == planned * data["iterations"]
+        script = (out / f"scripts/device_{device}.py").read_text()
+        (iteration,) = (n for n in ast.walk(ast.parse(script)) if isinstance(n, ast.FunctionDef))
+        assert not any(
+            isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)) for node in ast.walk(iteration)
+        )
+    assert "finish even if" in check_file(out / "scripts")
+    programs = read_programs(out / "scripts/programs.json")
+    assert programs == read_scripts(out / "scripts").programs
+    assert len(programs.forms) == schedule.placement.num_devices
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == len(PICTURES)
+    assert not re.search(r'(src|href)="https?:', page)
+
+
+def check_traces(out: Path) -> None:
+    """The measured run beside the plan, and the simulated one, which is the plan."""
+    schedule = read_schedule(out / "schedule.json").per_micro_batch
+    for name, iterations in (("trace", 2), ("simulated_trace", 1)):
+        events = read_events(out / f"{name}.json")
+        assert problems(events) == []
+        rows = list(csv.DictReader((out / f"{name}.csv").read_text().splitlines()))
+        for device in range(schedule.placement.num_devices):
+            planned, measured = (thread_of(events, device, row) for row in ("planned", "measured"))
+            order = [f"{block} {n}" for block, n in schedule.order(device)]
+            assert [event["name"] for event in planned] == order
+            assert [event["name"] for event in measured] == order * iterations
+            if name == "simulated_trace":
+                times, expected = ([(e["ts"], e["dur"]) for e in each] for each in (measured, planned))
+                assert [*chain(*times)] == pytest.approx([*chain(*expected)], abs=0.0021)
+                assert rows[device]["measured_busy"] == rows[device]["planned_busy"]
+    assert 'href="./trace.json"' in (out / "report.html").read_text()
+    assert "With free transfers" in (out / "report.html").read_text()
+
+
+def test_the_main_job(fresh_command, tmp_path: Path) -> None:
+    done = fresh_command("run", "runtime.iterations=2")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    check_run(out, reorders_sums=True)
+    placement = read_placement(out / "placement.yaml")
+    assert placement.name == "gpt_m_shape"
+    assert len(placement.by_name["E"].devices) == placement.num_devices == 4
+    data = json.loads((out / "schedule.json").read_text())
+    assert (data["status"], data["steady_bubble_rate"]) == ("OPTIMAL", pytest.approx(0, abs=1e-3))
+    assert all(peak <= capacity for peak, capacity in zip(data["peak_memory"], placement.memory, strict=True))
+    assert "for n in range(" in (out / "scripts/device_0.py").read_text()
+    last = done.stdout.splitlines()[-14:]
+    assert f"  {out / 'report.html'}" in last
+
+
+@pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
+def test_every_shape_runs(shape: str, command, tmp_path: Path) -> None:
+    small = [
+        "runtime.num_layers=4",
+        "runtime.hidden_size=16",
+        "runtime.sequence_length=16",
+        "runtime.iterations=2",
+    ]
+    done = command(
+        "run", f"placement={shape}", "search.num_micro_batches=5", "search.polish_time_limit_s=1", *small
+    )
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / "out", reorders_sums=shape == "k_shape")
+
+
+def test_ones_own_model(command, tmp_path: Path) -> None:
+    model = CNN
+    options = ["placement=v_shape", "runtime.model=module", f"runtime.path={model}", "runtime.iterations=2"]
+    done = command("run", *options, "search.num_micro_batches=5", "search.polish_time_limit_s=1")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/measurement.json").read_text())
+    assert data["bitwise_equal"] is True
+    assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) == 0
+    assert data["losses"] == data["reference_losses"] and len(data["losses"]) == 2
+
+
+def test_gpipe_of_ones_own_placement_with_a_split_backward(command, tmp_path: Path) -> None:
+    blocks = [
+        ("F0", "F", 0, 1, []),
+        ("F1", "F", 1, 1, ["F0"]),
+        ("I1", "I", 1, 0, ["F1"]),
+        ("W1", "W", 1, -1, ["I1"]),
+        ("I0", "I", 0, 0, ["I1"]),
+        ("W0", "W", 0, -1, ["I0"]),
+    ]
+    rows = [
+        f"- {{name: {n}, kind: {k}, devices: [{d}], time: 1, memory: {m}, after: {a}}}"
+        for n, k, d, m, a in blocks
+    ]
+    (tmp_path / "mine.yaml").write_text(
+        "\n".join(["name: split", "num_devices: 2", "tick_ms: 5", "blocks:", *rows])
+    )
+    options = ["placement=file", f"placement.path={tmp_path / 'mine.yaml'}", "schedule=gpipe"]
+    done = command(
+        "run", *options, "search.num_micro_batches=4", "runtime.hidden_size=16", "runtime.iterations=2"
+    )
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / "out", reorders_sums=False)
+
+
+REAL = """
+name: real
+num_devices: 2
+tick_ms: 1.0
+memory: [9, 9]
+static_memory: [2, 1.5]
+blocks:
+- {name: F0, kind: F, devices: [0], time: 1.37, memory: 2, transient: 1, after: []}
+- {name: F1, kind: F, devices: [1], time_ms: 1.111, memory: 2, after: [F0]}
+- {name: I1, kind: I, devices: [1], time: 1.2, memory: 0, transient: 1, after: [F1]}
+- {name: I0, kind: I, devices: [0], time: 1.5, memory: 0, after: [I1, F0]}
+- {name: W1, kind: W, devices: [1], time: 0.9, memory: -2, after: [I1, F1]}
+- {name: W0, kind: W, devices: [0], time: 0.95, memory: -2, after: [I0, F0]}
+- {name: R, kind: O, devices: [0, 1], time: 0.5, after: [W0, W1]}
+- {name: O0, kind: O, devices: [0], time: 0.7, transient: 2, after: [R]}
+- {name: O1, kind: O, devices: [1], time: 0.6, after: [R]}
+transfer:
+- {from: F0, to: F1, time: 0.1}
+"""
+
+
+def test_what_real_placements_have(command, tmp_path: Path) -> None:
+    """Fractions of ticks, static and transient memory, and optimizer blocks, from the file to the run."""
+    (tmp_path / "real.yaml").write_text(REAL)
+    options = ["placement=file", f"placement.path={tmp_path / 'real.yaml'}", "search.num_micro_batches=5"]
+    more = ["runtime.hidden_size=16", "runtime.iterations=2", "runtime.simulated_gpus=true"]
+    done = command("run", *options, *more, "runtime.trace=true")
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / "out", reorders_sums=False)
+    simulated = json.loads((tmp_path / "out/simulated.json").read_text())
+    assert simulated["time_ms"] == pytest.approx(simulated["planned_time_ms"], rel=1e-9)
+    assert simulated["energy_mj"] == pytest.approx(simulated["planned_energy_mj"], rel=1e-9)
+    assert "simulated" in simulated["clock_backend"]
+    check_traces(tmp_path / "out")
+    schedule = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert (schedule["period"], schedule["status"], schedule["peak_memory"][0]) == (3820, "OPTIMAL", 9)
+    assert [name for name, _, _ in schedule["blocks"][-3:]] == ["R", "O0", "O1"]
+    plan = json.loads((tmp_path / "out/plan.json").read_text())
+    assert {name: len(starts) for name, starts in plan["start_ms"].items()} == {
+        **dict.fromkeys(["F0", "F1", "I1", "I0", "W1", "W0"], 5),
+        **dict.fromkeys(["R", "O0", "O1"], 1),
+    }
+
+
+def test_scripts_are_of_the_plan_that_changes_clocks_seldom(command, tmp_path: Path) -> None:
+    """With the limits of the table, on simulated GPUs whose changes take as long."""
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "placement.tick_ms=40", "schedule=one_f_one_b"),
+        *("search.num_micro_batches=4", "energy.slowdown=1.2", "energy.num_plans=10", "energy.baselines=[]"),
+        *("energy.dwell_ms=auto", "energy.switch_ms=auto", "runtime.simulated_gpus=true"),
+        *("runtime.hidden_size=16", "runtime.launcher=in_process", "runtime.iterations=1"),
+    ]
+    done = command("run", *options)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    plan = json.loads((out / "switched.json").read_text())["plan"]["clock_mhz"]
+    assert plan != json.loads((out / "plan.json").read_text())["clock_mhz"]
+    schedule = read_schedule(out / "schedule.json")
+    requests = json.loads((out / "measurement.json").read_text())["clock_requests"]
+    for device in range(2):
+        assert requests[str(device)] == [plan[block][n] for block, n in schedule.order(device)]
+    assert json.loads((out / "simulated.json").read_text())["switch_ms"] == 10
+
+
+def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_path: Path) -> None:
+    """Everything of the runtime at once, in process: periodic clocks, early receives, checkpoints, AdamW."""
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b"),
+        *("search.num_micro_batches=6", "energy.periodic=true", "energy.slowdown=1.1"),
+        *("runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.launcher=in_process"),
+        *("runtime.optimizer=adamw", "runtime.learning_rate=0.01", "runtime.recompute=[F0]"),
+        *("runtime.num_micro_batches=9", "runtime.receive_ahead=1", "runtime.blocking=true"),
+        *("runtime.checkpoint_every=1", "runtime.iterations=2", "runtime.trace=true"),
+    ]
+    done = command("run", *options)
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/measurement.json").read_text())
+    assert (data["backend"], data["blocking"], data["num_micro_batches"]) == ("rendezvous", True, 9)
+    events = read_events(tmp_path / "out/trace.json")
+    assert problems(events) == []
+    assert [len(thread_of(events, 0, row)) for row in ("planned", "measured")] == [18, 36]
+    assert data["bitwise_equal"] is True
+    assert data["peak_posted_bytes"] == [2 * 8 * 16 * 8 * 2] * 2
+    clocks = json.loads((tmp_path / "out/periodic.json").read_text())
+    asked = data["clock_requests"]["0"]
+    assert asked[:2] == clocks["warmup"]["F0"][0][:2]
+    assert asked[-1] == clocks["cooldown"]["B0"][0][0]
+    header = (tmp_path / "out/scripts/device_0.py").read_text().split('"""')[1]
+    assert "6 micro-batches (or any number from 2 on)" in header
+    assert "Made with schedsearch 0.1.0, torch 2." in header
+    (tmp_path / "out/checkpoints").rename(tmp_path / "checkpoints")
+    done = command("run", *options, f"runtime.resume={tmp_path / 'checkpoints'}", "runtime.iterations=3")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/measurement.json").read_text())
+    assert (data["first_iteration"], data["iterations"], data["bitwise_equal"]) == (2, 1, True)
+
+
+DIES_ONCE = """
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+
+def blocks():
+    torch.manual_seed(0)
+    return {"F0": nn.Sequential(nn.Linear(3, 5), nn.Dropout()), "F1": nn.Linear(5, 2)}
+
+
+def data(iteration, micro_batch):
+    alive = Path(__file__).with_name("alive")
+    if (iteration, micro_batch) == (3, 1) and alive.exists():
+        alive.unlink(missing_ok=True)
+        os.kill(os.getpid(), 9)
+    generator = torch.Generator().manual_seed(100 * iteration + micro_batch)
+    return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
+"""
+
+
+def check_resumed_trace(out: Path) -> None:
+    """The iterations that it did itself, without the plan, which is not known any more."""
+    events = read_events(out / "trace.json")
+    assert problems(events) == []
+    measured = [thread_of(events, device, "measured") for device in (0, 1)]
+    assert {event["args"]["iteration"] for row in measured for event in row} == {2, 3, 4, 5}
+    rows = list(csv.DictReader((out / "trace.csv").read_text().splitlines()))
+    assert [(row["planned_ms"], row["planned_busy"]) for row in rows] == [("", "")] * 2
+    assert all(float(row["measured_ms"]) >= float(row["free_transfers_ms"]) > 0 for row in rows)
+    assert "With free transfers" in (out / "report.html").read_text()
+
+
+def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_path: Path) -> None:
+    """One of its processes gets SIGKILL in iteration 3; then it ends with the bits of one left alone."""
+    (tmp_path / "model.py").write_text(DIES_ONCE)
+    (tmp_path / "alive").touch()
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=4", "energy.num_plans=5"),
+        *("runtime.model=module", f"runtime.path={tmp_path / 'model.py'}", "runtime.launcher=fork"),
+        *("runtime.optimizer=adamw", "runtime.learning_rate=0.01"),
+        *("runtime.iterations=6", "runtime.checkpoint_every=2", "runtime.keep_checkpoints=1"),
+        "runtime.trace=true",
+    ]
+    done = command("run", *options)
+    assert done.returncode == 1
+    out = tmp_path / "out"
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["iteration_2"]
+    assert not (out / "measurement.json").exists()
+    line = done.stderr.splitlines()[-1]
+    assert line == f"resume it: python -m experiments.run runtime.resume={out}"
+    assert line.removeprefix("resume it: ") in done.stdout, "for a run that cannot say so any more"
+    before = {path: path.read_bytes() for path in (out / "scripts").iterdir()}
+
+    _, _, module, *overrides = shlex.split(line.removeprefix("resume it: "))
+    done = command(module.removeprefix("experiments."), *overrides, f"hydra.run.dir={tmp_path / 'log'}")
+    assert done.returncode == 0, done.stderr
+    assert {path: path.read_bytes() for path in (out / "scripts").iterdir()} == before
+    data = json.loads((out / "measurement.json").read_text())
+    assert (data["first_iteration"], data["iterations"], data["bitwise_equal"]) == (2, 4, True)
+    assert "iteration 5: " in done.stderr
+    assert "run: 100% 6/6" in done.stderr, "iterations before the checkpoint are done too"
+    check_resumed_trace(out)
+    assert "Bitwise equal" in (out / "report.html").read_text()
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["iteration_6"]
+    again = {"checkpoint_every": 6, "checkpoints": tmp_path / "right", "launcher": "in_process"}
+    launch(out / "scripts", 2, 6, compares=False, **again)  # type: ignore[arg-type]
+    for device in range(2):
+        shard, right = (
+            torch.load(folder / f"iteration_6/device_{device}.pt", weights_only=True)["parameters"]
+            for folder in (out / "checkpoints", tmp_path / "right")
+        )
+        assert [entry[:-1] for entry in shard] == [entry[:-1] for entry in right]
+        assert all(torch.equal(ours[-1], theirs[-1]) for ours, theirs in zip(shard, right, strict=True))
+
+
+WRONG = [
+    (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
+    (["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
+    (["runtime.model=mt5", "placement=v_shape"], "use runtime.model=synthetic"),
+    (["runtime.model=flava", "placement=nn_shape"], "needs two branches and a join"),
+    (
+        ["runtime.model=module", "placement=v_shape"],
+        "runtime.path: a module needs the path of its Python file",
+    ),
+    (["runtime.model=module", "runtime.path=none.py", "placement=v_shape"], "none.py is not a file"),
+    (["runtime.model=gpt", "runtime.path=a.py"], "runtime.path: gpt reads no file; use runtime.model=module"),
+    (["runtime.num_heads=7"], "num_heads"),
+    (["runtime.dtype=float8"], "runtime.dtype: 'float8' is not known"),
+    (["runtime.text=none.txt"], "none.txt"),
+    (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
+    (["runtime.launcher=mpi"], "runtime.launcher: 'mpi' is not known"),
+    (["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
+    (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
+    (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),
+    (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not a positive number"),
+    (["runtime.hiden_size=3"], "did you mean runtime.hidden_size?"),
+]
+
+
+def test_a_run_whose_loss_is_no_number_says_so(command, tmp_path: Path) -> None:
+    options = [
+        *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.num_plans=5"),
+        *("search.num_micro_batches=3", "runtime.hidden_size=16", "runtime.sequence_length=8"),
+        *("runtime.launcher=in_process", "runtime.learning_rate=1e200", "runtime.iterations=3"),
+    ]
+    done = command("run", *options)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "run: the run diverged: losses of iteration 1 are not finite"
+    )
+    assert not (tmp_path / "out/measurement.json").exists()
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
+def test_wrong_input_stops_before_the_search(
+    overrides: list[str], message: str, command, tmp_path: Path
+) -> None:
+    assert message in one_line_error(command("run", *overrides))
+    assert not list((tmp_path / "out").glob("*.json"))

@@ -1,0 +1,230 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import one_line_error
+from places import ROOT
+
+from placements.placement_file import placement_to_dict, read_placement
+from placements.shapes import m_shape, x_shape
+from runtime.torch_pipelining.csv import torch_order
+from runtime.verify.saved_programs import check_file
+from schedsearch.schedule_file import ScheduleFileError, read_schedule
+from schedsearch.validate import validate
+
+
+def test_writes_both_files(fresh_command, tmp_path: Path) -> None:
+    done = fresh_command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
+    assert done.returncode == 0, done.stderr
+    placement = read_placement(tmp_path / "out/placement.yaml")
+    data = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert (data["status"], data["period"], data["period_bound"]) == ("OPTIMAL", 6, 6)
+    assert (data["num_micro_batches"], data["micro_batches_per_repetend"]) == (6, 1)
+    assert data["makespan"] <= 48
+    assert max(data["peak_memory"]) <= 6
+    assert data["steady_bubble_rate"] == 0 < data["bubble_rate"]
+    assert set(data["repetend"]) >= {"start", "ahead"}
+    schedule = validate(read_schedule(tmp_path / "out/schedule.json"))
+    assert schedule.placement == placement
+    assert len(data["blocks"]) == 6 * len(placement.blocks)
+
+
+@pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
+def test_every_shape_with_any_number_of_devices(shape: str, command, tmp_path: Path) -> None:
+    done = command(
+        "search",
+        f"placement={shape}",
+        "placement.num_devices=6",
+        "search.memory=9",
+        "search.polish_time_limit_s=1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out/schedule.json").read_text())["steady_bubble_rate"] == 0
+
+
+def test_a_placement_of_ones_own(command, tmp_path: Path) -> None:
+    data = placement_to_dict(m_shape()) | {"transfer": [{"from": "F0", "to": "F1", "time": 2}]}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
+    path = tmp_path / "mine.yaml"
+    done = command("search", "placement=file", f"placement.path={path}", "search.memory=[6,6,6,5]")
+    assert done.returncode == 0, done.stderr
+    schedule = read_schedule(tmp_path / "out/schedule.json")
+    assert schedule.placement.memory == (6, 6, 6, 5)
+    assert schedule.placement.transfer_time("F0", "F1") == 2
+
+
+@pytest.mark.parametrize(("schedule", "memory"), [("gpipe", 8), ("one_f_one_b", 4)])
+def test_hand_made_schedules(schedule: str, memory: int, command, tmp_path: Path) -> None:
+    options = ["placement=v_shape", f"schedule={schedule}", "search.num_micro_batches=8"]
+    done = command("search", *options, f"search.memory={memory}")
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert (data["status"], data["period"], data["repetend"]) == ("FEASIBLE", None, None)
+    assert data["makespan"] == 4 * (8 + 3)
+    done = command("search", *options, f"search.memory={memory - 1}")
+    assert "does not fit (device 0 holds" in one_line_error(done)
+
+
+def test_torchs_form_beside_ours(command, tmp_path: Path) -> None:
+    options = ["placement=wave_shape", "placement.num_devices=2", "placement.split_backward=true"]
+    done = command("search", *options, "search.num_micro_batches=4", "search.export=torch")
+    assert done.returncode == 0, done.stderr
+    schedule = read_schedule(tmp_path / "out/schedule.json")
+    assert (tmp_path / "out/schedule.csv").read_text() == str(torch_order(schedule))
+    assert ": 2 ranks, 4 stages, 4 micro-batches, 16 messages" in check_file(tmp_path / "out/schedule.csv")
+
+
+def test_a_sweep(command, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    done = command(
+        "search",
+        "placement=v_shape,k_shape",
+        "search.memory=3,4",
+        "search.num_micro_batches=4",
+        f"hydra.sweep.dir={sweep}",
+        "-m",
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads((sweep / str(i) / "schedule.json").read_text()) for i in range(4)]
+    assert [(each["period"], each["micro_batches_per_repetend"]) for each in found] == [
+        (16, 3),
+        (4, 1),
+        (6, 1),
+        (6, 1),
+    ]
+
+
+WRONG = [
+    (["search.memry=4"], "search.memry: is not an option of conf/config.yaml; did you mean search.memory?"),
+    (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
+    (["placement=w_shape"], "placement/w_shape: is not there; choose one of file, galvatron, gpt"),
+    (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
+    (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
+    (["placement=v_shape", "+placement.path=none.yaml"], "placement.shape: is not an option"),
+    (
+        ["placement=v_shape", "search.memory=0"],
+        "memory[0]: 0 is too small for one micro-batch, which needs 1",
+    ),
+    (["placement=v_shape", "search.memory=[4,4]"], "search.memory: has 2 entries for 4 devices"),
+    (["placement=v_shape", "search.memory=lots"], "search.memory: 'lots' is not"),
+    (
+        ["placement=v_shape", "search.num_micro_batches=two"],
+        "search.num_micro_batches: 'two' is not a whole number",
+    ),
+    (["placement=v_shape", "search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
+    (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not a solver"),
+    (["placement=v_shape", "placement.num_devices=0"], "num_devices: 0 is not at least 1"),
+    (
+        ["placement=v_shape", "placement.forward_time=fast"],
+        "placement.forward_time: 'fast' is not a whole number",
+    ),
+    (["placement=m_shape", "schedule=one_f_one_b"], "schedule: 1F1B needs a V-shape"),
+    (["schedule=1f1b"], "schedule: '1f1b' is not known; the options are searched, gpipe, one_f_one_b"),
+    (["placement.vocab_size=9000000"], "use more devices"),
+    (["placement.num_heads=7"], "num_heads"),
+    (["profile.gpu=a1000"], "profile.gpu: 'a1000' is not known; did you mean a100?"),
+    (["search.num_micro_batches"], "search.num_micro_batches"),
+    (["placement=file", "placement.path=null"], "placement.path: None is not a path"),
+    (["placement=file", "placement.path="], "placement.path: '' is not a path"),
+    (
+        ["placement=v_shape", "placement.path=x"],
+        "placement.path: is not an option of the placement that is chosen",
+    ),
+    (["placement=null"], "Config group override"),
+    (["placement=v_shape", "search.memory=-1"], "search.memory: -1 is negative"),
+    (["placement=v_shape", "placement.forward_time=0"], "placement.forward_time: 0 is not at least 1 tick"),
+    (
+        ["placement=v_shape", "search.polish_time_limit_s=-1"],
+        "search.polish_time_limit_s: -1.0 is not 0 or more",
+    ),
+    (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not a factor above 0"),
+    (["search=foo"], "search: 'foo' is not a group of options"),
+    (["search.export=zeus"], "search.export: 'zeus' is not known; use torch or null"),
+    (
+        ["placement=m_shape", "search.export=torch"],
+        "search.export: m_shape has no form in torch, because E runs on several devices",
+    ),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
+def test_wrong_input(overrides: list[str], message: str, command, tmp_path: Path) -> None:
+    assert message in one_line_error(command("search", *overrides))
+    assert not list((tmp_path / "out").glob("*.json"))
+    assert not list((tmp_path / "out").glob("*.yaml"))
+
+
+def test_a_wrong_file_names_itself(command, tmp_path: Path) -> None:
+    data = placement_to_dict(m_shape())
+    data["blocks"][3]["after"] = ["F7"]
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(data))
+    line = one_line_error(command("search", "placement=file", f"placement.path={path}"))
+    assert f"{path}: blocks[3] (F2).after: there is no block 'F7'" in line
+
+
+def test_ctrl_c_leaves_the_best_schedule_labelled_feasible(tmp_path: Path) -> None:
+    """A hard search, far from its bound, interrupted as a terminal would."""
+
+    blocks = placement_to_dict(x_shape(8))
+    for i, block in enumerate(blocks["blocks"]):
+        block["time"] = 900 + 331 * i % 707 + (2000 if block["kind"] == "B" else 0)
+    (tmp_path / "hard.yaml").write_text(yaml.safe_dump(blocks))
+    line = [sys.executable, "-m", "experiments.search", "placement=file"]
+    line += [f"placement.path={tmp_path / 'hard.yaml'}"]
+    line += ["search.memory=4", "search.micro_batches_per_repetend=3", "search.time_limit_s=500"]
+    line += [f"hydra.run.dir={tmp_path / 'out'}"]
+    process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not (tmp_path / "out").exists():
+        time.sleep(0.1)
+    time.sleep(5)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    data = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert data["status"] == "FEASIBLE"
+    assert 0 < data["period_bound"] <= data["period"] / 3
+    read_schedule(tmp_path / "out/schedule.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.pop("blocks"), "lacks the field 'blocks'"),
+        (lambda data: data["blocks"].pop(), "never runs"),
+        (lambda data: data["placement"].update(num_devices=2), "is out of range"),
+    ],
+)
+def test_a_wrong_schedule_file(change, message: str, command, tmp_path: Path) -> None:
+    command("search", "placement=v_shape", "search.num_micro_batches=2")
+    path = tmp_path / "out/schedule.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(ScheduleFileError, match=message) as error:
+        read_schedule(path)
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def test_an_output_that_cannot_be_written(command) -> None:
+    line = one_line_error(command("search", "placement=v_shape", "hydra.run.dir=/dev/null/x"))
+    assert "/dev/null/x: Not a directory; choose another path" in line
+
+
+@pytest.mark.parametrize("delay_s", [0.15, 0.4])
+def test_ctrl_c_while_it_loads(delay_s: float, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "experiments.search", f"hydra.run.dir={tmp_path / 'out'}"]
+    process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)  # the latter before Python reaches the first line
+    assert process.returncode < 0 or errors.splitlines()[-1].startswith("search: interrupted")
+    assert process.returncode < 0 or "Traceback" not in errors

@@ -1,0 +1,7 @@
+"""Where the tests find the project, its examples and, beside a checkout, the shared data."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CNN = ROOT / "examples" / "cnn.py"
+SHARED_DATA = ROOT.parent / "shared" / "data"

@@ -1,0 +1,241 @@
+"""Clock control through the real pynvml, against the simulated driver."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fake_driver import FakeDriver
+from places import ROOT
+
+from runtime.clocks import clock as clock_module
+from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock, open_clock
+from runtime.clocks.controller import Follower
+
+SCRIPT = """
+import sys, time
+from runtime.clocks.clock import NvmlClock
+clock = NvmlClock("0")
+clock.set(1335)
+print(clock.controller_pid, flush=True)
+{end}
+"""
+
+
+def test_recording_clock_keeps_every_request() -> None:
+    clock = RecordingClock("there is no GPU")
+    for clock_mhz in (1410, 1410, 900):
+        clock.set(clock_mhz)
+    clock.reset()
+    assert clock.requests == [1410, 1410, 900]
+    assert clock.description == "clocks are recorded only: there is no GPU"
+
+
+def test_controller_locks_skips_repeats_and_unlocks(driver: FakeDriver) -> None:
+    clock = NvmlClock("fake-0")
+    for clock_mhz in (1410, 1410, 900):
+        clock.set(clock_mhz)
+        driver.wait_for(f"0 lock {clock_mhz} {clock_mhz}")
+    clock.reset()
+    assert driver.lines() == ["0 reset", "0 lock 1410 1410", "0 lock 900 900", "0 reset"]
+    assert clock.requests == [1410, 1410, 900]
+
+
+def test_latest_of_many_requests_wins(driver: FakeDriver) -> None:
+    clock = NvmlClock("1")
+    os.kill(clock.controller_pid, signal.SIGSTOP)
+    for clock_mhz in range(600, 1200):
+        clock.set(clock_mhz)
+    os.kill(clock.controller_pid, signal.SIGCONT)
+    clock.reset()
+    assert driver.lines()[-2:] == ["1 lock 1199 1199", "1 reset"]
+    assert len(driver.lines()) < 20
+
+
+@pytest.mark.parametrize("end", ["clock.reset()", "1 / 0", "pass", "time.sleep(60)"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_gpu_is_unlocked_however_the_script_ends(
+    driver: FakeDriver, end: str, number: signal.Signals
+) -> None:
+    script = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(end=end)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert script.stdout is not None
+    controller = int(script.stdout.readline())
+    driver.wait_for("0 lock 1335 1335")
+    if "sleep" in end:
+        script.send_signal(number)
+    script.wait()
+    driver.wait_for("0 reset", 2)
+    assert driver.lines()[-1] == "0 reset"
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{controller}/cmdline").exists() and Path(f"/proc/{controller}/cmdline").read_bytes():
+        assert time.monotonic() < deadline, "the controller outlives its script"
+        time.sleep(0.01)
+    script.stdout.close()
+
+
+def test_terminated_controller_unlocks_and_the_script_learns_of_it(driver: FakeDriver) -> None:
+    clock = NvmlClock("0")
+    clock.set(1335)
+    driver.wait_for("0 lock 1335 1335")
+    os.kill(clock.controller_pid, signal.SIGTERM)
+    driver.wait_for("0 reset", 2)
+    with pytest.raises(ClockError, match="controller has ended before"):
+        for _ in range(200):
+            clock.set(900)
+            time.sleep(0.01)
+    clock.reset()
+
+
+def test_without_the_right_clocks_are_recorded(driver: FakeDriver) -> None:
+    driver.deny()
+    clock = open_clock("0")
+    clock.set(1410)
+    assert clock.requests == [1410]
+    assert clock.description == (
+        "clocks are recorded only: no right to control the clock of GPU 0; run as root, or grant "
+        "CAP_SYS_ADMIN (docker: --cap-add=SYS_ADMIN; systemd: AmbientCapabilities=CAP_SYS_ADMIN)"
+    )
+
+
+def test_unknown_gpu_is_recorded(driver: FakeDriver) -> None:
+    assert "GPU 7" in open_clock("7").description
+
+
+def test_without_a_driver_clocks_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        "class NVMLError(Exception): ...\ndef nvmlInit(): raise NVMLError('Shared Library Not Found')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    description = open_clock("0").description
+    assert "NVML does not start (Shared Library Not Found)" in description
+
+
+FAKE_MODULE = """
+import time
+NVML_ERROR_NO_PERMISSION = 4
+resets = []
+class NVMLError(Exception): ...
+def nvmlInit(): {init}
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetUUID(handle): return "GPU-of-a-module"
+def nvmlDeviceResetGpuLockedClocks(handle):
+    resets.append(handle)
+    if len(resets) > 1: {last_reset}
+"""
+
+
+class Watched(subprocess.Popen):  # type: ignore[type-arg]
+    """A process that a test can look at afterwards, with how often it was waited for in vain."""
+
+    started: list["Watched"] = []  # noqa: RUF012
+    num_timeouts = 0
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[call-overload]
+        Watched.started.append(self)
+
+    def wait(self, timeout: float | None = None) -> int:
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.num_timeouts += 1
+            raise
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which `pynvml` can be faked; controllers have half a second for each answer."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    monkeypatch.setattr(Watched, "started", [])
+    return tmp_path
+
+
+def test_controller_that_never_answers_is_killed(impatient: Path) -> None:
+    (impatient / "pynvml.py").write_text(FAKE_MODULE.format(init="time.sleep(30)", last_reset="pass"))
+    with pytest.raises(ClockError, match=r"the clock controller did not answer within 0\.5 s"):
+        NvmlClock("0")
+    (controller,) = Watched.started
+    assert controller.returncode == -signal.SIGKILL
+    assert controller.num_timeouts == 0, "it was waited for once more"
+
+
+def test_controller_that_hangs_at_the_end_is_killed(
+    impatient: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (impatient / "pynvml.py").write_text(FAKE_MODULE.format(init="pass", last_reset="time.sleep(30)"))
+    monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 20)
+    clock = NvmlClock("0")
+    monkeypatch.setattr(clock_module, "START_TIMEOUT_S", 0.5)
+    clock.reset()
+    assert Watched.started[0].returncode == -signal.SIGKILL
+    assert "if a clock stays locked, run: python -m runtime.clock reset" in caplog.text
+
+
+def test_last_reset_that_fails_says_how_to_repair_it(tmp_path: Path) -> None:
+    fake = FAKE_MODULE.format(init="pass", last_reset="raise NVMLError('GPU is lost')")
+    (tmp_path / "pynvml.py").write_text(fake)
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime.clocks.controller", "0", str(os.getpid())],
+        input="",
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "TMPDIR": str(tmp_path)},
+    )
+    assert done.stdout == "ready\n"
+    assert done.stderr == (
+        "NVML refuses to control the clock of GPU 0 (GPU is lost); run: python -m runtime.clock reset\n"
+    )
+
+
+def test_script_on_the_cpu_records() -> None:
+    assert open_clock(None).description == "clocks are recorded only: the script runs on the CPU"
+
+
+def test_reset_command_unlocks_all_gpus(driver: FakeDriver) -> None:
+    done = subprocess.run([sys.executable, "-m", "runtime.clock", "reset"], capture_output=True, text=True)
+    assert done.stdout == "GPU 0: clocks are unlocked\nGPU 1: clocks are unlocked\n"
+    assert driver.lines() == ["0 reset", "1 reset"]
+
+
+def test_reset_command_says_why_it_cannot() -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a GPU, whose clocks are not a test's business")
+    done = subprocess.run([sys.executable, "-m", "runtime.clock", "reset"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "NVML does not start" in done.stderr or "nvidia-ml-py is not installed" in done.stderr
+
+
+def test_a_lowering_waits_for_the_dwell_and_a_raise_does_not() -> None:
+    follower = Follower(dwell_s=0.02)
+    assert follower.wait_s(5.0) is None, "nothing was asked for"
+    follower.wanted_mhz = 1410
+    assert follower.wait_s(5.0) == 0
+    follower.has_set(1410, 5.0)
+    assert follower.wait_s(5.0) is None, "it is set already"
+    follower.wanted_mhz = 900
+    assert follower.wait_s(5.005) == pytest.approx(0.015)
+    assert follower.wait_s(5.5) == 0
+    follower.wanted_mhz = 1500
+    assert follower.wait_s(5.001) == 0
+    follower.wanted_mhz = 1410
+    assert follower.wait_s(5.001) is None, "the latest request is for the clock that is set"
+
+
+def test_controller_keeps_the_dwell(driver: FakeDriver) -> None:
+    """A lowering within it comes to nothing if a raise follows; one hour stands for all time."""
+    clock = NvmlClock("0", dwell_ms=3_600_000)
+    for clock_mhz in (1200, 900, 1410):
+        clock.set(clock_mhz)
+        if clock_mhz != 900:
+            driver.wait_for(f"0 lock {clock_mhz} {clock_mhz}")
+    clock.reset()
+    assert driver.lines() == ["0 reset", "0 lock 1200 1200", "0 lock 1410 1410", "0 reset"]

@@ -1,0 +1,177 @@
+"""Latencies of clocks, measured on the simulated driver, which has known ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+import pytest
+from fake_driver import FakeDriver, FakeGpu
+
+from placements import ProfileError
+from placements.hardware import ClockLatency
+from runtime.clocks.clock import NvmlClock, RecordingClock
+from runtime.clocks.latency import BLOCK_MS, Answer, LatencyError, Pairs, Probe, measure
+from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_latency
+from runtime.clocks.nvml import NvmlGpu
+
+CLOCKS = range(300, 1800 + 1, 15)
+TRIED = (300, 600, 1200, 1800)
+
+
+class Direct(RecordingClock):
+    """Locks clocks in this process."""
+
+    def set(self, clock_mhz: int) -> None:
+        super().set(clock_mhz)
+        NvmlGpu("0").lock(clock_mhz)
+
+
+def probe_of(gpu: FakeGpu) -> Probe:
+    """A probe that computes in virtual time."""
+
+    def look(slower_mhz: int) -> Answer:
+        begin_ms, millions = gpu.now_ms(), BLOCK_MS * slower_mhz / 1000
+        gpu.cycles(millions)
+        return Answer(begin_ms, 1000 * millions / (gpu.now_ms() - begin_ms))
+
+    return Probe(gpu.now_ms, look, "virtual work")
+
+
+@pytest.mark.parametrize("latency_ms", [0.0, 3.3, 17.0])
+def test_what_is_measured_is_the_latency_of_the_driver(driver: FakeDriver, latency_ms: float) -> None:
+    """To within a block of the probe; changes to low clocks take 8 ms longer here."""
+    driver.setup(1, CLOCKS, latency_ms)
+    driver.slow(700, 8.0)
+    gpu = FakeGpu(driver, 0, Direct())
+    changes = measure(gpu, probe_of(gpu), Pairs(TRIED, repeats=2, window_ms=40.0), lambda line: None)  # type: ignore[arg-type]
+    assert {change[:2] for change in changes} == {(a, b) for a in TRIED for b in TRIED if a != b}
+    for change in changes:
+        known_ms = latency_ms + (8.0 if change.to_mhz < 700 else 0.0)
+        assert len(change.latency_ms) == 2
+        for found_ms in change.latency_ms:
+            assert found_ms == pytest.approx(known_ms, abs=BLOCK_MS)
+
+
+def test_the_controller_is_measured_too(driver: FakeDriver) -> None:
+    driver.setup(1, CLOCKS, 10.0)
+    clock = NvmlClock("fake-0")
+    gpu = FakeGpu(driver, 0, clock)
+    (up, down) = measure(gpu, probe_of(gpu), Pairs((600, 1200), 1, 30.0), lambda line: None)  # type: ignore[arg-type]
+    clock.reset()
+    assert median(up.latency_ms + down.latency_ms) == pytest.approx(10.0, abs=BLOCK_MS)
+
+
+def test_a_clock_that_comes_after_the_window_is_an_error(driver: FakeDriver) -> None:
+    driver.setup(1, CLOCKS, 50.0)
+    gpu = FakeGpu(driver, 0, Direct())
+    with pytest.raises(LatencyError, match="is not in force at the end of the window.*longer --window-ms"):
+        measure(gpu, probe_of(gpu), Pairs((600, 1200), 1, 30.0), lambda line: None)  # type: ignore[arg-type]
+
+
+def test_a_gpu_that_something_holds_back_is_an_error(driver: FakeDriver) -> None:
+    """It runs at 1200 MHz whatever is asked for."""
+    driver.setup(1, range(1200, 1200 + 1, 15), 1.0)
+    gpu = FakeGpu(driver, 0, Direct())
+    with pytest.raises(LatencyError, match="the speed goes from 1200 to 1200"):
+        measure(gpu, probe_of(gpu), Pairs((600, 1200), 1, 30.0), lambda line: None)  # type: ignore[arg-type]
+
+
+def run(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "runtime.clock", "latency", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_measures_and_writes_a_file(driver: FakeDriver, tmp_path: Path) -> None:
+    """In real time: a busy machine makes the figures larger, or even needs a longer window, as it is told."""
+    driver.setup(1, range(500, 2000 + 1, 500), latency_ms=12.0)
+    driver.slow(900, 20.0)
+    driver.run_in_real_time()
+    path = tmp_path / "latency.json"
+    for window_ms in (100, 500, 2500):
+        done = run(
+            "--num-clocks", "3", "--repeats", "1", "--window-ms", f"{window_ms}", "--output", str(path)
+        )
+        if done.returncode == 0:
+            break
+        assert "longer --window-ms" in done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == (
+        f"{path}; use it with: profile.clock_latency={path} energy.dwell_ms=auto energy.switch_ms=auto"
+    )
+    data = json.loads(path.read_text())
+    assert data["gpu"] == "Simulated GPU"
+    assert [change[:2] for change in data["changes"]] == [
+        [500, 1000], [1000, 500], [500, 2000], [2000, 500], [1000, 2000], [2000, 1000]
+    ]  # fmt: skip
+    for _, to_mhz, found_ms in data["changes"]:
+        assert min(found_ms) >= (32.0 if to_mhz < 900 else 12.0)
+    table = read_clock_latency(path)
+    assert table.to_ms(500) >= 32.0
+    assert table.longest_ms >= table.typical_ms >= 12.0
+    assert driver.lines()[-1] == "0 reset"
+
+
+def test_without_the_right_nothing_is_measured(driver: FakeDriver, tmp_path: Path) -> None:
+    driver.deny()
+    done = run("--output", str(tmp_path / "latency.json"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("runtime.clock latency: no right to control the clock of GPU")
+    assert done.stderr.count("\n") == 1
+    assert "grant CAP_SYS_ADMIN" in done.stderr
+    assert not (tmp_path / "latency.json").exists()
+
+
+def test_a_clock_is_given_back_when_the_measurement_fails(driver: FakeDriver) -> None:
+    driver.setup(1, range(500, 2000 + 1, 500), latency_ms=1e6)
+    driver.run_in_real_time()
+    done = run("--num-clocks", "2", "--window-ms", "5")
+    assert done.returncode == 1
+    assert "is not in force at the end of the window" in done.stderr
+    assert driver.lines()[-1] == "0 reset"
+
+
+def test_wrong_arguments_are_named() -> None:
+    for option in ("--num-clocks", "--repeats", "--window-ms"):
+        done = run(option, "0")
+        assert done.returncode == 2
+        assert f"argument {option}: '0' is not a whole number of at least" in done.stderr
+
+
+def test_a_table_takes_medians_and_the_slowest_way_to_a_clock(tmp_path: Path) -> None:
+    changes = [
+        Change(600, 1200, (4.0, 5.0, 60.0)),
+        Change(900, 1200, (7.0,)),
+        Change(1200, 600, (20.0, 22.0)),
+    ]
+    path = MeasuredLatency("a GPU", "by hand", changes).save(tmp_path / "latency.json")
+    assert read_clock_latency(path) == ClockLatency(
+        7.0, 42.0, f"{path}, a GPU: by hand; dwell assumed", {600: 21.0, 1200: 7.0}
+    )
+
+
+def test_a_latency_is_linear_between_known_clocks_and_constant_outside() -> None:
+    table = ClockLatency(7.0, 42.0, "", {1200: 7.0, 600: 21.0})
+    assert [table.to_ms(mhz) for mhz in (300, 600, 900, 1200, 1800)] == [21.0, 21.0, 14.0, 7.0, 7.0]
+    assert table.longest_ms == 21.0
+    assert ClockLatency(10.0, 20.0, "").to_ms(900) == ClockLatency(10.0, 20.0, "").longest_ms == 10.0
+
+
+WRONG = [
+    ("{", "is not JSON"),
+    ("{}", "changes: is not a list of measured changes; give the file that python -m runtime.clock latency"),
+    ('{"schema_version": 2, "changes": [1]}', "schema_version: 2 is not 1"),
+    ('{"changes": [[600, 1200]]}', r"changes\[0\]: \[600, 1200\] is not a change of clock"),
+    ('{"changes": [[600, 0, [1]]]}', r"changes\[0\]: 0 is not a clock"),
+    ('{"changes": [[600, 900, [-1]]]}', r"changes\[0\]: -1 is not a time"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "latency.json").write_text(text)
+    with pytest.raises(ProfileError, match=message):
+        read_clock_latency(tmp_path / "latency.json")

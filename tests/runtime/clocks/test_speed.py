@@ -1,0 +1,242 @@
+"""A training loop of one's own at the clocks of a plan (Perseus, Table 2)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from fake_driver import FakeDriver, FakeGpu
+from fake_event import FakeEvent
+
+from placements import Profile
+from placements.files import write_json
+from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.placement_file import placement_from_dict, placement_to_dict
+from placements.shapes import m_shape, v_shape
+from runtime.clocks.clock import ClockError, NvmlClock, RecordingClock
+from runtime.clocks.speed import SpeedController
+from runtime.clocks.stream_clock import StreamClock
+from runtime.plans.plan_client import DeployedPlan
+from runtime.program.calls import Run, ScriptError
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import compute_frontier
+from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.schedule_file import schedule_to_dict
+
+SCHEDULE = one_f_one_b(v_shape(2), 3)
+CLOCKS = {name: [100 * (i + 1) + n for n in range(3)] for i, name in enumerate(("F0", "F1", "B1", "B0"))}
+
+
+def order(schedule: Schedule, device: int) -> list[str]:
+    return [block for block, _ in schedule.order(device)]
+
+
+def test_each_call_gets_the_clock_of_its_place_in_the_schedule() -> None:
+    controller = SpeedController(SCHEDULE, CLOCKS, 0)
+    assert order(SCHEDULE, 0) == ["F0", "F0", "B0", "F0", "B0", "B0"]
+    for _ in range(2):
+        assert [controller.set_speed(block) for block in order(SCHEDULE, 0)] == [100, 101, 400, 102, 401, 402]
+    assert controller.requests == [100, 101, 400, 102, 401, 402] * 2
+    assert controller.description == "clocks are recorded only: the script runs on the CPU"
+
+
+def test_perseus_types_stand_for_blocks() -> None:
+    controller = SpeedController(SCHEDULE, CLOCKS, 1)
+    types = ["forward", "backward"] * 3
+    assert [controller.set_speed(each) for each in types] == [200, 300, 201, 301, 202, 302]
+
+
+def test_micro_batches_follow_the_order_of_the_schedule_not_their_numbers() -> None:
+    late_first = tuple(
+        block._replace(micro_batch=2 - block.micro_batch) for block in gpipe(v_shape(1), 3).blocks
+    )
+    whole = gpipe(v_shape(1), 3)
+    controller = SpeedController(
+        Schedule(whole.placement, 3, late_first), {"F0": [1, 2, 3], "B0": [4, 5, 6]}, 0
+    )
+    found = [controller.set_speed(block) for block in order(whole, 0)]
+    assert found[:3] == [3, 2, 1]
+
+
+def test_another_order_is_told_of() -> None:
+    controller = SpeedController(SCHEDULE, CLOCKS, 0)
+    controller.set_speed("F0")
+    with pytest.raises(
+        ScriptError,
+        match=r"device 0: set_speed\('backward'\) comes where the schedule has F0 of micro-batch 1, 2 of 6",
+    ):
+        controller.set_speed("backward")
+    with pytest.raises(ScriptError, match=r"set_speed\('F1'\) comes where"):
+        controller.set_speed("F1")
+    controller.begin_iteration()
+    assert controller.set_speed("F0") == 100, "an iteration that ended early begins anew"
+
+
+@pytest.mark.parametrize(
+    ("clocks", "message"),
+    [
+        ({"F0": [1, 2, 3]}, r"clock_mhz: B0 has \[\] for 3 micro-batches; give a plan of this schedule"),
+        (CLOCKS | {"B0": [1, 2]}, r"clock_mhz: B0 has \[1, 2\] for 3 micro-batches"),
+        (CLOCKS | {"B0": [1, 2, "3"]}, r"clock_mhz: B0 has \[1, 2, '3'\]"),
+    ],
+)
+def test_a_plan_of_another_schedule_is_refused(clocks: Mapping[str, Sequence[int]], message: str) -> None:
+    with pytest.raises(ScriptError, match=message):
+        SpeedController(SCHEDULE, clocks, 0)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ScriptError, match="device: 2 is not in .*; its devices are 0 to 1"):
+        SpeedController(SCHEDULE, CLOCKS, 2)
+
+
+def test_an_optimizer_block_has_one_clock() -> None:
+    data = placement_to_dict(v_shape(1))
+    data["blocks"].append({"name": "O0", "kind": "O", "devices": [0], "time": 1, "after": ["B0"]})
+    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)]]
+    schedule = as_soon_as_possible(placement_from_dict(data), 2, orders)
+    controller = SpeedController(schedule, {"F0": [1, 2], "B0": [3, 4], "O0": [5]}, 0)
+    assert [controller.set_speed(block) for block in order(schedule, 0)] == [1, 2, 3, 4, 5]
+
+
+def test_files_of_the_commands_are_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "schedule.json", schedule_to_dict(SCHEDULE))
+    write_json(tmp_path / "plan.json", {"clock_mhz": CLOCKS})
+    write_json(tmp_path / "switched.json", {"plan": {"clock_mhz": CLOCKS}})
+    for name in ("plan.json", "switched.json"):
+        with SpeedController.from_files(tmp_path / "schedule.json", tmp_path / name, 1) as controller:
+            assert controller.set_speed("F1") == 200
+    for data, message in (
+        ({}, "clock_mhz: is not a mapping"),
+        ({"clock_mhz": {}}, "clock_mhz: F0 has"),
+        (
+            {"clock_mhz": CLOCKS | {"F2": [1, 2, 3]}},
+            "clock_mhz: has clocks of F2, which v_shape has not; give a",
+        ),
+    ):
+        write_json(tmp_path / "wrong.json", data)
+        with pytest.raises(ScriptError, match=f"wrong.json: {message}"):
+            SpeedController.from_files(tmp_path / "schedule.json", tmp_path / "wrong.json", 0)
+
+
+class Deployed:
+    """A source of plans that has one from the second iteration on."""
+
+    def __init__(self, *plans: DeployedPlan) -> None:
+        self.plans = list(plans)
+
+    def at_iteration_boundary(self) -> DeployedPlan | None:
+        return self.plans.pop(0) if self.plans else None
+
+    def close(self) -> None: ...
+
+
+def test_a_new_plan_begins_with_an_iteration(caplog: pytest.LogCaptureFixture) -> None:
+    newer = {name: tuple(clock + 1000 for clock in clocks) for name, clocks in CLOCKS.items()}
+    plans = Deployed(DeployedPlan(1, 1.0, {"F0": (7,)}), DeployedPlan(2, 1.0, newer))
+    controller = SpeedController(SCHEDULE, CLOCKS, 0, plans=plans)
+    found = [[controller.set_speed(block) for block in order(SCHEDULE, 0)] for _ in range(4)]
+    first = [100, 101, 400, 102, 401, 402]
+    later = [clock + 1000 for clock in first]
+    assert found == [first, first, later, later]
+    assert [
+        record.message.split(":")[0] for record in caplog.records if record.levelno == logging.WARNING
+    ] == ["plan 1 is not run"]
+
+
+def test_the_loop_runs_at_the_clocks_of_the_plan(driver: FakeDriver) -> None:
+    """Through the controller and NVML: the energy of what a device computes is that of the plan."""
+    placement = m_shape(2)
+    profile = modelled_profile(placement, A100_SXM_80GB)
+    schedule = gpipe(placement, 3)
+    frontier = compute_frontier(schedule, profile, 20)
+    plan = frontier.at(frontier.shortest.time_ms * 1.1)
+    clocks = sorted({point.clock_mhz for points in profile.points.values() for point in points})
+    driver.setup(1, range(clocks[0], clocks[-1] + 1, 15))
+    clock = NvmlClock("0")
+    gpu = FakeGpu(driver, 0, clock)
+    with SpeedController(schedule, plan.clock_mhz, 0, clock=clock) as controller:
+        gpu_mhz = []
+        for block, _ in schedule.order(0):
+            gpu.wait_for_lock(controller.set_speed(block))
+            gpu_mhz.append(gpu._nvml.clock_mhz())
+            gpu.work(profile.points[block])
+    wanted = [(block, plan.clock_mhz[block][n]) for block, n in schedule.order(0)]
+    assert gpu_mhz == [mhz for _, mhz in wanted]
+    assert len(set(gpu_mhz)) > 1, "a plan with one clock would show little"
+    assert gpu.energy_mj() == pytest.approx(sum(_energy_mj(profile, *each) for each in wanted), rel=1e-4)
+    assert driver.lines()[-1] == "0 reset"
+
+
+def _energy_mj(profile: Profile, block: str, clock_mhz: int) -> float:
+    return next(point.energy_mj for point in profile.points[block] if point.clock_mhz == clock_mhz)
+
+
+def test_the_clock_is_given_back_after_an_error(driver: FakeDriver) -> None:
+    clock = NvmlClock("0")
+    with pytest.raises(ZeroDivisionError), SpeedController(SCHEDULE, CLOCKS, 0, clock=clock) as controller:
+        controller.set_speed("F0")
+        1 / 0  # noqa: B018
+    assert driver.lines()[-1] == "0 reset"
+
+
+def test_on_a_gpu_clocks_follow_the_stream() -> None:
+    """A loop that runs ahead of its GPU asks for nothing that is not due, nor does it wait."""
+    passed = RecordingClock()
+    now_s = [0.0]
+    events: list[FakeEvent] = []
+
+    def record() -> FakeEvent:
+        events.append(FakeEvent())
+        return events[-1]
+
+    runs = [Run("F1", n, CLOCKS["F1"][n]) for n in range(3)]
+    runs = [run for n in range(3) for run in (runs[n], Run("B1", n, CLOCKS["B1"][n]))]
+    stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
+    controller = SpeedController(SCHEDULE, CLOCKS, 1, clock=stream, record=record)
+    for _ in range(2):
+        for block in order(SCHEDULE, 1):
+            controller.set_speed(block)
+    assert passed.requests == []
+    wanted = [run.clock_mhz for run in runs] * 2
+    for number, event in enumerate(events):
+        now_s[0] = event.at_s = float(number + 1)
+        stream.step()
+        assert passed.requests == wanted[: number + 1]
+    assert controller.requests == wanted
+
+
+def test_on_a_gpu_an_iteration_may_end_early() -> None:
+    """The block that was begun last ends where the next iteration begins."""
+    passed, now_s = RecordingClock(), [0.0]
+    events: list[FakeEvent] = []
+
+    def record() -> FakeEvent:
+        events.append(FakeEvent())
+        return events[-1]
+
+    runs = [Run(block, n, CLOCKS[block][n]) for block, n in SCHEDULE.order(1)]
+    stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
+    controller = SpeedController(SCHEDULE, CLOCKS, 1, clock=stream, record=record)
+    controller.set_speed("F1")
+    controller.set_speed("B1")
+    controller.begin_iteration()
+    controller.set_speed("F1")
+    for number, event in enumerate(events):
+        now_s[0] = event.at_s = float(number)
+        stream.step()
+    assert passed.requests == [200, 300, 200]
+
+
+def test_the_loop_learns_that_the_clock_is_gone(driver: FakeDriver) -> None:
+    clock = NvmlClock("0")
+    driver.lose(0)
+    controller = SpeedController(SCHEDULE, CLOCKS, 0, clock=clock)
+    controller.set_speed("F0")
+    os.waitid(os.P_PID, clock.controller_pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ClockError, match="GPU is lost"):
+        controller.set_speed("F0")
+    controller.close()

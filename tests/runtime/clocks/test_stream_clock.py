@@ -1,0 +1,149 @@
+"""Clocks follow the stream: events that a test reaches by hand stand for CUDA's."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fake_event import FakeEvent
+
+from runtime.clocks.clock import ClockError, RecordingClock
+from runtime.clocks.stream_clock import StreamClock
+from runtime.program.calls import Run
+
+
+class Stream:
+    """A stream clock with the events of its blocks, and a time that a test sets."""
+
+    def __init__(self, *clocks_mhz: int, lead_s: float = 0.0) -> None:
+        self.now_s = 0.0
+        self.clock = RecordingClock()
+        runs = [Run(f"F{i}", 0, clock_mhz) for i, clock_mhz in enumerate(clocks_mhz)]
+        self.follower = StreamClock(self.clock, runs, lambda clock_mhz: lead_s, lambda: self.now_s)
+        self.begins: list[FakeEvent] = []
+        self.ends: list[FakeEvent] = []
+
+    def hand_over(self, number: int) -> None:
+        """Let the script run ahead by so many blocks."""
+        for _ in range(number):
+            self.begins.append(FakeEvent())
+            self.ends.append(FakeEvent())
+            self.follower.before(self.begins[-1])
+            self.follower.after(self.ends[-1])
+
+    def reach(self, event: FakeEvent, at_s: float) -> list[int]:
+        """Let the stream come to an event; return what was passed on by then."""
+        event.at_s = at_s
+        return self.see(at_s)
+
+    def see(self, at_s: float) -> list[int]:
+        self.now_s = at_s
+        self.follower.step()
+        return self.clock.requests
+
+
+def test_a_clock_is_passed_on_when_the_stream_comes_to_its_block() -> None:
+    stream = Stream(1410, 900, 1200)
+    stream.hand_over(3)
+    assert stream.see(0.0) == [], "the script is ahead, the GPU has not begun"
+    assert stream.follower.requests == [1410, 900, 1200]
+    assert stream.reach(stream.begins[0], 1.0) == [1410]
+    assert stream.see(1.5) == [1410], "no repeats"
+    assert stream.reach(stream.ends[0], 2.0) == [1410, 900], "the device waits, so the clock changes now"
+    assert stream.reach(stream.begins[1], 3.0) == [1410, 900]
+    stream.ends[1].at_s = 3.5
+    assert stream.reach(stream.begins[2], 3.5) == [1410, 900, 1200]
+    assert stream.reach(stream.ends[2], 4.0) == [1410, 900, 1200]
+
+
+def test_of_several_that_are_due_only_the_latest_is_passed_on() -> None:
+    stream = Stream(1410, 900, 1200)
+    stream.hand_over(3)
+    for event in (*stream.begins, *stream.ends[:2]):
+        event.at_s = 1.0
+    assert stream.see(1.0) == [1200]
+
+
+def test_equal_clocks_are_passed_on_once() -> None:
+    stream = Stream(900, 900)
+    stream.hand_over(2)
+    for event in (stream.begins[0], stream.ends[0], stream.begins[1], stream.ends[1]):
+        stream.reach(event, 1.0)
+    assert stream.clock.requests == [900]
+    assert stream.follower.requests == [900, 900]
+
+
+def test_the_next_clock_is_asked_for_ahead_once_the_length_is_known() -> None:
+    stream = Stream(1410, 900, lead_s=0.01)
+    stream.hand_over(2)
+    stream.reach(stream.begins[0], 0.0)
+    assert stream.see(0.099) == [1410], "nobody knows yet that F0 takes 100 ms"
+    stream.reach(stream.ends[0], 0.1)
+    stream.reach(stream.begins[1], 0.1)
+    stream.reach(stream.ends[1], 0.2)
+    stream.follower.begin_iteration()
+    stream.hand_over(2)
+    stream.reach(stream.begins[2], 1.0)
+    assert stream.see(1.089) == [1410, 900, 1410]
+    assert stream.see(1.091) == [1410, 900, 1410, 900], "10 ms before its end"
+    assert stream.reach(stream.ends[2], 1.12) == [1410, 900, 1410, 900]
+    assert stream.reach(stream.begins[3], 1.2) == [1410, 900, 1410, 900], "and not once more"
+
+
+def test_a_new_plan_is_followed_from_its_first_block_on() -> None:
+    """Also by a script that asked for no clocks; the clock after a block is that of the new plan."""
+    for clocks in ((1410, 900), ()):
+        stream = Stream(*clocks)
+        stream.follower.follow([Run("F0", 0, 800), Run("F1", 0, 700), Run("F2", 0, None)])
+        stream.hand_over(2)
+        assert stream.reach(stream.begins[0], 1.0) == [800]
+        assert stream.reach(stream.ends[0], 2.0) == [800, 700]
+        assert stream.follower.requests == [800, 700]
+
+
+def test_a_thread_looks_at_the_events() -> None:
+    stream = Stream(1410, 900)
+    arrived = threading.Event()
+
+    class Telling(RecordingClock):
+        def set(self, clock_mhz: int) -> None:
+            super().set(clock_mhz)
+            arrived.set()
+
+    stream.follower._clock = clock = Telling()
+    stream.hand_over(2)
+    stream.follower.start()
+    assert clock.requests == []
+    stream.begins[0].at_s = 0.0
+    assert arrived.wait(20)
+    stream.follower.reset()
+    stream.begins[1].at_s = stream.ends[0].at_s = 1.0
+    assert clock.requests == [1410], "after a reset nothing is passed on"
+    assert not any(thread.name == "clock" for thread in threading.enumerate())
+
+
+def test_the_script_learns_that_the_clock_is_gone() -> None:
+    class Gone(RecordingClock):
+        def set(self, clock_mhz: int) -> None:
+            raise ClockError("the clock controller has ended")
+
+    stream = Stream(1410, 900)
+    stream.follower._clock = Gone()
+    stream.follower.start()
+    stream.hand_over(1)
+    stream.begins[0].at_s = 0.0
+    assert stream.follower._thread is not None
+    stream.follower._thread.join(20)
+    with pytest.raises(ClockError, match="has ended"):
+        stream.hand_over(1)
+
+
+def test_what_is_passed_on_is_told_when_it_is() -> None:
+    stream, told = Stream(1410, 900, 900), []
+    stream.follower.tell(lambda clock_mhz: told.append((stream.now_s, clock_mhz)))
+    stream.hand_over(3)
+    stream.reach(stream.begins[0], 1.0)
+    stream.reach(stream.ends[0], 2.0)
+    stream.reach(stream.begins[1], 3.0)
+    assert told == [(1.0, 1410), (2.0, 900)]
+    assert stream.follower.requests == [1410, 900, 900]

@@ -1,0 +1,372 @@
+"""Checkpoints: a run that died goes on to the same bits; what is torn or of another run is not used."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import threading
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import torch
+
+from placements.shapes import m_shape, v_shape, wave_shape
+from runtime.codegen.codegen import generate
+from runtime.codegen.script import read_script
+from runtime.execution.checkpoint import check_resume, has_whole
+from runtime.execution.measurement import Measurement
+from runtime.launching.launch import LaunchError, launch
+from runtime.models import ModelOptions
+from runtime.models.optimizer import Optimizer
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
+
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
+ADAMW = {"optimizer": "adamw", "learning_rate": 0.01, "weight_decay": 0.1}
+
+
+def scripts_of(schedule: Schedule, directory: Path, **model: object) -> Path:
+    generate(lower(schedule), {}, MODEL | model, directory)
+    return directory
+
+
+def run(directory: Path, iterations: int, launcher: str = "in_process", **options: object) -> Measurement:
+    num_devices = len(list(directory.glob("device_*.py")))
+    return launch(directory, num_devices, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
+
+
+def parameters(checkpoint: Path) -> list[list[object]]:
+    return [
+        torch.load(path, weights_only=True)["parameters"] for path in sorted(checkpoint.glob("device_*.pt"))
+    ]
+
+
+def assert_equal_bits(first: Path, second: Path) -> None:
+    for ours, theirs in zip(parameters(first), parameters(second), strict=True):
+        assert len(ours) == len(theirs) > 0
+        for (*name, value), (*other_name, other) in zip(ours, theirs, strict=True):  # type: ignore[misc]
+            assert name == other_name
+            assert torch.equal(value, other)
+
+
+@pytest.mark.parametrize("optimizer", [{}, ADAMW], ids=["sgd", "adamw"])
+def test_a_killed_run_goes_on_to_the_same_bits(optimizer: dict[str, object], tmp_path: Path) -> None:
+    """One of the forked processes gets SIGKILL in the middle of iteration 3; checkpoints are every second."""
+    scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **optimizer)
+    run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted")
+
+    text = (scripts / "device_1.py").read_text()
+    fatal = "    # Repetend: one micro-batch per round.\n"
+    assert fatal in text
+    kill = "import os, signal; getattr(device, '_iteration', 0) == 3 and os.kill(os.getpid(), signal.SIGKILL)"
+    (scripts / "device_1.py").write_text(text.replace(fatal, f"{fatal}    {kill}\n"))
+    options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed"}
+    with pytest.raises(LaunchError, match="was ended by SIGKILL|device 0 failed: TransferError"):
+        run(scripts, 6, "fork", **options)
+    assert [path.parent.name for path in (tmp_path / "killed").glob("*/manifest.json")] == ["iteration_2"]
+
+    (scripts / "device_1.py").write_text(text)
+    resumed = run(scripts, 6, "fork", resume=tmp_path / "killed", **options)
+    assert (resumed.first_iteration, resumed.iterations) == (2, 4)
+    assert resumed.comparison is not None
+    assert resumed.comparison.bitwise_equal, "the reference begins at iteration 0"
+    assert_equal_bits(tmp_path / "killed/iteration_6", tmp_path / "uninterrupted/iteration_6")
+
+
+def test_optimizer_state_matters(tmp_path: Path) -> None:
+    """Else the comparison above would prove nothing about it."""
+    scripts = scripts_of(one_f_one_b(v_shape(2), 2), tmp_path / "scripts", **ADAMW)
+    run(scripts, 4, checkpoint_every=2, checkpoints=tmp_path / "all")
+    folder = tmp_path / "all/iteration_2"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for device in range(2):
+        path = folder / f"device_{device}.pt"
+        content = torch.load(path, weights_only=True)
+        assert content["optimizer"]
+        torch.save(content | {"optimizer": []}, path)
+        manifest["shards"][device] = sha256(path.read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "all/iteration_4").rename(tmp_path / "right")
+    found = run(scripts, 4, checkpoint_every=4, checkpoints=tmp_path / "again", resume=tmp_path / "all")
+    assert found.comparison is not None
+    assert not found.comparison.bitwise_equal
+
+
+@pytest.mark.parametrize("placement", [m_shape(2), wave_shape(2, split_backward=True)], ids=["m", "split"])
+def test_shards_of_blocks_on_several_devices_are_resumed(placement: object, tmp_path: Path) -> None:
+    scripts = scripts_of(gpipe(placement, 2), tmp_path / "scripts", **ADAMW)  # type: ignore[arg-type]
+    run(scripts, 2, checkpoint_every=1, checkpoints=tmp_path / "all")
+    resumed = run(scripts, 4, resume=tmp_path / "all")
+    assert resumed.first_iteration == 2
+    assert resumed.comparison is not None
+    assert resumed.comparison.bitwise_equal
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Path:
+    """Return the checkpoints of three iterations of a V-shape on two devices."""
+    run(
+        scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts"),
+        3,
+        checkpoint_every=1,
+        checkpoints=tmp_path / "checkpoints",
+        compares=False,
+    )
+    return tmp_path / "checkpoints"
+
+
+def test_a_torn_checkpoint_is_passed_over(checkpoints: Path, tmp_path: Path) -> None:
+    shard = checkpoints / "iteration_3/device_1.pt"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert run(tmp_path / "scripts", 4, resume=checkpoints).first_iteration == 2
+    (checkpoints / "iteration_2/manifest.json").unlink()
+    assert run(tmp_path / "scripts", 4, resume=checkpoints).first_iteration == 1
+    (checkpoints / "iteration_1/device_0.pt").unlink()
+    with pytest.raises(ScriptError, match="resume: .* holds no whole checkpoint; give the checkpoints of an"):
+        run(tmp_path / "scripts", 4, resume=checkpoints)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("iterations", "3"), ("model", None), ("placement", []), ("shards", {}), ("orders", ["one"])],
+)
+def test_a_manifest_that_is_none_is_passed_over(
+    name: str, value: object, checkpoints: Path, tmp_path: Path
+) -> None:
+    path = checkpoints / "iteration_3/manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    scripts = [read_script(path) for path in sorted((tmp_path / "scripts").glob("device_*.py"))]
+    check_resume(checkpoints, scripts, 3)  # from the second iteration on; the third's would be all of them
+
+
+@pytest.mark.parametrize(
+    ("schedule", "model", "iterations", "message"),
+    [
+        (one_f_one_b(v_shape(2, backward_time=2), 4), {}, 4, "placement (same name, other blocks)"),
+        (gpipe(m_shape(2), 4), {}, 4, "placement (v_shape instead of m_shape)"),
+        (one_f_one_b(v_shape(2), 5), {}, 4, "num micro batches (4 instead of 5)"),
+        (one_f_one_b(v_shape(2), 4), {"hidden_size": 8}, 4, "model (hidden_size 4 instead of 8)"),
+        (one_f_one_b(v_shape(2), 4), ADAMW, 4, "model (learning_rate 0.1 instead of 0.01)"),
+        (gpipe(v_shape(2), 4), {}, 4, "plan (other order on device 0)"),
+        (one_f_one_b(v_shape(2), 4), {}, 3, "has 3 iterations done already; ask for more than that, not 3"),
+    ],
+    ids=["times", "placement", "number", "size", "optimizer", "order", "done"],
+)
+def test_another_run_is_refused_in_one_line(
+    schedule: Schedule,
+    model: dict[str, object],
+    iterations: int,
+    message: str,
+    checkpoints: Path,
+    tmp_path: Path,
+) -> None:
+    scripts = scripts_of(schedule, tmp_path / "others", **model)
+    with pytest.raises(ScriptError, match=re.escape(message)) as caught:
+        run(scripts, iterations, resume=checkpoints)
+    assert "\n" not in str(caught.value)
+
+
+def test_recomputing_and_other_clocks_are_the_same_run(checkpoints: Path, tmp_path: Path) -> None:
+    clocks = {name: [1410, 900, 900, 1410] for name in ("F0", "F1", "B0", "B1")}
+    generate(lower(one_f_one_b(v_shape(2), 4)), clocks, MODEL | {"recompute": "all"}, tmp_path / "others")
+    scripts = [read_script(path) for path in sorted((tmp_path / "others").iterdir())]
+    check_resume(checkpoints, scripts, 4)
+    assert run(tmp_path / "others", 4, resume=checkpoints).first_iteration == 3
+
+
+def test_an_older_manifest_is_gone_before_its_shards_are(checkpoints: Path, tmp_path: Path) -> None:
+    """A second run into the same folder that dies while it writes must not leave the first one's manifest."""
+    scripts = tmp_path / "scripts"
+    text = (scripts / "device_1.py").read_text()
+    broken = text.replace('if __name__ == "__main__":', WRITES_NOTHING + '\n\nif __name__ == "__main__":')
+    (scripts / "device_1.py").write_text(broken)
+    with pytest.raises(LaunchError, match="disk full"):
+        run(scripts, 3, "fork", checkpoint_every=3, checkpoints=checkpoints)
+    assert not (checkpoints / "iteration_3/manifest.json").exists()
+    assert (checkpoints / "iteration_3/device_1.pt").exists()
+
+
+WRITES_NOTHING = """
+def _fail(*arguments, **options):
+    raise OSError("disk full")
+
+
+import runtime.execution.checkpoint
+runtime.execution.checkpoint.write_bytes = _fail
+"""
+
+
+DYING = """
+import os, runtime.execution.checkpoint as _checkpoint
+
+_right = _checkpoint.{function}
+
+
+def _dies(path, *arguments, **options):
+    if {when}:
+        {before}
+        os.kill(os.getpid(), 9)
+    return _right(path, *arguments, **options)
+
+
+_checkpoint.{function} = _dies
+
+
+if __name__ == "__main__":"""
+
+DEATHS = {
+    "half a shard": (
+        1,
+        {
+            "function": "write_bytes",
+            "when": "path.parent.name == 'iteration_4'",
+            "before": "path.write_bytes(arguments[0][:99])",
+        },
+        2,
+    ),
+    "all but the manifest": (
+        0,
+        {
+            "function": "write_bytes",
+            "when": "path.parent.name == 'iteration_4' and path.suffix == '.json'",
+            "before": "pass",
+        },
+        2,
+    ),
+    "half of the oldest removed": (
+        0,
+        {
+            "function": "shutil.rmtree",
+            "when": "path.name == 'iteration_2'",
+            "before": "(path / 'device_0.pt').unlink()",
+        },
+        4,
+    ),
+}
+"""Device that dies, how, and the iterations of the checkpoint that is then the newest whole one."""
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_kill_within_a_checkpoint_costs_no_bit(death: str, tmp_path: Path) -> None:
+    """One checkpoint is kept, so the one before must outlive the writing of the next."""
+    device, place, newest = DEATHS[death]
+    scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **ADAMW)
+    run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted", compares=False)
+    text = (scripts / f"device_{device}.py").read_text()
+    main = 'if __name__ == "__main__":'
+    assert text.count(main) == 1
+    (scripts / f"device_{device}.py").write_text(text.replace(main, DYING.format(**place)))
+    options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed", "keep_checkpoints": 1}
+    with pytest.raises(LaunchError, match="was ended by SIGKILL|failed: TransferError|failed: RuntimeError"):
+        run(scripts, 6, "fork", compares=False, **options)
+    assert (tmp_path / f"killed/iteration_{newest}/manifest.json").exists()
+
+    (scripts / f"device_{device}.py").write_text(text)
+    assert run(scripts, 6, resume=tmp_path / "killed", compares=False, **options).first_iteration == newest
+    assert_equal_bits(tmp_path / "killed/iteration_6", tmp_path / "uninterrupted/iteration_6")
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["iteration_6"]
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(0, [1, 2, 3, 4, 5]), (1, [5]), (3, [3, 4, 5])])
+def test_the_newest_checkpoints_are_kept(kept: int, expected: list[int], tmp_path: Path) -> None:
+    scripts = scripts_of(gpipe(v_shape(2), 1), tmp_path / "scripts")
+    options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all", "compares": False}
+    run(scripts, 5, keep_checkpoints=kept, **options)
+    found = sorted(int(path.name.removeprefix("iteration_")) for path in (tmp_path / "all").iterdir())
+    assert found == expected
+    assert has_whole(tmp_path / "all", 2)
+    assert not has_whole(tmp_path / "all", 3)
+
+
+def test_a_wrong_number_to_keep_is_refused(tmp_path: Path) -> None:
+    scripts = scripts_of(gpipe(v_shape(1), 1), tmp_path)
+    with pytest.raises(ScriptError, match="keep_checkpoints: -1 is not at least 0"):
+        run(scripts, 1, keep_checkpoints=-1)
+
+
+def test_the_manifest_is_on_the_disk_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is flushed before it gets its name, and the names of the shards before the manifest is begun."""
+    happened: list[str] = []
+    fsync, replaces = os.fsync, Path.replace
+
+    def record_flush(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        happened.append(
+            f"flush {path.name.lstrip('.').rpartition('.')[0] or path.name}"
+        )  # without the suffix
+        fsync(handle)
+
+    def record_name(path: Path, target: Path) -> Path:
+        happened.append(f"name {target.name}")
+        return replaces(path, target)
+
+    scripts = scripts_of(gpipe(v_shape(2), 1), tmp_path / "scripts")
+    monkeypatch.setattr(os, "fsync", record_flush)
+    monkeypatch.setattr(Path, "replace", record_name)
+    run(scripts, 1, checkpoint_every=1, checkpoints=tmp_path / "all", compares=False)
+    first = happened.index("flush all")
+    happened = [each for each in happened[first:] if re.search("all|iteration_1|device_..pt|manifest", each)]
+    shards = [[f"{what}_{d}.pt" for what in ("flush device", "name device")] for d in range(2)]
+    manifest = ["flush manifest.json", "name manifest.json", "flush iteration_1"]
+    assert happened == [
+        *("flush all", "flush iteration_1"),
+        *(*shards[0], "flush iteration_1", *shards[1], "flush iteration_1"),
+        *manifest,
+    ]
+
+
+def test_a_kill_from_outside_leaves_no_torn_checkpoint_in_use(tmp_path: Path) -> None:
+    """Whenever the kill comes, the newest checkpoint in use is whole and gives the uninterrupted bits."""
+    scripts = scripts_of(one_f_one_b(v_shape(2), 2), tmp_path / "scripts")
+    checkpoints = tmp_path / "checkpoints"
+    run(scripts, 60, checkpoint_every=60, checkpoints=tmp_path / "right", compares=False)
+
+    def kill_when_there_are_some() -> None:
+        deadline = time.monotonic() + 20
+        while len(list(checkpoints.glob("*/manifest.json"))) < 3 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        multiprocessing.active_children()[0].kill()
+
+    killer = threading.Thread(target=kill_when_there_are_some)
+    killer.start()
+    with pytest.raises(LaunchError, match="was ended by SIGKILL|failed: TransferError|failed: RuntimeError"):
+        run(scripts, 5000, "fork", checkpoint_every=1, checkpoints=checkpoints, compares=False)
+    killer.join()
+    options = {"checkpoint_every": 60, "checkpoints": tmp_path / "again", "compares": False}
+    found = run(scripts, 60, resume=checkpoints, **options)
+    assert found.first_iteration >= 3
+    assert_equal_bits(tmp_path / "right/iteration_60", tmp_path / "again/iteration_60")
+
+
+def test_adamw_is_that_of_pytorch() -> None:
+    options = replace(ModelOptions(**MODEL), learning_rate=0.01, optimizer="adamw", weight_decay=0.1)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(0)
+    ours = [torch.randn(3, 2, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    theirs = [value.detach().clone().requires_grad_() for value in ours]
+    optimizer, reference = Optimizer(options, ours), torch.optim.AdamW(theirs, lr=0.01, weight_decay=0.1)
+    for step in range(4):
+        if step == 2:
+            again = Optimizer(options, ours)
+            again.load(optimizer.state())
+            optimizer = again
+        for value, other in zip(ours, theirs, strict=True):
+            value.grad = torch.randn(3, 2, generator=generator, dtype=torch.float64)
+            other.grad = value.grad.clone()
+        optimizer.step()
+        reference.step()
+        assert all(value.grad is None for value in ours)
+        for value, other in zip(ours, theirs, strict=True):
+            assert torch.allclose(value, other, rtol=1e-14)
+
+
+def test_checkpoints_need_a_folder(tmp_path: Path) -> None:
+    scripts = scripts_of(gpipe(v_shape(1), 1), tmp_path)
+    with pytest.raises(ScriptError, match="checkpoint_every: 2 needs a folder for checkpoints; give one"):
+        run(scripts, 1, checkpoint_every=2)

@@ -1,0 +1,462 @@
+"""Scripts on real processes give the losses and gradients of the unpipelined model, and no others do."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+import torch.distributed as dist
+from small_runs import comparison_of, edited
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, k_shape, loop_shape, m_shape, v_shape, wave_shape, x_shape
+from runtime.clocks.clock import RecordingClock
+from runtime.clocks.stream_clock import StreamClock
+from runtime.codegen.codegen import generate
+from runtime.codegen.script import Script
+from runtime.execution import device as execution
+from runtime.execution import device_context
+from runtime.execution.entry import Device, TransferError
+from runtime.execution.measurement import Measurement
+from runtime.execution.results import Position
+from runtime.execution.train import timed_iteration
+from runtime.launching.launch import LaunchError, launch
+from runtime.models import Blocks, Model, ModelOptions, Text, Tokens, suitable_model
+from runtime.plans.shared_plans import SharedPlans
+from runtime.program.calls import Calls, ScriptError
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.lower import lower
+from runtime.program.tensor_spec import Form
+from runtime.transport.process_groups import Channels, connect
+from runtime.verify.saved_programs import check_file
+from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
+from schedsearch.schedule import Schedule
+
+MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 8, "num_heads": 4}
+
+
+def run(
+    programs: Programs,
+    directory: Path,
+    clocks: Mapping[str, Sequence[int]] | None = None,
+    iterations: int = 2,
+    blocking: bool = False,
+    **model: object,
+) -> Measurement:
+    """Generate the scripts of programs and run them in processes forked from the test's."""
+    name = {"name": suitable_model(programs.placement)}
+    generate(programs, clocks or {}, name | MODEL | model, directory)
+    num_devices = programs.placement.num_devices
+    return launch(directory, num_devices, iterations, 30, launcher="fork", blocking=blocking)
+
+
+def split_backward(num_devices: int) -> Placement:
+    """Return a V-shape with the input and weight halves of each backward."""
+    blocks = []
+    for device in range(num_devices):
+        after = (f"F{device - 1}",) if device else ()
+        blocks.append(Block(f"F{device}", Kind.F, (device,), 1, 0, after))
+    for device in reversed(range(num_devices)):
+        after = (f"F{device}",) if device == num_devices - 1 else (f"I{device + 1}",)
+        blocks.append(Block(f"I{device}", Kind.I, (device,), 1, 0, after))
+        blocks.append(Block(f"W{device}", Kind.W, (device,), 1, 0, (f"I{device}",)))
+    return Placement("split_backward", num_devices, tuple(blocks))
+
+
+def backwards_from_the_end(num_devices: int, num_micro_batches: int) -> Schedule:
+    """Return GPipe on a V-shape, but with the backward blocks of the last micro-batch first."""
+    schedule = gpipe(v_shape(num_devices), num_micro_batches)
+    last = num_micro_batches - 1
+    blocks = tuple(
+        block._replace(micro_batch=last - block.micro_batch) if block.block.startswith("B") else block
+        for block in schedule.blocks
+    )
+    half = min(block.start for block in blocks if block.block.startswith("B"))
+    blocks = tuple(
+        block._replace(start=block.start + half) if block.block.startswith("B") else block for block in blocks
+    )
+    return replace(schedule, blocks=blocks)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("blocking", [False, True], ids=["free", "blocking"])
+def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool, tmp_path: Path) -> None:
+    found = comparison_of(run(lower(gpipe(SHAPES[shape](), 3)), tmp_path, blocking=blocking))
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_gives_the_losses_of_the_model(shape: str, tmp_path: Path) -> None:
+    measurement = run(lower(gpipe(SHAPES[shape](inference=True), 3)), tmp_path)
+    found = comparison_of(measurement)
+    assert found.bitwise_equal
+    assert found.max_loss_error <= 1e-12
+    assert len(measurement.losses[1]) == 3
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        one_f_one_b(v_shape(), 6),
+        gpipe(split_backward(3), 3),
+        backwards_from_the_end(3, 4),
+        gpipe(v_shape(1), 2),
+        zb_v(wave_shape(2, split_backward=True), 4),
+        dual_pipe(x_shape(4, split_backward=True), 4),
+        interleaved_one_f_one_b(loop_shape(2), 4),
+    ],
+    ids=["1f1b", "split_backward", "last_first", "one_device", "zb_v", "dual_pipe", "interleaved"],
+)
+def test_any_order_is_replayed_bit_for_bit(schedule: Schedule, tmp_path: Path) -> None:
+    found = comparison_of(run(lower(schedule), tmp_path))
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_other_types_are_bitwise_equal_too(dtype: str, tmp_path: Path) -> None:
+    found = comparison_of(run(lower(gpipe(SHAPES["m_shape"](2), 3)), tmp_path, dtype=dtype))
+    assert found.bitwise_equal
+    assert found.max_gradient_error < (1e-5 if dtype == "float32" else 0.1)
+
+
+def test_clocks_are_requested_in_order_and_change_nothing(tmp_path: Path) -> None:
+    placement = v_shape(2)
+    clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
+    programs = lower(gpipe(placement, 2))
+    with_clocks = run(programs, tmp_path / "with", clocks)
+    without = run(programs, tmp_path / "without")
+    assert with_clocks.clock_requests[0] == (1000, 1001, 1030, 1031) * 2
+    assert without.clock_requests[0] == ()
+    assert with_clocks.losses == without.losses
+
+
+def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, whose events come from CUDA; these are reached at once."""
+
+    class Reached:
+        def query(self) -> bool:
+            return True
+
+        def elapsed_time(self, end: object) -> float:
+            return 0.0
+
+    class Watched(StreamClock):
+        def reset(self) -> None:
+            self.step()
+            passed = self._clock.requests
+            super().reset()
+            assert passed[-1] == self.requests[-1], "the last clock was never passed on"
+            assert set(passed) <= set(self.requests)
+
+    def clock(script: Script, plans: SharedPlans, *more: object) -> Watched:
+        assert not plans.is_used
+        watched = Watched(RecordingClock("watched"), script.calls.runs)
+        watched.start()
+        return watched
+
+    monkeypatch.setattr(device_context, "_clock", clock)
+    monkeypatch.setattr(execution, "record_event", Reached)
+    placement = v_shape(2)
+    clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
+    measurement = run(lower(gpipe(placement, 2)), tmp_path, clocks)
+    assert measurement.clock_requests[0] == (1000, 1001, 1030, 1031) * 2
+    assert measurement.clock_backend == "clocks are recorded only: watched"
+
+
+def forms_of(programs: Programs, name: str = "", **model: object) -> Programs:
+    """Return programs with the forms of the model that `run` takes for them."""
+    placement = programs.placement
+    options = ModelOptions(name=name or suitable_model(placement), **MODEL | model)  # type: ignore[arg-type]
+    return programs.with_forms(Blocks(placement, Model(options, placement, {}), 1).form_between)
+
+
+@pytest.mark.parametrize("shape", ["k_shape", "nn_shape"])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_forms_of_scripts_are_those_of_the_model(shape: str, dtype: str, tmp_path: Path) -> None:
+    programs = forms_of(lower(gpipe(SHAPES[shape](), 2)), dtype=dtype)
+    assert len({form for forms in programs.forms for form in forms.values()}) == 1 + (shape == "nn_shape")
+    found = comparison_of(run(programs, tmp_path, iterations=1, dtype=dtype))
+    assert found.bitwise_equal
+    assert f'"dtype": "{dtype}"' in (tmp_path / "device_0.py").read_text()
+
+
+@pytest.mark.parametrize(("old", "new"), [("(2, 6, 8)", "(2, 6, 9)"), ("float64", "float32")])
+def test_a_script_with_other_forms_than_its_model_is_refused(old: str, new: str, tmp_path: Path) -> None:
+    """Both ends agree, so that only the model can tell; here it is asked before anything is sent."""
+    programs = forms_of(lower(gpipe(v_shape(2), 2)))
+    scripts = generate(programs, {}, {"name": "gpt", **MODEL}, tmp_path)
+    for script in scripts:
+        text = script.read_text()
+        at = text.index("FORMS = ")
+        assert old in text[at:]
+        script.write_text(text[:at] + text[at:].replace(old, new, 1))
+    check_file(tmp_path)
+    with pytest.raises(
+        LaunchError, match=r"device .: FORMS has float.. \(2, 6, .\) for .*generate the scripts"
+    ):
+        launch(tmp_path, 2, 1, 30, launcher="in_process")
+
+
+def test_swapped_receives_are_noticed(tmp_path: Path) -> None:
+    """On a channel messages match by order alone, so this trains on the wrong micro-batches."""
+
+    def swap(program: list[Instruction]) -> None:
+        at = [i for i, instruction in enumerate(program) if isinstance(instruction, Receive)][:2]
+        program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
+        program.sort(key=lambda instruction: not isinstance(instruction, Receive))
+
+    found = comparison_of(run(edited(lower(gpipe(v_shape(2), 3)), 1, swap), tmp_path))
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_swapped_inputs_are_noticed(tmp_path: Path) -> None:
+    """The join's two branches come over different channels; here each is taken for the other."""
+    other = {"F1": "F3", "F3": "F1"}
+
+    def swap(program: list[Instruction]) -> None:
+        for i, instruction in enumerate(program):
+            if isinstance(instruction, Receive) and instruction.consumer == "J":
+                program[i] = replace(instruction, producer=other[instruction.producer])
+
+    found = comparison_of(run(edited(lower(gpipe(k_shape(4), 2)), 0, swap), tmp_path))
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_an_off_by_one_micro_batch_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Text.micro_batch
+
+    def off_by_one(self: Text, iteration: int, micro_batch: int) -> Tokens:
+        return right(self, iteration, micro_batch + (os.environ.get("RANK") == "1"))
+
+    monkeypatch.setattr(Text, "micro_batch", off_by_one)
+    found = comparison_of(run(lower(gpipe(v_shape(2), 3)), tmp_path))
+    assert not found.bitwise_equal
+    assert found.max_loss_error > 1e-6
+
+
+def test_a_block_that_runs_twice_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    programs = edited(lower(gpipe(v_shape(2), 2)), 1, lambda program: program.append(Run("B1", 0)))
+    with pytest.raises(LaunchError, match="the script runs B1 of micro-batch 0 2 times instead of 1"):
+        run(programs, tmp_path)
+
+
+def test_a_block_that_is_left_out_is_refused(tmp_path: Path) -> None:
+    programs = edited(lower(gpipe(v_shape(2), 2)), 1, lambda program: program.remove(Run("B1", 0)))
+    with pytest.raises(LaunchError, match="the script runs B1 of micro-batch 0 0 times instead of 1"):
+        run(programs, tmp_path)
+
+
+def test_a_tensor_that_never_came_is_named(tmp_path: Path) -> None:
+    def drop(program: list[Instruction]) -> None:
+        program.remove(Receive("F0", "F1", 1, 0))
+
+    with pytest.raises(LaunchError, match="before F0 -> F1 of micro-batch 1 was received or computed"):
+        run(edited(lower(gpipe(v_shape(2), 2)), 1, drop), tmp_path)
+
+
+def test_a_tensor_that_nobody_takes_is_named(tmp_path: Path) -> None:
+    def add(program: list[Instruction]) -> None:
+        program.append(Send("F0", "F9", 1, 1))
+
+    with pytest.raises(LaunchError, match="before F0 -> F9 of micro-batch 1 was received or computed"):
+        run(edited(lower(gpipe(v_shape(2), 2)), 0, add), tmp_path)
+
+
+def test_a_tensor_that_came_in_vain_is_named(tmp_path: Path) -> None:
+    programs = edited(lower(gpipe(v_shape(2), 2)), 0, lambda program: program.append(Send("F0", "F1", 0, 1)))
+    programs = edited(programs, 1, lambda program: program.append(Receive("F0", "F1", 0, 0)))
+    with pytest.raises(LaunchError, match="device 1: nobody took F0 -> F1 of micro-batch 0"):
+        run(programs, tmp_path, iterations=1)
+
+
+class OneBlock:
+    """Stands for `Blocks`: a forward block whose tensor another one takes."""
+
+    inputs: Mapping[str, Sequence[str]] = {"F0": (), "F1": ("F0",)}
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+
+    def begin(self, iteration: int) -> None: ...
+
+    def form_between(self, producer: str, consumer: str) -> Form:
+        return Form("float32", (2,))
+
+    def run(self, block: str, micro_batch: int, arrived: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        self.events.append(f"run {block}")
+        return {"F1": torch.zeros(1)}
+
+
+class EventClock(RecordingClock):
+    """Writes requests among the other events."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self.events = events
+
+    def set(self, clock_mhz: int) -> None:
+        self.events.append(f"clock {clock_mhz}")
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens on a machine whose GPU is a fake that writes down who waits for it."""
+    happened: list[str] = []
+
+    class Stream:
+        def synchronize(self) -> None:
+            happened.append("wait for the stream")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("wait for the GPU"))
+    monkeypatch.setattr(execution, "record_event", lambda **_: SimpleNamespace(query=lambda: True))
+    monkeypatch.setattr(dist, "barrier", lambda group: happened.append(f"barrier of {group}"))
+    return happened
+
+
+def one_device(events: list[str], calls: Calls) -> Device:
+    groups = Channels("all", {}, {})  # type: ignore[arg-type]
+    made = Device(0, OneBlock(events), groups, EventClock(events), calls, Position(None, 0))  # type: ignore[arg-type]
+    made.begin(0)
+    return made
+
+
+def test_a_tensor_that_was_computed_in_vain_is_named(
+    events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    calls = Calls()
+    calls.send("F0", "F1", 0, target=1)
+    made = one_device(events, calls)
+    made.run("F0", 0)
+    with pytest.raises(ScriptError, match="device 0: nobody took F0 -> F1 of micro-batch 0"):
+        made.finish()
+
+
+def test_a_tensor_of_another_form_is_not_sent(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gloo would take four floats for eight, and nobody would know."""
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    calls = Calls()
+    calls.send("F0", "F1", 0, target=1)
+    made = one_device(events, calls)
+    made.run("F0", 0)
+    with pytest.raises(ScriptError, match=r"micro-batch 0 is float32 \(1,\) instead of float32 \(2,\)"):
+        made.send("F0", "F1", 0, target=1)
+
+
+CLOCKS = [1410, 1410, None, 900]
+
+
+def test_a_new_clock_is_asked_for_at_once_on_the_cpu(
+    events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    made = one_device(events, Calls())
+    for n, clock_mhz in enumerate(CLOCKS):
+        made.run("F0", n, clock_mhz)
+    assert events == ["clock 1410", "run F0", "clock 1410", "run F0", "run F0", "clock 900", "run F0"]
+
+
+def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events are recorded on the compute stream; the script runs on, and the stream clock does the rest."""
+
+    class Recorded:
+        def __init__(self) -> None:
+            events.append("event")
+
+        def query(self) -> bool:
+            return False
+
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    reached = SimpleNamespace(query=lambda: True)
+    monkeypatch.setattr(execution, "record_event", lambda timed=True: Recorded() if timed else reached)
+    calls = Calls()
+    for n, clock_mhz in enumerate(CLOCKS):
+        calls.run("F0", n, clock_mhz)
+    clock = StreamClock(EventClock(events), calls.runs)  # type: ignore[arg-type]
+    groups = Channels("all", {}, {})  # type: ignore[arg-type]
+    made = Device(0, OneBlock(events), groups, clock, Calls(), Position(None, 0))  # type: ignore[arg-type]
+    for _ in range(2):
+        made.begin(0)
+        for n, clock_mhz in enumerate(CLOCKS):
+            made.run("F0", n, clock_mhz)
+        clock.step()
+    framed = ["event", "run F0", "event"]
+    assert events == [*framed, *framed, "run F0", *framed] * 2
+    assert clock.requests == [1410, 1410, 900] * 2
+
+
+@pytest.mark.parametrize(
+    ("backend", "waited"), [("nccl", ["wait for the GPU"]), ("gloo", [])], ids=["gpu", "cpu"]
+)
+def test_an_iteration_is_timed_from_an_idle_gpu_to_an_idle_gpu(
+    backend: str, waited: list[str], events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run on the CPU leaves the machine's GPU alone: in a forked process it could not even be used."""
+    monkeypatch.setattr(dist, "get_backend", lambda: backend)
+    made = one_device(events, Calls())
+    script = cast(Script, SimpleNamespace(iteration=lambda on, n: on.run("F0", 0), num_micro_batches=1))
+    timed_iteration(script, made, 0, Channels("all", {}, {}))  # type: ignore[arg-type]
+    assert events == [*waited, "barrier of all", "run F0", *waited]
+
+
+def test_a_gpu_that_stands_at_a_message_is_named(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under NCCL the script has long gone on, so it is the stream whose place counts."""
+    work = SimpleNamespace(wait=lambda: None, is_completed=lambda: False)
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    monkeypatch.setattr(dist, "irecv", lambda *arguments, **options: work)
+    monkeypatch.setattr(torch, "empty", lambda *arguments, **options: torch.zeros(2))
+    monkeypatch.setattr(execution, "record_event", lambda **_: SimpleNamespace(query=lambda: False))
+    groups = Channels("all", {(1, 0): "link"}, {})  # type: ignore[arg-type, dict-item]
+    blocks, clock = OneBlock(events), RecordingClock()
+    blocks.inputs = {"F1": ["F0"], "G": []}
+    place = Position(None, 0)
+    made = Device(0, blocks, groups, clock, Calls(), place, timeout_s=0.01)  # type: ignore[arg-type]
+    made.begin(0)
+    made.receive("F0", "F1", 0, source=1)
+    made.run("F1", 0)
+    made.run("G", 0)
+    where = (
+        r"device 0: iteration 0, call 2 of 0, runs F1 of micro-batch 0, waits for F0 -> F1 of micro-batch 0"
+    )
+    with pytest.raises(TransferError, match=f"{where} from device 1: the GPU did not go on within 0.01 s"):
+        made.finish()
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_each_direction_has_a_group_of_its_own(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a posted receive holds up the sends. All processes create the same groups in the same order."""
+    created: list[object] = []
+
+    def new_group(members: Sequence[int] | None = None, **options: object) -> object:
+        created.append(members)
+        return object()
+
+    monkeypatch.setattr(dist, "new_group", new_group)
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    for name in ("send", "recv", "all_gather"):
+        monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
+    directions = ((0, 1), (1, 0), (1, 2), (2, 1))
+    groups = connect(m_shape(3), directions, index, 30)
+    assert created == [None, [0, 1], [0, 1], [1, 2], [1, 2], [0, 1, 2]]
+    assert tuple(groups.links) == directions
+    assert len({id(group) for group in groups.links.values()}) == 4
+
+
+def test_calls_are_counted_without_being_carried_out() -> None:
+    calls = Calls()
+    calls.receive("F0", "F1", 0, source=0)
+    calls.run("F1", 0, 1410)
+    calls.send("F1", "F2", 0, target=2)
+    assert calls.count == 3
+    assert calls.asks_for_clocks

@@ -1,0 +1,257 @@
+"""All devices in one process: any valid schedule of any placement computes what the model does."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_runs import comparison_of, edited
+from strategies import any_schedules
+
+from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.launching.in_process import NETWORKS, _own_backward
+from runtime.launching.launch import LaunchError, launch
+from runtime.models.core.options import OPTIMIZERS
+from runtime.profiling.profiler import Sweep
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
+from runtime.program.lower import lower
+from runtime.transport.in_memory import DeadlockError, Network, StoppedError
+from runtime.verify.reference import ReplayError
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
+from schedsearch.validate import validate
+
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 3, "micro_batch_size": 1, "text": None}
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def run(
+    programs: Programs,
+    directory: Path,
+    backend: str = "rendezvous",
+    *,
+    blocking: bool = False,
+    **model: object,
+) -> Measurement:
+    generate(programs, {}, MODEL | model, directory)
+    num_devices = programs.placement.num_devices
+    return launch(directory, num_devices, 2, 30, launcher="in_process", backend=backend, blocking=blocking)
+
+
+@FEW
+@given(any_schedules(4), st.sampled_from(NETWORKS), st.booleans(), st.sampled_from(OPTIMIZERS))
+def test_any_schedule_of_any_placement_runs(
+    schedule: Schedule, backend: str, blocking: bool, optimizer: str
+) -> None:
+    validate(schedule)
+    with tempfile.TemporaryDirectory() as folder:
+        measurement = run(
+            check(lower(schedule)),
+            Path(folder),
+            backend,
+            blocking=blocking,
+            optimizer=optimizer,
+            micro_batch_size=12,
+        )
+    found = comparison_of(measurement)
+    assert found.bitwise_equal
+    assert optimizer == "adamw" or found.is_equal, found
+
+
+@pytest.mark.parametrize("shape", ["m_shape", "k_shape", "loop_shape"])
+def test_threads_give_the_bits_of_processes(shape: str, tmp_path: Path) -> None:
+    programs = lower(gpipe(SHAPES[shape](), 3))
+    generate(programs, {}, MODEL, tmp_path)
+    num_devices = programs.placement.num_devices
+    threads = launch(tmp_path, num_devices, 2, 30, launcher="in_process")
+    processes = launch(tmp_path, num_devices, 2, 30, launcher="fork")
+    assert threads.backend == "rendezvous"
+    assert threads.losses == processes.losses
+    assert threads.peak_posted_bytes == processes.peak_posted_bytes
+    assert comparison_of(threads) == comparison_of(processes)
+    assert comparison_of(threads).bitwise_equal
+
+
+@pytest.mark.parametrize("name", ["gpt", "mt5", "flava"])
+def test_copies_of_parameters_are_summed_trained_and_resumed(name: str, tmp_path: Path) -> None:
+    """As between processes, with AdamW and blocks that are computed again."""
+    shape = {"gpt": x_shape(2), "mt5": nn_shape(4), "flava": k_shape(2)}[name]
+    model = {"name": name, "hidden_size": 8, "num_heads": 4, "num_layers": 4, "recompute": "all"}
+    generate(lower(gpipe(shape, 2)), {}, MODEL | model | {"optimizer": "adamw"}, tmp_path / "scripts")
+    options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
+    found = [
+        launch(tmp_path / "scripts", shape.num_devices, 2, 30, launcher=launcher, **options)  # type: ignore[arg-type]
+        for launcher in ("fork", "in_process")
+    ]
+    assert found[0].losses == found[1].losses
+    assert comparison_of(found[0]) == comparison_of(found[1])
+    assert comparison_of(found[1]).bitwise_equal
+    again = launch(
+        tmp_path / "scripts", shape.num_devices, 3, 30, launcher="in_process", resume=tmp_path / "all"
+    )
+    assert (again.first_iteration, again.iterations) == (2, 1)
+    assert comparison_of(again).bitwise_equal
+
+
+def test_ones_own_model_with_dropout_computed_again(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_MODEL)
+    found = []
+    for recompute in ([], "all"):
+        model = {"name": "module", "path": str(tmp_path / "own.py"), "recompute": recompute}
+        folder = tmp_path / str(len(found))
+        generate(lower(gpipe(v_shape(2), 3)), {}, model, folder)
+        options = {"checkpoint_every": 2, "checkpoints": folder}
+        found.append(launch(folder, 2, 2, 30, launcher="in_process", **options))  # type: ignore[arg-type]
+    assert found[0].losses == found[1].losses
+    assert all(comparison_of(each).bitwise_equal for each in found)
+
+    (tmp_path / "own.py").write_text(OWN_MODEL.replace("5", "6"))
+    with pytest.raises(LaunchError, match="resume: the model has other parameters now"):
+        launch(folder, 2, 3, 30, launcher="in_process", resume=folder)
+
+
+OWN_MODEL = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+
+def blocks():
+    torch.manual_seed(0)
+    return {"F0": nn.Sequential(nn.Linear(3, 5), nn.Dropout()), "F1": nn.Linear(5, 2)}
+
+
+def data(iteration, micro_batch):
+    generator = torch.Generator().manual_seed(100 * iteration + micro_batch)
+    return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
+"""
+
+
+def test_blocks_are_profiled(tmp_path: Path) -> None:
+    generate(lower(gpipe(m_shape(2), 2)), {}, MODEL, tmp_path)
+    found = launch(tmp_path, 2, 100, 30, launcher="in_process", sweep=Sweep(2, 0.0, 1))
+    assert found.comparison is None
+    assert found.iterations < 100
+    names = {block.name for block in m_shape(2).blocks}
+    assert {cost.kind for profile in found.profiles for cost in profile.costs} == names
+
+
+def swap_receives(program: list[Instruction]) -> None:
+    at = [i for i, each in enumerate(program) if isinstance(each, Receive)][:2]
+    program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
+    program.sort(key=lambda each: not isinstance(each, Receive))
+
+
+def drop_receive(program: list[Instruction]) -> None:
+    program.remove(Receive("F0", "F1", 1, 0))
+
+
+def off_by_one(program: list[Instruction]) -> None:
+    at = program.index(Receive("F0", "F1", 1, 0))
+    program[at] = Receive("F0", "F1", 2, 0)
+
+
+@pytest.mark.parametrize("edit", [swap_receives, drop_receive, off_by_one])
+@pytest.mark.parametrize("backend", NETWORKS)
+def test_a_wrong_program_is_refused_and_would_fail_or_differ(
+    edit: Callable[[list[Instruction]], None], backend: str, tmp_path: Path
+) -> None:
+    wrong = edited(lower(gpipe(v_shape(2), 3)), 1, edit)
+    with pytest.raises(UnsafeProgramsError):
+        check(wrong)
+    try:
+        found = comparison_of(run(wrong, tmp_path, backend))
+    except LaunchError:
+        return
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_a_deadlock_is_known_at_once_and_names_every_device(tmp_path: Path) -> None:
+    """Device 0 posts its receive before its send: only where that blocks do both wait for each other."""
+    programs = lower(gpipe(v_shape(2), 1))
+    programs = edited(programs, 0, lambda program: program.insert(1, program.pop(2)))
+    with pytest.raises(UnsafeProgramsError, match="wait for each other in a cycle"):
+        check(programs)
+    assert comparison_of(run(programs, tmp_path / "free")).bitwise_equal
+    with pytest.raises(LaunchError, match="the devices wait for each other") as caught:
+        run(programs, tmp_path / "blocking", blocking=True)
+    lines = str(caught.value)
+    assert "device 0: iteration 0, call 2 of 4, receives B1 -> B0 of micro-batch 0, waits for" in lines
+    assert "device 1: iteration 0, call 1 of 4, receives F0 -> F1 of micro-batch 0, waits for" in lines
+
+
+def test_a_missing_send_is_a_deadlock_even_with_buffers(tmp_path: Path) -> None:
+    programs = lower(gpipe(v_shape(2), 1))
+    programs = edited(programs, 0, lambda program: program.remove(Send("F0", "F1", 0, 1)))
+    for script in generate(programs, {}, MODEL, tmp_path):
+        script.write_text(script.read_text().replace("CHANNELS = [", "CHANNELS = [(0, 1), "))
+    with pytest.raises(LaunchError, match="waits for F0 -> F1 of micro-batch 0 from device 0"):
+        launch(tmp_path, 2, 1, 30, launcher="in_process", backend="buffered")
+
+
+def test_collectives_in_another_order_are_noticed(tmp_path: Path) -> None:
+    programs = lower(gpipe(m_shape(2), 2))
+
+    def swap(program: list[Instruction]) -> None:
+        first, second = program.index(Run("E", 0)), program.index(Run("E", 1))
+        program[first], program[second] = program[second], program[first]
+
+    wrong = edited(programs, 1, swap)
+    with pytest.raises(UnsafeProgramsError):
+        check(wrong)
+    with pytest.raises((LaunchError, ReplayError), match="wait for each other"):
+        run(wrong, tmp_path)
+
+
+def test_a_failing_device_ends_the_others(tmp_path: Path) -> None:
+    generate(lower(one_f_one_b(v_shape(3), 4)), {}, MODEL, tmp_path)
+    script = tmp_path / "device_1.py"
+    script.write_text(script.read_text().replace("    # Warmup.", '    raise RuntimeError("boom")', 1))
+    with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom"):
+        launch(tmp_path, 3, 1, 30, launcher="in_process")
+
+
+def test_a_backward_runs_in_the_thread_of_its_device() -> None:
+    """On a GPU torch has one for all of them, in which a block would wait for one that cannot begin."""
+    before = torch._C._is_multithreading_enabled()
+    with _own_backward(torch.device("cpu")):
+        assert not torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled() == before
+
+
+def test_a_transfer_of_another_form_is_an_error() -> None:
+    network = Network(2)
+    network.send(torch.zeros(2), (0, 1))
+    with pytest.raises(RuntimeError, match="device 0 sends float32 \\(2,\\) where 1 receives"):
+        network.receive(torch.zeros(2, dtype=torch.float64), (0, 1))
+
+
+def test_a_sent_tensor_belongs_to_the_transfer_until_it_is_met() -> None:
+    """As on the wire: a script that changed it too early would be found out, unless sends are buffered."""
+    for buffered, expected in ((False, 7.0), (True, 1.0)):
+        network, tensor, buffer = Network(2, buffered=buffered), torch.ones(1), torch.zeros(1)
+        sent = network.send(tensor, (0, 1))
+        assert sent.is_completed() == buffered
+        tensor.fill_(7)
+        assert network.receive(buffer, (0, 1)).is_completed()
+        assert sent.is_completed()
+        assert buffer.item() == expected
+
+
+def test_whoever_waits_alone_waits_in_vain() -> None:
+    network = Network(1)
+    with pytest.raises(DeadlockError):
+        network.receive(torch.zeros(1), (0, 0)).wait()
+    network = Network(1)
+    network.turns.stop()
+    with pytest.raises(StoppedError):
+        network.receive(torch.zeros(1), (0, 0)).wait()

@@ -1,0 +1,316 @@
+"""Starting, following and ending the processes of a run."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from perfetto_rules import problems, read_events, thread_of
+from places import ROOT
+from small_runs import SMALL_GPT
+
+from placements.shapes import v_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.results import Position, Progress, read_position, read_progress, write_progress
+from runtime.execution.run_options import RunOptions
+from runtime.launching.launch import LaunchError, launch, main
+from runtime.profiling.profiler import Sweep
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """Return the folder of the scripts of a V-shape on two devices, with clocks."""
+    placement = v_shape(2)
+    clocks = {block.name: [1410, 900] for block in placement.blocks}
+    generate(lower(gpipe(placement, 2)), clocks, SMALL_GPT, tmp_path / "scripts")
+    return tmp_path / "scripts"
+
+
+def insert(script: Path, line: str) -> None:
+    """Let a script's iteration begin with a line."""
+    text = script.read_text()
+    docstring = '    """Run one iteration of this device\'s blocks."""\n'
+    assert docstring in text
+    script.write_text(text.replace(docstring, f"{docstring}    {line}\n"))
+
+
+def running(directory: Path) -> list[str]:
+    """Return the ids of the processes that run the scripts of a folder now."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(directory).encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_measurement_is_plain_data(scripts: Path) -> None:
+    told: list[Progress] = []
+    measurement = launch(scripts, 2, 3, 30, launcher="fork", progress=told.append)
+    data = json.loads(json.dumps(measurement.to_dict()))
+    assert data["schema_version"] == 1
+    assert data["backend"] == "gloo"
+    assert data["iterations"] == len(data["time_ms"]) == 3
+    assert data["losses"] == data["reference_losses"]
+    assert [len(row) for row in data["losses"]] == [2, 2, 2]
+    assert data["max_gradient_error"] <= 1e-12
+    assert data["bitwise_equal"] is True
+    assert data["clock_requests"] == {device: [1410, 900] * 6 for device in ("0", "1")}
+    assert data["clock_backend"] == "clocks are recorded only: the script runs on the CPU"
+    assert data["device_names"] == ["cpu", "cpu"]
+    assert [each.iteration for each in told] == [0, 1, 2]
+    assert re.fullmatch(r"iteration 2: loss \d\.\d{6}, \d+\.\d ms", str(told[2]))
+
+
+def test_a_run_need_not_be_compared(scripts: Path) -> None:
+    measurement = launch(scripts, 2, 1, 30, launcher="fork", compares=False)
+    assert measurement.comparison is None
+    assert measurement.to_dict()["bitwise_equal"] is None
+    assert measurement.to_dict()["reference_losses"] == []
+
+
+def test_torchrun_gives_the_same_as_forked_processes(scripts: Path) -> None:
+    forked = launch(scripts, 2, 2, 30, launcher="fork")
+    measurement = launch(scripts, 2, 2, 120)
+    assert measurement.comparison is not None
+    assert measurement.comparison.bitwise_equal
+    assert measurement.losses == forked.losses
+    assert measurement.clock_requests == forked.clock_requests
+
+
+def test_the_error_of_the_failing_device_comes_first(scripts: Path) -> None:
+    insert(scripts / "device_1.py", 'raise RuntimeError("boom")')
+    with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom") as caught:
+        launch(scripts, 2, 1, 30, launcher="fork")
+    assert "device_1.py" in str(caught.value)
+    assert "device 0: " in str(caught.value)
+
+
+def test_a_killed_device_ends_the_run(scripts: Path) -> None:
+    insert(scripts / "device_0.py", "__import__('os').kill(__import__('os').getpid(), 9)")
+    with pytest.raises(LaunchError, match="^device 0 was ended by SIGKILL\ndevice 0: "):
+        launch(scripts, 2, 1, 30, launcher="fork")
+
+
+def test_a_killed_device_is_named_and_not_those_that_miss_it(scripts: Path) -> None:
+    insert(
+        scripts / "device_1.py",
+        "hasattr(device, 'count') or __import__('os').kill(__import__('os').getpid(), 9)",
+    )
+    with pytest.raises(LaunchError, match="^device 1 was ended by SIGKILL\n"):
+        launch(scripts, 2, 1, 30, launcher="fork")
+
+
+def test_a_run_that_hangs_tells_who_waits_for_what(scripts: Path) -> None:
+    text = (scripts / "device_0.py").read_text()
+    assert 'device.send("F0", "F1"' in text
+    (scripts / "device_0.py").write_text(re.sub(r'device\.send\("F0", "F1".*\)', "pass", text))
+    start = time.monotonic()
+    with pytest.raises(LaunchError, match="no progress for 2 s") as caught:
+        launch(scripts, 2, 1, 2, launcher="fork")
+    assert time.monotonic() - start < 20
+    message = str(caught.value)
+    assert re.search(
+        r"device 1: iteration 0, call \d+ of \d+, runs F1 of micro-batch 0, waits for F0 -> F1", message
+    )
+    assert "from device 0" in message
+
+
+@pytest.mark.slow
+def test_torchrun_leaves_no_process_behind(scripts: Path) -> None:
+    insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
+    with pytest.raises(LaunchError, match="no progress for 15 s"):
+        launch(scripts, 2, 1, 15)
+    assert running(scripts) == []
+
+
+@pytest.mark.slow
+def test_torchrun_reports_the_failing_device(scripts: Path) -> None:
+    insert(scripts / "device_1.py", "1 / 0")
+    with pytest.raises(LaunchError, match="device 1 failed: ZeroDivisionError: division by zero"):
+        launch(scripts, 2, 1, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "fork"])
+def test_devices_die_with_a_killed_launch(scripts: Path, launcher: str) -> None:
+    insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
+    command = f"from runtime.launch import launch; launch({str(scripts)!r}, 2, 1, 90, launcher={launcher!r})"
+    parent = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT)
+    deadline = time.monotonic() + 60
+    least = 4 if launcher == "torchrun" else 3  # the launch, torchrun, and two devices
+    while len(running(scripts)) < least:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while running(scripts):
+        assert time.monotonic() < deadline, "a device outlives its launch"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_scripts_run_by_hand(scripts: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "drawn" / "trace.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "-m", "runtime.launch", str(scripts), "--iterations", "2", "--trace", str(trace)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("iteration ") == 2
+    events = read_events(trace)
+    assert problems(events) == []
+    assert [len(thread_of(events, device, "measured")) for device in (0, 1)] == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trace", "{folder}"], "trace: {folder} is a folder; give a file in it"),
+        (["--checkpoint-every", "2"], "checkpoint_every: 2 needs a folder for checkpoints; give one"),
+        (["--keep-checkpoints", "-1"], "keep_checkpoints: -1 is not at least 0"),
+        (["--iterations", "0"], "iterations: 0 is not at least 1"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_wrong_options_of_a_run_by_hand_are_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before the process joins any other, and as a launch refuses them."""
+    monkeypatch.setattr(os, "environ", os.environ | {"RANK": "0", "WORLD_SIZE": "1"})
+    assert main([str(tmp_path), *(each.format(folder=tmp_path) for each in arguments)]) == 1
+    assert capsys.readouterr().err == f"runtime.launch: {message.format(folder=tmp_path)}\n"
+
+
+def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those that a shell still has from a run by hand."""
+    monkeypatch.setenv("SCHEDSEARCH_NUM_MICRO_BATCHES", "99")
+    monkeypatch.setenv("SCHEDSEARCH_RESUME", "nowhere")
+    assert launch(scripts, 2, 1, 30, launcher="fork").num_micro_batches == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_devices": 3}, "has no device_2.py; generate the scripts of all devices first"),
+        ({"num_devices": 0}, "num_devices: 0 is not at least 1"),
+        ({"iterations": 0}, "iterations: 0 is not at least 1"),
+        ({"timeout_s": 0}, "timeout_s: 0 is not a positive number of seconds"),
+        ({"timeout_s": float("nan")}, "timeout_s: nan is not a positive number of seconds"),
+        ({"checkpoints": __file__, "checkpoint_every": 1}, "test_launch.py is not a folder; give one"),
+        ({"launcher": "mpi"}, "launcher: 'mpi' is not known; use torchrun or fork"),
+        ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
+        ({"backend": "mpi"}, "backend: 'mpi' cannot be used"),
+        ({"device": "tpu"}, "device: 'tpu' is not known; use cpu or cuda"),
+        ({"device": "cpu", "backend": "nccl"}, "device: 'cpu' is not what backend 'nccl' is for; use cuda"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_named(scripts: Path, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ScriptError, match=message):
+        launch(scripts, **({"num_devices": 2} | arguments))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "arguments", "message"),
+    [
+        (0, {"device": "cuda", "launcher": "in_process"}, "device: 'cuda' cannot .* no GPU here; use cpu"),
+        (0, {"backend": "nccl"}, "device: 'cuda' cannot be used, PyTorch finds no GPU here; use cpu"),
+        (1, {"device": "cuda"}, "takes a GPU for each of the 2 devices, PyTorch finds 1 here; use launcher"),
+        (
+            2,
+            {"device": "cuda", "backend": "gloo"},
+            "device: 'cuda' is not what backend 'gloo' is for; use cpu",
+        ),
+        (1, {"launcher": "fork"}, "launcher: 'fork' cannot be used beside a GPU, .* CUDA_VISIBLE_DEVICES="),
+    ],
+)
+def test_a_run_is_refused_where_there_are_too_few_gpus(
+    scripts: Path, num_gpus: int, arguments: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    with pytest.raises(ScriptError, match=message):
+        launch(scripts, 2, **arguments)  # type: ignore[arg-type]
+
+
+def test_a_failure_is_told_also_if_its_process_does_not_end(scripts: Path) -> None:
+    """As that of a device whose GPU hangs."""
+    insert(scripts / "device_1.py", 'raise RuntimeError("boom")')
+    insert(scripts / "device_1.py", "__import__('threading').Thread(target=STAY).start()")
+    text = (scripts / "device_1.py").read_text()
+    (scripts / "device_1.py").write_text(f"import time\nSTAY = lambda: time.sleep(60)\n{text}")
+    with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom"):
+        launch(scripts, 2, 1, 2, launcher="fork")
+
+
+def test_wrong_number_of_processes_is_named(tmp_path: Path) -> None:
+    generate(lower(gpipe(v_shape(2), 1)), {}, SMALL_GPT, tmp_path)
+    with pytest.raises(LaunchError, match="1 processes were started for the 2 devices of v_shape; start 2"):
+        launch(tmp_path, 1, launcher="fork", timeout_s=30)
+
+
+def test_a_script_without_torchrun_says_how_to_start_it(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ScriptError, match="one of several processes; start all with: python -m torch"):
+        RunOptions.from_environment()
+
+
+def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = RunOptions(
+        *(1, 2, 7, "gloo", 12.5, Path("/somewhere"), False, True),
+        num_micro_batches=9,
+        checkpoint_every=3,
+        checkpoints=Path("/checkpoints"),
+        resume=Path("/before"),
+        records=True,
+        trace=Path("/trace.json"),
+        clock_latency=Path("/clock_latency.json"),
+        sweep=Sweep(3, 1.5),
+    )
+    for name, value in options.to_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert RunOptions.from_environment() == options
+
+
+def test_positions_and_progress_can_be_read_while_they_are_written(tmp_path: Path) -> None:
+    assert read_position(tmp_path, 3) == (None, "not started")
+    position = Position(tmp_path, 3)
+    position.move("a long way to go")
+    position.move("there")
+    assert read_position(tmp_path, 3) == (os.getpid(), "there")
+    position.close()
+    assert read_progress(tmp_path) == []
+    write_progress(tmp_path, Progress(0, 5.5, 12.25))
+    with (tmp_path / "progress.jsonl").open("a") as file:
+        file.write("[1, 5.")
+    assert read_progress(tmp_path) == [Progress(0, 5.5, 12.25)]
+
+
+def test_help_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "torchrun --nproc-per-node NUM_DEVICES -m runtime.launch" in capsys.readouterr().out

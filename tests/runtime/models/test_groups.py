@@ -1,0 +1,469 @@
+"""Blocks on several devices, tensor parallel and in data-parallel groups, against the model in one piece."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from places import ROOT
+from small_runs import TIED, comparison_of, edited
+
+from placements import Block, Kind, Placement, PlacementError
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.launching.launch import launch
+from runtime.models import (
+    Blocks,
+    EmulatedShards,
+    Model,
+    ModelError,
+    ModelOptions,
+    Shards,
+    body_of,
+    fits,
+    layers,
+    suitable_model,
+)
+from runtime.models.model import Devices, copied_parameters
+from runtime.program.data_parallel import holders, in_shares
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Instruction, Programs, Receive, Send
+from runtime.program.lower import Message, lower, messages
+from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
+from runtime.transport.in_memory import MemoryShards
+from runtime.verify.reference import Case, plain, replay
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.validate import validate
+
+OPTIONS = ModelOptions("gpt", 8, 5, 4, num_layers=4, num_heads=4, seed=3)
+CNN = (ROOT / "examples/cnn.py").read_text()
+
+
+def chain(*stages: tuple[tuple[int, ...], int], split_backward: bool = False) -> Placement:
+    """Return a chain of stages, each on its devices in so many groups, and their backward."""
+    forward = [
+        Block(f"F{i}", Kind.F, devices, 1, data_parallel=groups) for i, (devices, groups) in enumerate(stages)
+    ]
+    kind = Kind.I if split_backward else Kind.B
+    backward = [replace(block, name=block.name.replace("F", kind), kind=kind) for block in reversed(forward)]
+    line = [*forward, *backward]
+    linked = [line[0], *(replace(after, after=(before.name,)) for before, after in pairwise(line))]
+    if split_backward:
+        linked += [
+            replace(block, name=block.name.replace("I", "W"), kind=Kind.W, after=(block.name,))
+            for block in backward
+        ]
+    return Placement("chain", 1 + max(d for devices, _ in stages for d in devices), tuple(linked))
+
+
+def in_groups(placement: Placement, **groups: int) -> Placement:
+    """Return the placement with so many groups of forward blocks, and of their backward blocks."""
+    pairs = pair_backward(placement)
+    blocks = (
+        replace(block, data_parallel=groups.get(pairs.get(block.name, block.name), 1))
+        for block in placement.blocks
+    )
+    return replace(placement, blocks=tuple(blocks))
+
+
+def on_gpus(placement: Placement, num_gpus: int, groups: int = 1) -> Placement:
+    """Return the placement with each device standing for several GPUs, by GPU, all blocks in groups."""
+    whole = replace(placement, num_gpus=(num_gpus,) * placement.num_devices)
+    blocks = (replace(block, data_parallel=groups) for block in whole.blocks)
+    return replace(whole, blocks=tuple(blocks)).by_gpu
+
+
+TENSOR_TO_DATA = chain(((0, 1), 1), ((2, 3), 2))
+DATA_TO_TENSOR = chain(((0, 1), 2), ((2, 3), 1))
+BOTH_TO_DATA = chain(((0, 1, 2, 3), 2), ((4, 5), 2))
+BOTH_TO_TENSOR = chain(((0, 1, 2, 3), 2), ((4, 5), 1))
+ONE_TO_ALL = chain(((0,), 1), ((0, 1, 2, 3), 4), ((3,), 1))
+STEPS = chain(((0, 1, 2, 3), 4), ((0, 1, 2, 3), 2), ((0, 1, 2, 3), 1))
+OVERLAPPING = chain(((0, 1), 2), ((1, 2), 2))
+
+CASES = {
+    "v_tensor": (on_gpus(v_shape(2), 2), "gpt"),
+    "v_data": (on_gpus(v_shape(2), 2, 2), "gpt"),
+    "v_both": (on_gpus(v_shape(2), 4, 2), "gpt"),
+    "v_uneven_shards": (on_gpus(v_shape(1), 6, 2), "gpt"),
+    "v_split_backward": (on_gpus(v_shape(2, split_backward=True), 2, 2), "gpt"),
+    "v_inference": (on_gpus(v_shape(2, inference=True), 2, 2), "gpt"),
+    "tensor_to_data": (TENSOR_TO_DATA, "gpt"),
+    "data_to_tensor": (DATA_TO_TENSOR, "gpt"),
+    "both_to_data": (BOTH_TO_DATA, "gpt"),
+    "both_to_tensor": (BOTH_TO_TENSOR, "gpt"),
+    "one_to_all": (ONE_TO_ALL, "synthetic"),
+    "steps": (STEPS, "gpt"),
+    "overlapping": (OVERLAPPING, "gpt"),
+    "split_backward": (chain(((0, 1), 2), ((2, 3), 1), split_backward=True), "gpt"),
+    "single_stage": (chain(((0, 1, 2, 3), 2)), "gpt"),
+    "m_tensor": (on_gpus(m_shape(2), 2), "gpt"),
+    "m_data": (on_gpus(m_shape(2), 2, 2), "gpt"),
+    "m_stages_in_groups": (in_groups(on_gpus(m_shape(2), 2), F0=2, F1=2), "gpt"),
+    "x_tensor": (on_gpus(x_shape(2), 2), "gpt"),
+    "x_data": (on_gpus(x_shape(2), 2, 2), "gpt"),
+    "nn_tensor": (on_gpus(nn_shape(2), 2), "mt5"),
+    "nn_data": (on_gpus(nn_shape(2), 2, 2), "mt5"),
+    "k_tensor": (on_gpus(k_shape(2), 2), "flava"),
+    "k_data": (on_gpus(k_shape(2), 2, 2), "flava"),
+    "k_branch_in_groups": (in_groups(on_gpus(k_shape(2), 2), F1=2), "flava"),
+}
+
+
+def in_process(placement: Placement, directory: Path, name: str, **model: object) -> Measurement:
+    """Run two iterations of scripts of three micro-batches, in memory."""
+    programs = check(lower(gpipe(placement, 3)))
+    return run(programs, directory, replace(OPTIONS, name=name, **model))  # type: ignore[arg-type]
+
+
+def run(
+    programs: Programs, directory: Path, options: ModelOptions, launcher: str = "in_process"
+) -> Measurement:
+    generate(programs, {}, options.to_dict(), directory)
+    return launch(directory, programs.placement.num_devices, 2, 60, launcher=launcher)
+
+
+@pytest.mark.parametrize(("placement", "name"), CASES.values(), ids=CASES)
+def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str, tmp_path: Path) -> None:
+    found = comparison_of(in_process(placement, tmp_path, name))
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+@pytest.mark.parametrize(("placement", "name"), [CASES["v_both"], CASES["nn_data"]], ids=["v", "nn"])
+def test_every_parameter_is_trained_in_every_copy(placement: Placement, name: str) -> None:
+    """The largest gradient of each shard is that of its part of the whole, and none is zero."""
+    case = Case(replace(OPTIONS, name=name), placement, 3, 2)
+    orders = [gpipe(placement, 3).order(device) for device in range(placement.num_devices)]
+    for whole, cut in zip(plain(case), replay(case, orders), strict=True):
+        full = {shard.name: gradient for shard, gradient in whole.gradients.items()}
+        assert {shard.name for shard in cut.gradients} == full.keys()
+        for shard, gradient in cut.gradients.items():
+            scale = float(full[shard.name].abs().max())
+            assert scale > 0, f"{shard.name} is not trained"
+            assert float((gradient - shard.of(full[shard.name])).abs().max()) <= 1e-12 * scale
+
+
+def test_copies_stay_copies() -> None:
+    """After every step each group has the same bits, in float32 too, where sums of another order differ."""
+    placement = chain(((0, 1, 2, 3, 4, 5), 3))
+    options = replace(OPTIONS, micro_batch_size=6, dtype="float32", optimizer="adamw")
+    model = Model(options, placement, {"F0": EmulatedShards(2)}, groups={"F0": EmulatedShards(3)})
+    assert model.copies.keys() == {((0, 1), (2, 3), (4, 5))}
+    assert model.teams_of_copies() == [(0, 2, 4), (1, 3, 5)]
+    blocks = Blocks(placement, model, 2)
+    for iteration in range(3):
+        blocks.begin(iteration)
+        for n in range(2):
+            blocks.run("F0", n, [])
+            blocks.run("B0", n, [])
+        copies = [model.parameters_of("F0", place) for place in range(3)]
+        before = [weight.grad for weight in copies[0]]
+        assert not all(torch.equal(a, b.grad) for a, b in zip(before, copies[1], strict=True))
+        model.sum_copies(lambda devices: EmulatedShards(len(devices)))
+        model.step()
+        for first, *others in zip(*copies, strict=True):
+            assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_other_types_are_bitwise_equal_to_the_replay(dtype: str, tmp_path: Path) -> None:
+    found = comparison_of(in_process(BOTH_TO_TENSOR, tmp_path, "gpt", dtype=dtype))
+    assert found.bitwise_equal
+    assert found.max_gradient_error < {"float32": 1e-4, "bfloat16": 0.3}[dtype]
+
+
+def test_processes_with_adamw_recompute_and_checkpoints(tmp_path: Path) -> None:
+    """Between processes as in memory, and resumed to the same bits."""
+    more = {"optimizer": "adamw", "recompute": "all"}
+    options = replace(OPTIONS, **more)  # type: ignore[arg-type]
+    programs = check(lower(one_f_one_b(in_groups(replace(v_shape(2), num_gpus=(2, 2)), F0=2, F1=2), 4)))
+    generate(programs, {}, options.to_dict(), tmp_path / "scripts")
+    checkpoints = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
+    found = [
+        launch(tmp_path / "scripts", 4, 2, 60, launcher=launcher, **checkpoints)  # type: ignore[arg-type]
+        for launcher in ("fork", "in_process")
+    ]
+    assert found[0].losses == found[1].losses
+    assert comparison_of(found[0]) == comparison_of(found[1])
+    assert comparison_of(found[0]).bitwise_equal
+    again = launch(tmp_path / "scripts", 4, 3, 60, launcher="fork", resume=tmp_path / "all")
+    assert (again.first_iteration, again.iterations) == (2, 1)
+    assert comparison_of(again).bitwise_equal
+
+
+def test_processes_exchange_shares_where_groups_differ(tmp_path: Path) -> None:
+    found = comparison_of(run(lower(gpipe(DATA_TO_TENSOR, 3)), tmp_path, OPTIONS, "fork"))
+    assert found.bitwise_equal and found.is_equal
+
+
+def test_a_schedule_of_devices_is_one_of_gpus() -> None:
+    placement = replace(v_shape(2).with_memory(2), num_gpus=(2, 4))
+    schedule = one_f_one_b(in_groups(placement, F0=2, F1=4), 4)
+    by_gpu = validate(replace(schedule, placement=schedule.placement.by_gpu))
+    assert lower(schedule) == lower(by_gpu)
+    assert lower(schedule).placement.num_devices == 6
+
+
+@pytest.mark.parametrize(
+    ("placement", "shares", "expected"),
+    [
+        (chain(((0, 1), 2), ((2, 3), 2)), True, [(0, 2), (1, 3)]),
+        (chain(((0, 1), 2), ((0, 1), 2)), True, []),
+        (chain(((0, 1, 2, 3), 2), ((4, 5), 2)), True, [(0, 4), (3, 5)]),
+        (chain(((4, 5), 2), ((0, 1, 2, 3), 2)), True, [(4, 0), (4, 1), (5, 2), (5, 3)]),
+        (chain(((0, 1), 2), ((2, 3), 1)), False, [(0, 2), (1, 3)]),
+        (chain(((0, 1), 2), ((1, 2), 2)), False, [(1, 2)]),
+        (chain(((0, 1), 1), ((1, 2), 1)), True, [(1, 2)]),
+    ],
+)
+def test_each_gpu_gets_its_share_from_its_like(
+    placement: Placement, shares: bool, expected: list[tuple[int, int]]
+) -> None:
+    assert in_shares(placement.by_name["F0"], placement.by_name["F1"]) is shares
+    assert [m for m in messages(placement) if m.consumer == "F1"] == [
+        Message("F0", "F1", *ends) for ends in expected
+    ]
+
+
+def test_who_has_a_share() -> None:
+    producer, consumer = BOTH_TO_DATA.by_name["F0"], BOTH_TO_DATA.by_name["F1"]
+    assert [holders(producer, consumer, target) for target in (4, 5)] == [(0, 1), (2, 3)]
+    assert holders(producer, BOTH_TO_TENSOR.by_name["F1"], 4) == (0, 1, 2, 3)
+
+
+def test_only_the_share_goes_over() -> None:
+    blocks = Blocks(BOTH_TO_DATA, Model(OPTIONS, BOTH_TO_DATA, {}), 1)
+    assert blocks.form_between("F0", "F1").shape == blocks.form_between("B1", "B0").shape == (2, 5, 8)
+    blocks = Blocks(BOTH_TO_TENSOR, Model(OPTIONS, BOTH_TO_TENSOR, {}), 1)
+    assert blocks.form_between("F0", "F1").shape == blocks.form_between("B1", "B0").shape == (4, 5, 8)
+
+
+def swap_sources(programs: Programs) -> Programs:
+    """Return programs in which two GPUs send their shares to each other's receiver."""
+    other = {2: 3, 3: 2}
+
+    def sends(program: list[Instruction]) -> None:
+        program[:] = [replace(i, target=other[i.target]) if isinstance(i, Send) else i for i in program]
+
+    def receives(program: list[Instruction]) -> None:
+        program[:] = [
+            replace(i, source=1 - i.source) if isinstance(i, Receive) and i.source < 2 else i for i in program
+        ]
+
+    for device in (0, 1):
+        programs = edited(edited(programs, device, sends), device + 2, receives)
+    return programs
+
+
+def test_swapped_shares_are_refused_and_would_be_noticed(tmp_path: Path) -> None:
+    wrong = swap_sources(lower(gpipe(on_gpus(v_shape(2), 2, 2), 3)))
+    with pytest.raises(UnsafeProgramsError, match="which has another share of the samples"):
+        check(wrong)
+    found = comparison_of(run(wrong, tmp_path, OPTIONS))
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_groups_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Model.sum_copies
+
+    def only_in_the_reference(self: Model, shards_of: Callable[[Devices], Shards]) -> None:
+        if "RANK" not in os.environ:
+            right(self, shards_of)
+
+    monkeypatch.setattr(Model, "sum_copies", only_in_the_reference)
+    programs = lower(gpipe(on_gpus(v_shape(2), 2, 2), 2))
+    found = comparison_of(run(programs, tmp_path, OPTIONS, "fork"))
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-3
+
+
+def test_a_loss_of_one_group_alone_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = MemoryShards.gather
+
+    def own(self: MemoryShards, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [values[0]] * self.count if values[0].dim() == 0 else right(self, values)
+
+    monkeypatch.setattr(MemoryShards, "gather", own)
+    found = comparison_of(in_process(on_gpus(v_shape(1), 2, 2), tmp_path, "gpt"))
+    assert not found.bitwise_equal
+    assert found.max_loss_error > 1e-6 and found.max_gradient_error <= 1e-12
+
+
+def own_model(text: str, directory: Path) -> ModelOptions:
+    (directory / "model.py").write_text(text)
+    return ModelOptions("module", path=str(directory / "model.py"))
+
+
+def changed(*changes: tuple[str, str], text: str = CNN) -> str:
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    return text
+
+
+NO_DROPOUT = (", nn.Dropout(0.1)", "")
+TWO_TENSORS = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+from runtime.models import cut
+
+class Skips(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+    def forward(self, values):
+        hidden = self.first(values)
+        left, right = hidden[:, :3], hidden.sum(1)
+        return self.last(self.second(hidden).tanh()) + right[:, None] + left[:, :2]
+
+def blocks():
+    return dict(zip(["F0", "F1"], cut(Skips(), at=["second"])))
+
+def data(iteration, micro_batch):
+    return torch.randn(6, 3), torch.randn(6, 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "placement"),
+    [
+        (changed(NO_DROPOUT), on_gpus(v_shape(4), 2, 2)),
+        (TIED, chain(((0, 1), 2), ((2,), 1), ((1, 2, 3, 4), 4))),
+        (CNN, on_gpus(v_shape(4, inference=True), 2, 2)),
+        (TWO_TENSORS, chain(((0, 1), 2), ((2, 3), 2))),
+        (TWO_TENSORS, chain(((0,), 1), ((1, 2, 3), 3))),
+        (TWO_TENSORS, chain(((0, 1), 2), ((0,), 1), split_backward=True)),
+    ],
+    ids=["cnn", "tied", "cnn_inference", "shares_of_several_tensors", "more_groups", "fewer_groups"],
+)
+def test_ones_own_model_in_groups(text: str, placement: Placement, tmp_path: Path) -> None:
+    programs = check(lower(gpipe(placement, 3)))
+    found = comparison_of(run(programs, tmp_path / "scripts", own_model(text, tmp_path)))
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+NEVER_USED = ("self.table = table", "self.table, self.never = table, nn.Parameter(torch.ones(3))")
+
+
+def test_a_copy_that_no_block_uses_stays_as_it_is(tmp_path: Path) -> None:
+    """As it does without copies: no gradient is not a gradient of zeros, by which a weight would decay."""
+    model = replace(own_model(changed(NEVER_USED, text=TIED), tmp_path), optimizer="adamw", weight_decay=0.1)
+    model = replace(model, learning_rate=0.01)
+    placement = chain(((0, 1), 2), ((2,), 1), ((3, 4), 2))
+    found = comparison_of(run(check(lower(gpipe(placement, 3))), tmp_path / "scripts", model))
+    assert found.bitwise_equal
+    assert found.max_parameter_error < 1e-9, found
+
+
+SUM = (
+    "from torch.nn.functional import cross_entropy as loss",
+    "def loss(output, target): return nn.functional.cross_entropy(output, target, reduction='sum')",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CNN, "module: F2 draws random numbers, and would draw others in 2 data-parallel groups; leave out"),
+        (
+            changed(NO_DROPOUT, ("nn.GroupNorm(2, 8)", "nn.BatchNorm2d(8, track_running_stats=False)")),
+            "module: F0 returns another tensor when its samples come in 2 data-parallel groups; let no",
+        ),
+        (
+            changed(NO_DROPOUT, SUM),
+            "module: the loss of F3 is .*, but the mean of those of its 2 data-parallel",
+        ),
+        (
+            changed(NO_DROPOUT, ("randn(4,", "randn(5,")),
+            r"module: F0 takes or returns tensors of shapes \[\(5, 8, 8, 8\)\], which its 2 data-parallel",
+        ),
+        (
+            changed(
+                NO_DROPOUT, ("self.head(hidden.mean((2, 3)))", "self.head(hidden.view(4, 8, 64).mean(2))")
+            ),
+            r"module: F2 fails with tensors of shapes \[\(2, 8, 8, 8\)\]: .*; let it take any number of",
+        ),
+    ],
+    ids=["dropout", "batch_norm", "sum", "five_samples", "fixed_size"],
+)
+def test_ones_own_model_that_has_no_groups_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        body_of(own_model(text, tmp_path), on_gpus(v_shape(4), 2, 2))
+    assert "\n" not in str(caught.value)
+    body_of(own_model(text, tmp_path), v_shape(4))
+
+
+def test_devices_that_stand_for_gpus_have_no_groups_themselves() -> None:
+    placement = in_groups(replace(v_shape(2), num_gpus=(2, 2)), F0=2)
+    with pytest.raises(PlacementError, match=r"blocks \(F0\).data_parallel: 2 groups are of GPUs, not of"):
+        layers(placement, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("placement", "options", "message"),
+    [
+        (
+            on_gpus(v_shape(2), 3, 3),
+            OPTIONS,
+            "model.micro_batch_size: 4 samples have no equal shares for the 3 data-parallel groups of F0",
+        ),
+        (on_gpus(v_shape(2), 5), OPTIONS, "num_heads: 4 cannot be cut over 5 devices; use at least 5"),
+        (
+            on_gpus(v_shape(2), 300),
+            replace(OPTIONS, name="synthetic"),
+            "256 rows cannot be cut over 300 devices",
+        ),
+        (
+            chain(((0,), 1), ((0, 1), 1), ((1,), 1)),
+            OPTIONS,
+            "gpt cannot run F1 in the middle on the devices of its neighbors and more",
+        ),
+    ],
+    ids=["samples", "heads", "rows", "middle"],
+)
+def test_what_cannot_be_cut_is_refused(placement: Placement, options: ModelOptions, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        layers(placement, options)
+
+
+def test_a_backward_has_the_groups_of_its_forward() -> None:
+    placement = in_groups(on_gpus(v_shape(2), 2), F0=2)
+    blocks = tuple(replace(b, data_parallel=1) if b.name == "B0" else b for b in placement.blocks)
+    message = "B0: its data_parallel is 1, that of F0, whose gradient it computes, 2; give both the same"
+    with pytest.raises(UnrunnablePlacementError, match=message):
+        lower(gpipe(replace(placement, blocks=blocks), 2))
+
+
+def test_copies_that_are_cut_otherwise_are_refused() -> None:
+    """The two directions of Chimera on devices of two GPUs and of four."""
+    placement = replace(x_shape(2), num_gpus=(2, 4)).by_gpu
+    with pytest.raises(ModelError, match=r"blocks on devices \(0, 1\) and on \(2, 3, 4, 5\) share embedding"):
+        copied_parameters(body_of(OPTIONS, placement), placement)
+
+
+def test_what_stands_beside_the_stages_is_told_by_its_devices() -> None:
+    def table_of(placement: Placement, block: str) -> list[str]:
+        return [parameter.name for parameter in body_of(OPTIONS, placement).parameters(block)]
+
+    m = on_gpus(m_shape(2), 2)
+    assert table_of(m, "E") == ["embedding.tokens", "embedding.positions"]
+    assert table_of(m, "F0")[0].startswith("layer0")
+    wide_stages = chain(((0, 1, 2), 1), ((3, 4), 1))
+    assert {name.split(".")[0] for name in table_of(wide_stages, "F0")} == {"embedding", "layer0", "layer1"}
+    assert table_of(wide_stages, "F1")[-1] == "output.tokens"
+
+
+def test_what_fits_on_several_gpus_is_chosen() -> None:
+    for shape, name in ((v_shape, "gpt"), (m_shape, "gpt"), (nn_shape, "mt5"), (k_shape, "flava")):
+        assert suitable_model(on_gpus(shape(4), 4, 2)) == name
+        assert fits(on_gpus(shape(4), 4, 2), name)
+    assert suitable_model(on_gpus(k_shape(2), 4), num_heads=4) == "synthetic"
+    assert suitable_model(on_gpus(k_shape(2), 4, 2), num_heads=4) == "flava"

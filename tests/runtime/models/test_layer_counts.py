@@ -1,0 +1,181 @@
+"""How many layers each block has: as given, of the same model as ever, and mistakes named."""
+
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import comparison_of
+
+from placements import Block, Kind, Placement
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.launching.launch import launch
+from runtime.models import ModelError, ModelOptions, layers
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.verify.reference import Case, plain
+from schedsearch.baselines import gpipe
+
+OPTIONS = ModelOptions("gpt", 8, 5, 2, num_heads=2, seed=3)
+TWO_IN_A_STAGE = Placement(
+    "two_in_a_stage",
+    4,
+    (
+        Block("F0", Kind.F, (0, 1), 1, data_parallel=2),
+        Block("F1", Kind.F, (0, 1), 1, after=("F0",)),
+        Block("F2", Kind.F, (2, 3), 1, after=("F1",)),
+        Block("B2", Kind.B, (2, 3), 1, after=("F2",)),
+        Block("B1", Kind.B, (0, 1), 1, after=("B2",)),
+        Block("B0", Kind.B, (0, 1), 1, after=("B1",), data_parallel=2),
+    ),
+)
+"""A chain whose first devices run one block in two groups, and one cut over both."""
+
+CASES = {
+    "v": (v_shape(3), "gpt", {"F0": 3, "F1": 1, "F2": 2}),
+    "two_in_a_stage": (TWO_IN_A_STAGE, "gpt", {"F0": 1, "F1": 3, "F2": 2}),
+    "m": (m_shape(2), "gpt", {"F0": 1, "F1": 3}),
+    "x": (x_shape(2), "gpt", {"F0": 3, "F1": 1, "G1": 2, "G0": 2}),
+    "nn": (nn_shape(4), "mt5", {"F0": 1, "F1": 2, "F2": 3, "F3": 1}),
+    "k": (k_shape(2), "flava", {"F0": 2, "F1": 1, "J": 3}),
+}
+
+
+def of(name: str, counts: dict[str, int]) -> ModelOptions:
+    return replace(OPTIONS, name=name, num_layers=None, layers_per_block=counts)
+
+
+def layers_of(placement: Placement, options: ModelOptions) -> dict[str, list[str]]:
+    """Return the names of the transformer layers of each block, in order, by their perceptrons."""
+    found = {}
+    for block, parts in layers(placement, options).items():
+        names = [parameter.name for part in parts for parameter in part.parameters()]
+        inside = [name.partition(".feed_forward.")[0] for name in names if ".feed_forward." in name]
+        found[block] = list(dict.fromkeys(inside))
+    return found
+
+
+def in_process(placement: Placement, directory: Path, options: ModelOptions) -> Measurement:
+    generate(check(lower(gpipe(placement, 2))), {}, options.to_dict(), directory)
+    return launch(directory, placement.num_devices, 1, 60, launcher="in_process")
+
+
+@pytest.mark.parametrize(("placement", "name", "counts"), CASES.values(), ids=CASES)
+def test_devices_equal_the_model_in_one_piece(
+    placement: Placement, name: str, counts: dict[str, int], tmp_path: Path
+) -> None:
+    options = of(name, counts)
+    found = {block: len(names) for block, names in layers_of(placement, options).items()}
+    assert {block: count for block, count in found.items() if count} == counts
+    compared = comparison_of(in_process(placement, tmp_path, options))
+    assert compared.bitwise_equal and compared.is_equal, compared
+
+
+def test_the_whole_model_does_not_depend_on_where_its_layers_are() -> None:
+    """Uneven stages train the same parameters to the same bits; with another sum it is another model."""
+    even = plain(Case(replace(OPTIONS, num_layers=4), v_shape(2), 2, 2))
+    uneven = plain(Case(of("gpt", {"F0": 3, "F1": 1}), v_shape(2), 2, 2))
+    other = plain(Case(of("gpt", {"F0": 3, "F1": 2}), v_shape(2), 2, 2))
+    for ours, theirs, others in zip(uneven, even, other, strict=True):
+        assert ours.losses == theirs.losses != others.losses
+        assert ours.gradients.keys() == theirs.gradients.keys() < others.gradients.keys()
+        assert all(torch.equal(ours.gradients[key], theirs.gradients[key]) for key in ours.gradients)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5))
+def test_layers_are_in_the_order_of_the_blocks(counts: list[int]) -> None:
+    placement = v_shape(len(counts))
+    given_counts = {f"F{i}": count for i, count in enumerate(counts)}
+    spans = pairwise([0, *accumulate(counts)])
+    expected = {f"F{i}": [f"layer{n}" for n in range(*span)] for i, span in enumerate(spans)}
+    assert layers_of(placement, of("gpt", given_counts)) == expected
+    num_layers = sum(counts)
+    both = replace(of("gpt", given_counts), num_layers=num_layers)
+    assert layers(placement, both) == layers(placement, of("gpt", given_counts))
+    even = {
+        name: len(names) for name, names in layers_of(placement, replace(both, layers_per_block=None)).items()
+    }
+    assert layers(placement, of("gpt", even)) == layers(placement, replace(OPTIONS, num_layers=num_layers))
+
+
+def test_a_script_with_other_counts_does_not_pass(tmp_path: Path) -> None:
+    """One device holds a layer of its neighbor: the comparison, which has the counts of device 0, sees it."""
+    generate(check(lower(gpipe(v_shape(2), 2))), {}, of("gpt", {"F0": 2, "F1": 2}).to_dict(), tmp_path)
+    script = tmp_path / "device_1.py"
+    text = script.read_text()
+    assert text.count('{"F0": 2, "F1": 2}') == 1
+    script.write_text(text.replace('{"F0": 2, "F1": 2}', '{"F0": 1, "F1": 3}'))
+    compared = comparison_of(launch(tmp_path, 2, 1, 60, launcher="in_process"))
+    assert not compared.bitwise_equal and not compared.is_equal
+
+
+def test_options_are_read_back() -> None:
+    options = of("gpt", {"F0": 2, "F1": 1})
+    data = options.to_dict()
+    assert data["layers_per_block"] == {"F0": 2, "F1": 1} and "num_layers" not in data
+    assert ModelOptions.from_dict(data) == options
+    assert "layers_per_block" not in OPTIONS.to_dict()
+    assert OPTIONS.num_layers == 1
+
+
+@pytest.mark.parametrize(
+    ("placement", "name", "counts", "message"),
+    [
+        (v_shape(2), "gpt", {"F0": 1, "F9": 1}, "'F9' is not there in v_shape; give those of F0, F1"),
+        (v_shape(2), "gpt", {"F0": 1, "B1": 1}, "'B1' holds no layers in v_shape; give those of F0, F1"),
+        (m_shape(2), "gpt", {"E": 1, "F0": 1, "F1": 1}, "'E' holds no layers in m_shape"),
+        (v_shape(3), "gpt", {"F1": 1}, "lacks F0, F2; give each of F0, F1, F2 its number of layers"),
+        (v_shape(2), "gpt", {}, "lacks F0, F1; give each"),
+        (nn_shape(4), "mt5", {"F0": 1}, "lacks F1, F2, F3; give each"),
+        (k_shape(2), "flava", {"F0": 1}, "lacks F1, J; give each"),
+        (
+            x_shape(2),
+            "gpt",
+            {"F0": 1, "F1": 1, "G1": 2, "G0": 1},
+            "the chain from G1 has 3 layers, that from F0 2, of which it is a replica; give both as many",
+        ),
+    ],
+    ids=str,
+)
+def test_counts_of_other_blocks_are_refused(
+    placement: Placement, name: str, counts: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        layers(placement, of(name, counts))
+    assert str(caught.value).startswith("model.layers_per_block: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "num_layers", "message"),
+    [
+        ("v", 5, "gives v_shape 6 layers, where num_layers makes it 5; change one, or leave num_layers out"),
+        ("nn", 4, "gives the encoder in nn_shape 3 layers, where num_layers makes it 4; change one"),
+        ("k", 4, "gives the image encoder in k_shape 2 layers, where num_layers makes it 4; change one"),
+    ],
+)
+def test_another_sum_is_refused(case: str, num_layers: int, message: str) -> None:
+    placement, name, counts = CASES[case]
+    with pytest.raises(ModelError, match=f"^model.layers_per_block: {message}"):
+        layers(placement, replace(of(name, counts), num_layers=num_layers))
+
+
+@pytest.mark.parametrize("value", [3, [2, 1], {"F0": 0}, {"F0": True}, {"F0": 1.5}, {0: 1}], ids=str)
+def test_wrong_counts_are_named(value: object) -> None:
+    with pytest.raises(
+        ModelError, match=r"^model.layers_per_block: .* does not give names of forward blocks"
+    ):
+        replace(OPTIONS, layers_per_block=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["synthetic", "module"])
+def test_models_without_layers_take_no_counts(name: str) -> None:
+    with pytest.raises(
+        ModelError, match=f"^model.layers_per_block: {name} has no transformer layers to share"
+    ):
+        replace(OPTIONS, name=name, layers_per_block={"F0": 1}, path="a.py" if name == "module" else None)

@@ -1,0 +1,304 @@
+"""GPT in both directions, mT5 and Flava on Tessel's shapes, each against the model in one piece."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import check_cut
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from placements import Block, Kind, Placement
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Comparison
+from runtime.launching.launch import launch
+from runtime.models import (
+    WHOLE,
+    EmulatedShards,
+    Model,
+    ModelError,
+    ModelOptions,
+    Shards,
+    Text,
+    fits,
+    layers,
+    suitable_model,
+)
+from runtime.models.core.attention import Attention, CrossAttention
+from runtime.models.core.layers import Parameter
+from runtime.models.model import Devices, copied_parameters
+from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.lower import lower
+from runtime.verify.reference import Case, plain
+from schedsearch.baselines import chimera, gpipe
+
+OPTIONS = ModelOptions("gpt", 8, 5, 2, num_layers=4, num_heads=4, seed=3)
+
+
+def nn_shape_with_output(num_devices: int) -> Placement:
+    """Return an NN-shape whose output layer stands on all devices, tied to both embeddings."""
+    everywhere = tuple(range(num_devices))
+    half = num_devices // 2
+    forward = [Block("E0", Kind.F, everywhere, 1)]
+    forward += [Block(f"F{d}", Kind.F, (d,), 1) for d in range(half)]
+    forward += [Block("E1", Kind.F, everywhere, 1)]
+    forward += [Block(f"F{d}", Kind.F, (d,), 1) for d in range(half, num_devices)]
+    forward += [Block("H", Kind.F, everywhere, 1)]
+    backward = [Block(f"B{block.name}", Kind.B, block.devices, 1) for block in reversed(forward)]
+    chain = forward + backward
+    linked = [replace(block, after=(before.name,)) for block, before in zip(chain[1:], chain, strict=False)]
+    return Placement("nn_shape_with_output", num_devices, (chain[0], *linked))
+
+
+def two_joins(num_devices: int) -> Placement:
+    """Return a K-shape whose cross-encoder is two blocks on all devices."""
+    shape = k_shape(num_devices)
+    everywhere = tuple(range(num_devices))
+    blocks = [replace(block, memory=0) for block in shape.blocks if block.name != "JB"]
+    back = [
+        Block("K", Kind.F, everywhere, 1, 0, ("J",)),
+        Block("KB", Kind.B, everywhere, 1, 0, ("K",)),
+        Block("JB", Kind.B, everywhere, 1, 0, ("KB",)),
+    ]
+    return Placement("two_joins", num_devices, tuple(blocks + back))
+
+
+CASES = [
+    (x_shape(2), "gpt"),
+    (x_shape(3), "gpt"),
+    (x_shape(2, split_backward=True), "gpt"),
+    (nn_shape(4), "mt5"),
+    (nn_shape(3), "mt5"),
+    (nn_shape_with_output(4), "mt5"),
+    (k_shape(4), "flava"),
+    (k_shape(3), "flava"),
+    (two_joins(2), "flava"),
+]
+
+
+def ids(value: object) -> str:
+    return f"{value.name}_{value.num_devices}" if isinstance(value, Placement) else str(value)
+
+
+@pytest.mark.parametrize(("placement", "name"), CASES, ids=ids)
+def test_cut_model_equals_the_model_in_one_piece(placement: Placement, name: str) -> None:
+    check_cut(Case(replace(OPTIONS, name=name), placement, 3, 2))
+
+
+@pytest.mark.parametrize(("placement", "name"), [(nn_shape(2), "mt5"), (k_shape(2), "flava")], ids=ids)
+def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> None:
+    options = replace(OPTIONS, name=name, num_layers=1)
+    case = Case(options, placement, 1, 1)
+    together = dict.fromkeys(case.forward_blocks, "all")
+    model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE), homes=together)
+    data = model.data(1)
+
+    def loss() -> float:
+        outputs: dict[str, Tensor] = {}
+        for block in case.forward_blocks:
+            before = [outputs[other] for other in placement.by_name[block].after]
+            outputs[block] = model.forward(block, before, data.read(block, 0, 0)).detach()
+        return float(outputs[case.forward_blocks[-1]])
+
+    (step,) = plain(case)
+    for shard, weight in model.parameters.items():
+        direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
+        losses = []
+        for far in (1e-5, -2e-5):
+            with torch.no_grad():
+                weight.add_(direction, alpha=far)
+            losses.append(loss())
+        with torch.no_grad():
+            weight.add_(direction, alpha=1e-5)
+        slope = float((step.gradients[shard] * direction).sum())
+        assert abs((losses[0] - losses[1]) / 2e-5 - slope) < 1e-7, shard.name
+
+
+def drawn(parameters: Sequence[Parameter]) -> dict[str, list[Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        each.name: [torch.randn(each.shape, generator=generator, dtype=torch.float64)] for each in parameters
+    }
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_torchs(causal: bool) -> None:
+    layer = Attention("a", 8, 2, causal)
+    weights = drawn(layer.parameters())
+    hidden = torch.randn(3, 5, 8, dtype=torch.float64)
+    normal = torch.nn.functional.layer_norm(
+        hidden, (8,), weights["a.norm.weight"][0], weights["a.norm.bias"][0]
+    )
+    joint = torch.einsum("blc,chw->bhlw", normal, weights["a.in.weight"][0])
+    query, key, value = (joint + weights["a.in.bias"][0][:, None]).chunk(3, dim=-1)
+    mixed = scaled_dot_product_attention(query, key, value, is_causal=causal)
+    expected = hidden + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"][0])
+    found = layer.forward(hidden, Text(OPTIONS, 1).micro_batch(0, 0), weights, WHOLE)
+    torch.testing.assert_close(found, expected + weights["a.out.bias"][0])
+
+
+def test_cross_attention_is_torchs_and_keeps_the_encoders_output() -> None:
+    layer = CrossAttention("a", 8, 2)
+    weights = drawn(layer.parameters())
+    state = torch.randn(3, 2, 5, 8, dtype=torch.float64)
+    memory, own = state.unbind(1)
+    normal = torch.nn.functional.layer_norm(own, (8,), weights["a.norm.weight"][0], weights["a.norm.bias"][0])
+    query = torch.einsum("blc,chw->bhlw", normal, weights["a.query.weight"][0])
+    key, value = torch.einsum("blc,chw->bhlw", memory, weights["a.memory.weight"][0]).chunk(2, dim=-1)
+    mixed = scaled_dot_product_attention(query, key, value)
+    expected = own + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"][0])
+    found = layer.forward(state, Text(OPTIONS, 1).micro_batch(0, 0), weights, WHOLE)
+    assert torch.equal(found[:, 0], memory)
+    torch.testing.assert_close(found[:, 1], expected + weights["a.out.bias"][0])
+
+
+def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
+    both = plain(Case(OPTIONS, x_shape(2), 3, 2))
+    one = plain(Case(OPTIONS, v_shape(2), 6, 2))
+    for two_ways, one_way in zip(both, one, strict=True):
+        pairs = zip(one_way.losses[::2], one_way.losses[1::2], strict=True)
+        torch.testing.assert_close(two_ways.losses, tuple((a + b) / 2 for a, b in pairs), rtol=1e-13, atol=0)
+        for shard, gradient in one_way.gradients.items():
+            torch.testing.assert_close(two_ways.gradients[shard], gradient, rtol=1e-12, atol=1e-15)
+
+
+def test_the_decoder_needs_the_encoder_and_the_text_needs_the_image() -> None:
+    for name, placement, branch in (("mt5", nn_shape(2), "encoder"), ("flava", k_shape(2), "image")):
+        (step,) = plain(Case(replace(OPTIONS, name=name), placement, 2, 1))
+        largest = [
+            float(value.abs().max()) for shard, value in step.gradients.items() if branch in shard.name
+        ]
+        assert len(largest) > 4 and min(largest) > 0
+
+
+def run(programs: Programs, directory: Path, name: str, **model: object) -> Comparison:
+    """Run the scripts of programs in forked processes, and compare."""
+    options = replace(OPTIONS, name=name, **model)  # type: ignore[arg-type]
+    generate(programs, {}, options.to_dict(), directory)
+    found = launch(directory, programs.placement.num_devices, 2, 60, launcher="fork").comparison
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("placement", "name"),
+    [(nn_shape(4), "mt5"), (nn_shape_with_output(2), "mt5"), (k_shape(4), "flava"), (x_shape(3), "gpt")],
+    ids=ids,
+)
+def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str, tmp_path: Path) -> None:
+    found = run(lower(gpipe(placement, 3)), tmp_path, name)
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_chimera_is_bitwise_equal_in_every_type(dtype: str, tmp_path: Path) -> None:
+    found = run(lower(chimera(x_shape(4), 4)), tmp_path, "gpt", dtype=dtype)
+    assert found.bitwise_equal
+    assert found.max_gradient_error < {"float64": 1e-12, "float32": 1e-4, "bfloat16": 0.3}[dtype]
+
+
+@pytest.mark.parametrize(("placement", "name"), [(nn_shape(2), "mt5"), (k_shape(2), "flava")], ids=ids)
+def test_inference(placement: Placement, name: str, tmp_path: Path) -> None:
+    forward = tuple(block for block in placement.blocks if block.kind is Kind.F)
+    blocks = tuple(replace(block, memory=0) for block in forward)
+    found = run(lower(gpipe(replace(placement, blocks=blocks), 3)), tmp_path, name)
+    assert found.bitwise_equal and found.max_loss_error <= 1e-12
+
+
+def swap_two_receives(program: list[Instruction]) -> None:
+    at = [i for i, instruction in enumerate(program) if isinstance(instruction, Receive)][:2]
+    program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
+    program.sort(key=lambda instruction: not isinstance(instruction, Receive))
+
+
+@pytest.mark.parametrize(
+    ("placement", "name", "device"), [(nn_shape(2), "mt5", 1), (x_shape(2), "gpt", 1)], ids=ids
+)
+def test_swapped_receives_are_noticed(placement: Placement, name: str, device: int, tmp_path: Path) -> None:
+    programs = lower(gpipe(placement, 3))
+    instructions = [list(program) for program in programs.instructions]
+    swap_two_receives(instructions[device])
+    found = run(replace(programs, instructions=tuple(map(tuple, instructions))), tmp_path, name)
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_copies_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Model.sum_copies
+
+    def only_in_the_reference(self: Model, shards_of: Callable[[Devices], Shards]) -> None:
+        if "RANK" not in os.environ:
+            right(self, shards_of)
+
+    monkeypatch.setattr(Model, "sum_copies", only_in_the_reference)
+    found = run(lower(gpipe(x_shape(2), 2)), tmp_path, "gpt")
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-3
+
+
+def test_copies_are_summed_in_the_order_of_the_devices() -> None:
+    """Both copies get the same bits, which another order of the sum need not give: a + (b + c) there."""
+    placement = x_shape(2)
+    model = Model(OPTIONS, placement, dict.fromkeys(["F0", "F1", "G0", "G1"], WHOLE))
+    assert list(model.copies) == [((0,), (1,))]
+    assert "layer0.attention.in.weight" in model.copies[(0,), (1,)]
+    asked: list[Devices] = []
+
+    def shards_of(devices: Devices) -> Shards:
+        asked.append(devices)
+        return EmulatedShards(len(devices))
+
+    (first,) = [p for p in model.parameters_of("F0") if p.shape == (OPTIONS.vocab_size, 8)]
+    (second,) = [p for p in model.parameters_of("G1") if p.shape == (OPTIONS.vocab_size, 8)]
+    assert first is not second and torch.equal(first, second)
+    first.grad, second.grad = torch.full_like(first, 1.0), torch.full_like(second, 2.0)
+    model.sum_copies(shards_of)
+    assert asked == [(0, 1)]
+    assert torch.equal(first.grad, torch.full_like(first, 3.0)) and torch.equal(first.grad, second.grad)
+
+
+@pytest.mark.parametrize(
+    ("placement", "name", "message"),
+    [
+        (v_shape(2), "mt5", "mt5 needs a first forward block and one in the middle on the devices of"),
+        (x_shape(2), "mt5", "mt5 needs one chain, x_shape has 2; use model=synthetic"),
+        (k_shape(2), "mt5", "mt5 needs a chain of forward blocks, where F1 branches"),
+        (m_shape(3), "flava", "flava needs two branches and a join, m_shape is not so; use model=synthetic"),
+        (
+            k_shape(5),
+            "flava",
+            "num_heads: 4 cannot be cut over 5 devices; use at least 5, or model=synthetic",
+        ),
+        (nn_shape(10), "mt5", "num_layers: 4 is fewer than the 5 stages of the encoder in nn_shape"),
+        (k_shape(10), "flava", "num_heads: 4 cannot be cut over 10 devices"),
+    ],
+    ids=ids,
+)
+def test_a_placement_that_does_not_fit_is_refused(placement: Placement, name: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        layers(placement, replace(OPTIONS, name=name))
+
+
+def test_what_fits_is_chosen() -> None:
+    assert suitable_model(x_shape()) == "gpt"
+    assert suitable_model(nn_shape_with_output(2)) == "mt5"
+    assert suitable_model(two_joins(2)) == "flava"
+    assert suitable_model(k_shape(8), num_heads=8) == "flava"
+    assert suitable_model(k_shape(8), num_heads=4) == "synthetic"
+    assert not fits(k_shape(), "mt5") and not fits(nn_shape(), "flava")
+
+
+def test_a_shared_parameter_cannot_be_cut_here_and_whole_there() -> None:
+    class OneTable:
+        def parameters(self, block: str) -> tuple[Parameter, ...]:
+            return (Parameter("table", (4, 2)),)
+
+    message = r"blocks on devices \(0,\) and on \(0, 1\) and on \(1,\) share table; only blocks on the"
+    with pytest.raises(ModelError, match=message):
+        copied_parameters(OneTable(), m_shape(2))  # type: ignore[arg-type]
+    assert copied_parameters(OneTable(), v_shape(2)) == {((0,), (1,)): ["table"]}  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""Recomputed blocks: the same bits, with only their inputs kept until the backward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from placements import Placement
+from placements.shapes import k_shape, m_shape, v_shape, wave_shape
+from runtime.codegen.codegen import generate
+from runtime.launching.launch import launch
+from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, layers
+from runtime.models.core.layers import FeedForward
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe
+
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
+
+
+def blocks_of(placement: Placement, recompute: object) -> tuple[Blocks, Model]:
+    """Return the blocks of a placement of whole blocks, all in this process."""
+    options = ModelOptions.from_dict(MODEL | {"recompute": recompute})
+    forward = [block.name for block in placement.blocks if block.name.startswith("F")]
+    model = Model(options, placement, dict.fromkeys(forward, WHOLE))
+    blocks = Blocks(placement, model, 2)
+    blocks.begin(0)
+    return blocks, model
+
+
+def saved_bytes(blocks: Blocks, block: str, arrived: Sequence[Tensor]) -> int:
+    """Run a block and return the bytes that autograd keeps for its backward, each tensor once."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        blocks.run(block, 0, arrived)
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [m_shape(2), k_shape(2), wave_shape(2, split_backward=True)],
+    ids=["several_devices", "branches", "split_backward"],
+)
+def test_recomputing_changes_no_bit(placement: Placement, tmp_path: Path) -> None:
+    losses, parameters = [], []
+    first = placement.blocks[0].name
+    for recompute in ([], [first], "all"):
+        folder = tmp_path / str(len(losses))
+        generate(lower(gpipe(placement, 3)), {}, MODEL | {"recompute": recompute}, folder / "scripts")
+        options = {"checkpoint_every": 2, "checkpoints": folder}
+        found = launch(folder / "scripts", placement.num_devices, 2, 30, launcher="in_process", **options)  # type: ignore[arg-type]
+        assert found.comparison is not None
+        assert found.comparison.bitwise_equal
+        assert found.comparison.is_equal
+        losses.append(found.losses)
+        shards = sorted((folder / "iteration_2").glob("*.pt"))
+        parameters.append([torch.load(path, weights_only=True)["parameters"] for path in shards])
+    assert losses[0] == losses[1] == losses[2]
+    for other in parameters[1:]:
+        for row, expected in zip(other, parameters[0], strict=True):
+            assert all(torch.equal(a[-1], b[-1]) for a, b in zip(row, expected, strict=True))
+
+
+def test_only_inputs_are_kept() -> None:
+    placement = v_shape(2)
+    keeping, _ = blocks_of(placement, [])
+    sparing, _ = blocks_of(placement, ["F1"])
+    value = torch.randn(1, 4, 4, dtype=torch.float64)
+    assert saved_bytes(keeping, "F1", [value]) > 10 * value.nbytes
+    assert saved_bytes(sparing, "F1", [value]) == 0
+    assert saved_bytes(sparing, "F0", []) == saved_bytes(keeping, "F0", []) > 0
+
+
+def with_dropout(self: FeedForward, hidden: Tensor, *others: object) -> Tensor:
+    return torch.nn.functional.dropout(FEED_FORWARD(self, hidden, *others), 0.5)  # type: ignore[arg-type]
+
+
+FEED_FORWARD = FeedForward.forward
+
+
+def test_dropout_falls_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No layer of ours draws random numbers; for those that do, the generators' states are kept."""
+    monkeypatch.setattr(FeedForward, "forward", with_dropout)
+    found = []
+    for recompute in ([], "all"):
+        blocks, model = blocks_of(v_shape(1), recompute)
+        torch.manual_seed(3)
+        for block, n in (("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)):
+            blocks.run(block, n, [])
+        gradients = [value.clone() for value in model.gradients().values()]
+        found.append((gradients, [float(loss) for loss in blocks.losses.values()], torch.rand(1)))
+    (first, losses, after), (second, other_losses, other_after) = found
+    assert losses == other_losses
+    assert losses[0] != losses[1]
+    assert torch.equal(after, other_after), "recomputing draws nothing anew"
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("recompute", "message"),
+    [
+        (["F9"], "model.recompute: v_shape has no forward block 'F9'; use 'all' or of F0, F1"),
+        (["B0"], "model.recompute: v_shape has no forward block 'B0'"),
+        ("some", "model.recompute: 'some' is not 'all' or a list of names of forward blocks"),
+        ([1], "model.recompute: [1] is not 'all' or a list"),
+    ],
+)
+def test_wrong_blocks_are_named(recompute: object, message: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(message)):
+        layers(v_shape(2), ModelOptions.from_dict(MODEL | {"recompute": recompute}))

@@ -1,0 +1,352 @@
+"""A user's own model runs like ours: bit for bit its replay, and wrong files are refused in one line."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from places import CNN
+from small_runs import TIED, edited
+
+from placements import Block, Kind, Placement
+from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Comparison
+from runtime.launching.launch import launch
+from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of
+from runtime.models.user.user_file import UserFile
+from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.lower import lower
+from runtime.verify.reference import Case, plain, replay
+from schedsearch.baselines import gpipe, one_f_one_b, zb_v
+
+MLP = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+class OwnNorm(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.first = first
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("variance", torch.ones(6))
+    def forward(self, values):
+        return nn.functional.batch_norm(self.first(values), self.mean, self.variance, training=True)
+
+def build(block):
+    first = nn.Linear(3, 6) if block in FIRST else nn.Linear(6, 6)
+    return nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())
+
+FIRST = ("F0",)
+
+def data(iteration, micro_batch):
+    values = torch.full((2, 3), 0.1 * iteration + micro_batch) + torch.randn(2, 3)
+    return values, values.sum(1, keepdim=True).expand(2, 6)
+"""
+
+NOTHING_TO_TRAIN = MLP.replace(
+    "    return nn.Sequential(first, ",
+    "    return nn.Sequential(first if block in FIRST else nn.Identity(), ",
+)
+"""Of the blocks only the first has parameters."""
+
+TWO_WAYS = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+def blocks():
+    stages = [nn.Linear(3, 3), nn.Sequential(nn.Tanh(), nn.Linear(3, 3))]
+    return {"F0": stages[0], "F1": stages[1], "G1": stages[0], "G0": stages[1]}
+
+def data(iteration, micro_batch):
+    values = torch.randn(4, 3)
+    return values, values.flip(1)
+"""
+
+BRANCHES = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+class Join(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bilinear = nn.Bilinear(4, 2, 3)
+    def forward(self, left, right):
+        return self.bilinear(left, right)
+
+def blocks():
+    return {"F0": nn.Linear(3, 4), "F1": nn.Linear(5, 2), "J": Join()}
+
+def data(iteration, micro_batch):
+    return {"F0": torch.randn(2, 3), "F1": torch.randn(2, 5)}, torch.randn(2, 3)
+"""
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Callable[..., ModelOptions]:
+    """Return a function that writes a file and returns the options of its model."""
+
+    def make(text: str, **more: object) -> ModelOptions:
+        path = tmp_path / "model.py"
+        path.write_text(text)
+        return ModelOptions("module", path=str(path), **more)  # type: ignore[arg-type]
+
+    return make
+
+
+def join_on_one_device() -> Placement:
+    """Return two branches on two devices, and their join on a third."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 1),
+        Block("F1", Kind.F, (1,), 1),
+        Block("J", Kind.F, (2,), 1, 0, ("F0", "F1")),
+        Block("JB", Kind.B, (2,), 1, 0, ("J",)),
+        Block("B0", Kind.B, (0,), 1, 0, ("JB",)),
+        Block("B1", Kind.B, (1,), 1, 0, ("JB",)),
+    )
+    return Placement("join", 3, blocks)
+
+
+def run(programs: Programs, options: ModelOptions, directory: Path) -> Comparison:
+    generate(programs, {}, options.to_dict(), directory)
+    found = launch(directory, programs.placement.num_devices, 3, 60, launcher="fork").comparison
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_the_example_is_bitwise_equal_in_every_type(dtype: str, tmp_path: Path) -> None:
+    """In the order of the micro-batches there is one order of sums: then it is also the plain model's."""
+    options = ModelOptions("module", path=str(CNN), dtype=dtype)
+    found = run(lower(one_f_one_b(v_shape(), 5)), options, tmp_path)
+    assert found.bitwise_equal
+    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "placement"),
+    [
+        (MLP, v_shape(3)),
+        (MLP, v_shape(2, split_backward=True)),
+        (TIED, v_shape(3)),
+        (TWO_WAYS, x_shape(2)),
+        (BRANCHES, join_on_one_device()),
+        (MLP, v_shape(2, inference=True)),
+        (NOTHING_TO_TRAIN, v_shape(3)),
+        (NOTHING_TO_TRAIN, v_shape(3, split_backward=True)),
+    ],
+    ids=[
+        "dropout",
+        "split_backward",
+        "tied",
+        "two_ways",
+        "branches",
+        "inference",
+        "nothing_to_train",
+        "nothing_to_train_split",
+    ],
+)
+def test_devices_equal_the_model_in_one_piece(
+    text: str, placement: Placement, options: Callable[..., ModelOptions], tmp_path: Path
+) -> None:
+    found = run(lower(gpipe(placement, 3)), options(text), tmp_path / "scripts")
+    assert found.bitwise_equal
+    assert found.is_equal, found
+
+
+def test_a_zero_bubble_wave(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
+    found = run(lower(zb_v(wave_shape(2, split_backward=True), 4)), options(MLP), tmp_path / "scripts")
+    assert found.bitwise_equal and found.is_equal
+
+
+def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOptions]) -> None:
+    case = Case(options(TIED), v_shape(3), 2, 2)
+    orders = [gpipe(case.placement, 2).order(device) for device in range(3)]
+    for whole, cut in zip(plain(case), replay(case, orders), strict=True):
+        assert [shard.name for shard in whole.gradients] == ["F0.table", "F1.weight", "F1.bias"]
+        for shard, gradient in whole.gradients.items():
+            torch.testing.assert_close(cut.gradients[shard], gradient, rtol=1e-12, atol=1e-15)
+    model = Model(case.options, case.placement, dict.fromkeys(case.forward_blocks, WHOLE))
+    assert model.copies == {((0,), (2,)): ["F0.table"]}
+
+
+def test_the_example_is_trained() -> None:
+    case = Case(ModelOptions("module", path=str(CNN), learning_rate=0.5), v_shape(), 4, 25)
+    losses = [sum(step.losses) / 4 for step in plain(case)]
+    assert sum(losses[-5:]) < sum(losses[:5]) * 0.8
+
+
+def test_random_numbers_depend_on_the_block_and_its_micro_batch(options: Callable[..., ModelOptions]) -> None:
+    body = body_of(options(MLP), v_shape(2))
+    data = body.data(2, "cpu")
+    seeds = {data.read(block, i, n).seed for block in ("F0", "F1") for i in (0, 1) for n in (0, 1)}
+    assert len(seeds) == 8
+    again = body_of(options(MLP), v_shape(2)).data(2, "cpu").read("F0", 1, 1)
+    assert again.seed in seeds and torch.equal(again.inputs[0], data.read("F0", 1, 1).inputs[0])
+    other = body_of(options(MLP, seed=1), v_shape(2)).data(2, "cpu").read("F0", 1, 1)
+    assert not torch.equal(again.inputs[0], other.inputs[0])
+
+
+def test_swapped_receives_are_noticed(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
+    def swap(program: list[Instruction]) -> None:
+        at = [i for i, instruction in enumerate(program) if isinstance(instruction, Receive)][:2]
+        program[at[0]], program[at[1]] = program[at[1]], program[at[0]]
+        program.sort(key=lambda instruction: not isinstance(instruction, Receive))
+
+    found = run(edited(lower(gpipe(v_shape(2), 3)), 1, swap), options(MLP), tmp_path / "scripts")
+    assert not found.bitwise_equal
+    assert found.max_gradient_error > 1e-6
+
+
+def test_an_off_by_one_micro_batch_is_noticed(
+    options: Callable[..., ModelOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = UserFile.data
+
+    def off_by_one(self: UserFile, iteration: int, micro_batch: int) -> object:
+        return right(self, iteration, micro_batch + (os.environ.get("RANK") == "1"))
+
+    monkeypatch.setattr(UserFile, "data", off_by_one)
+    found = run(lower(gpipe(v_shape(2), 3)), options(MLP), tmp_path / "scripts")
+    assert not found.bitwise_equal
+    assert found.max_loss_error > 1e-6
+
+
+def changed(before: str, after: str, text: str = MLP) -> str:
+    assert before in text
+    return text.replace(before, after)
+
+
+NORM = "nn.Sequential(first, nn.BatchNorm1d(6))"
+OWN_NORM = "OwnNorm(first)"
+SEQUENTIAL = "nn.Sequential(first, nn.Dropout(0.2), nn.Tanh())"
+
+
+@pytest.mark.parametrize(
+    ("text", "placement", "message"),
+    [
+        (MLP, k_shape(2), "F0 fails|J stands on devices 0, 1, but a user's module runs on one"),
+        (MLP, m_shape(2), "module: E stands on devices 0, 1, but a user's module runs on one; put it on one"),
+        (changed(SEQUENTIAL, NORM), v_shape(2), "F0 changes its buffer 1.num_batches_tracked, .* GroupNorm"),
+        (
+            changed(SEQUENTIAL, OWN_NORM),
+            v_shape(2),
+            "F0 changes its buffer mean, so results depend on the order",
+        ),
+        (changed("return nn", "return 3 #"), v_shape(2), "makes no torch module for block F0, but int"),
+        (changed('("F0",)', "()"), v_shape(2), r"F0 fails with tensors of shapes \[\(2, 3\)\]: RuntimeError"),
+        (changed("def data", "def date"), v_shape(2), r"must define data\(iteration, micro_batch\), and"),
+        (changed("return values, ", "return "), v_shape(2), r"returned a Tensor; return the pair"),
+        (
+            changed("mse_loss as loss", "mse_loss"),
+            v_shape(2),
+            r"F1 fails .* takes 2 positional arguments .* or define loss\(output, targets\)$",
+        ),
+        (
+            changed("mse_loss as loss", "mse_loss\n\ndef loss(output, target): return output\n"),
+            v_shape(2),
+            "it must return one scalar loss",
+        ),
+        (changed(SEQUENTIAL, "nn.Flatten()"), v_shape(2), "F0 has nothing to train and no block before it"),
+        (changed("import torch", "import torhc"), v_shape(2), "model.py fails with ModuleNotFoundError"),
+        (
+            changed("import torch", "raise SystemExit(3)", MLP),
+            v_shape(2),
+            "model.py fails with SystemExit: 3",
+        ),
+        (changed("return nn", "raise SystemExit(0) #"), v_shape(2), "model.py fails with SystemExit: 0"),
+        (changed('"F0": nn.L', '"F9": nn.L', BRANCHES), join_on_one_device(), "no torch module for block F0"),
+        (changed('{"F0": t', '{"F7": t', BRANCHES), join_on_one_device(), "inputs for F7, F1, none for F0"),
+        (
+            changed(", torch.randn(2, 3)\n", ", 3\n", BRANCHES),
+            join_on_one_device(),
+            "a int among the targets",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(
+    text: str, placement: Placement, message: str, options: Callable[..., ModelOptions]
+) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        body_of(options(text), placement)
+    assert "\n" not in str(caught.value)
+
+
+HANDS_OVER_TOKENS = """
+import torch
+from torch import nn
+from runtime.models import cut
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = nn.Embedding(5, 4), nn.Linear(4, 5)
+    def forward(self, tokens):
+        return self.last(self.embed(tokens)) + {later}
+
+def blocks():
+    return dict(zip(["F0", "F1"], cut(Model(), at=["last"])))
+
+def data(iteration, micro_batch):
+    return torch.arange(3), torch.arange(3)
+
+loss = nn.functional.cross_entropy
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        ("tokens.unsqueeze(1)", "F0's output 1 of 2 is of torch.int64, but only tensors of the model's"),
+        (
+            "tokens.size(0)",
+            "F0's output 1 of 2 is of type int; only tensors can be handed over: cut elsewhere",
+        ),
+    ],
+)
+def test_what_cannot_be_handed_over_is_named(
+    later: str, message: str, options: Callable[..., ModelOptions]
+) -> None:
+    text = HANDS_OVER_TOKENS.replace("{later}", later)
+    if "size" in later:
+        text = text.replace("return self.last", "number = tokens.size(0)\n        return self.last")
+        text = text.replace("+ tokens.size(0)", "+ number")
+    with pytest.raises(ModelError, match=message):
+        body_of(options(text), v_shape(2))
+
+
+def test_shapes_that_change_are_refused(options: Callable[..., ModelOptions]) -> None:
+    text = changed("(2, 3)", "(2 + micro_batch, 3)").replace("expand(2, 6)", "expand(2 + micro_batch, 6)")
+    text = text.replace("torch.randn(2 + micro_batch, 3)", "0")
+    with pytest.raises(
+        ModelError, match=r"F0 returned shapes \(\(3, 6\),\), and \(\(2, 6\),\) for the first"
+    ):
+        list(plain(Case(options(text), v_shape(2), 2, 1)))
+
+
+def test_the_options_of_a_module_are_its_own() -> None:
+    options = ModelOptions.from_dict({"name": "module", "path": "a.py"})
+    assert options.to_dict() == {
+        "name": "module",
+        "dtype": "float64",
+        "seed": 0,
+        "learning_rate": 0.1,
+        "path": "a.py",
+        "optimizer": "sgd",
+        "weight_decay": 0.0,
+        "recompute": (),
+    }
+    with pytest.raises(ModelError, match="model.path: a module needs the path of its Python file"):
+        ModelOptions.from_dict({"name": "module"})
+    with pytest.raises(ModelError, match="model.path: gpt reads no file; use model=module"):
+        ModelOptions("gpt", path="a.py")
+    with pytest.raises(ModelError, match="none.py is not a file"):
+        body_of(ModelOptions("module", path="none.py"), v_shape(2))
+
+
+def test_the_readme_shows_the_example() -> None:
+    assert f"```python\n{CNN.read_text()}```" in (CNN.parents[1] / "README.md").read_text()

@@ -1,0 +1,271 @@
+"""Plans on their way from the server to the devices of a run."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served import ServerProcess, in_thread, profile_of, small_schedule
+from small_runs import SMALL_GPT
+
+from runtime.codegen.codegen import generate
+from runtime.execution.results import Progress
+from runtime.launching.launch import launch
+from runtime.plans.plan_client import (
+    DeployedPlan,
+    PlanClient,
+    ServerClient,
+    ServerError,
+    plans_from_environment,
+)
+from runtime.plans.shared_plans import SharedPlans
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from runtime.server.service import Service
+
+SCHEDULE = small_schedule()
+PROFILE = profile_of(SCHEDULE.placement)
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    process = ServerProcess(tmp_path_factory.mktemp("server") / "jobs.db")
+    yield process
+    process.end()
+
+
+@pytest.fixture
+def server(process: ServerProcess) -> ServerClient:
+    return ServerClient(process.url)
+
+
+@pytest.fixture
+def job(server: ServerClient) -> str:
+    """Return a job that is ready."""
+    job = server.register(SCHEDULE, 20)
+    server.upload(job, PROFILE)
+    server.wait_until_ready(job, 60)
+    return job
+
+
+def requests_of(device: int, *plans: DeployedPlan) -> tuple[int, ...]:
+    """The clocks that a device asks for in iterations of these plans, one after the other."""
+    order = SCHEDULE.order(device)
+    return tuple(plan.clock_mhz[block][micro_batch] for plan in plans for block, micro_batch in order)
+
+
+def deployed(server: ServerClient, job: str) -> DeployedPlan:
+    plan = server.deployed(job)
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("has_clocks", "launcher"), [(True, "fork"), (False, "fork"), (True, "in_process"), (False, "in_process")]
+)
+def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
+    process: ServerProcess,
+    server: ServerClient,
+    job: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_clocks: bool,
+    launcher: str,
+) -> None:
+    first = deployed(server, job)
+    original = PlanClient.at_iteration_boundary
+    asked: list[int] = []
+
+    def at_iteration_boundary(self: PlanClient) -> DeployedPlan | None:
+        """Be in time for each iteration, and announce a straggler before the third."""
+        asked.append(len(asked))
+        if len(asked) == 3:
+            server.set_straggler(job, "rack 4", 0, 1.3)
+        self.poll()
+        return original(self)
+
+    monkeypatch.setattr(PlanClient, "at_iteration_boundary", at_iteration_boundary)
+    monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
+    monkeypatch.setenv("SCHEDSEARCH_JOB", job)
+    script_clocks = {block.name: [600] * 3 for block in SCHEDULE.placement.blocks} if has_clocks else {}
+    generate(lower(SCHEDULE), script_clocks, SMALL_GPT, tmp_path)
+    lines: list[Progress] = []
+    measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, compares=True, progress=lines.append)
+    second = deployed(server, job)
+    assert (first.version, second.version) == (1, 2)
+    for device in (0, 1):
+        assert requests_of(device, first) != requests_of(device, second)
+        assert measurement.clock_requests[device] == requests_of(device, first, first, second, second)
+    assert measurement.comparison is not None
+    assert measurement.comparison.bitwise_equal
+    assert len(lines) == 4
+
+
+def test_a_run_goes_on_with_its_own_clocks_while_no_server_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
+    monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
+    clocks = {block.name: [600 + 15 * n for n in range(3)] for block in SCHEDULE.placement.blocks}
+    generate(lower(SCHEDULE), clocks, SMALL_GPT, tmp_path)
+    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", compares=False)
+    own = DeployedPlan(1, 0.0, {name: tuple(each) for name, each in clocks.items()})
+    assert measurement.clock_requests == {d: requests_of(d, own, own) for d in (0, 1)}
+
+
+def test_a_plan_of_another_schedule_is_not_run(
+    process: ServerProcess, server: ServerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = small_schedule(2)
+    job = server.register(other, 5)
+    server.upload(job, PROFILE)
+    server.wait_until_ready(job, 60)
+    original = PlanClient.at_iteration_boundary
+
+    def at_iteration_boundary(self: PlanClient) -> DeployedPlan | None:
+        self.poll()
+        return original(self)
+
+    monkeypatch.setattr(PlanClient, "at_iteration_boundary", at_iteration_boundary)
+    monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
+    monkeypatch.setenv("SCHEDSEARCH_JOB", job)
+    generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
+    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", compares=False)
+    assert measurement.clock_requests == {0: (), 1: ()}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "reason"),
+    [
+        ({"F0": (900,) * 3, "B0": (900,) * 3}, "has clocks of F1 for 0 micro-batches, not 3"),
+        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 4), "has clocks of F0 for 4 micro-batches, not 3"),
+        (
+            dict.fromkeys(("F0", "F1", "F2", "B1", "B0"), (900,) * 3),
+            "has clocks of F2, which v_shape has not",
+        ),
+        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3), None),
+        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3) | {"O0": (900,)}, None),
+    ],
+    ids=["too few blocks", "other micro-batches", "more blocks", "fits", "optimizer"],
+)
+def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
+    clocks: dict[str, tuple[int, ...]], reason: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = DeployedPlan(7, 1.0, clocks)
+
+    class Source:
+        def at_iteration_boundary(self) -> DeployedPlan:
+            return plan
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    class Alone:
+        def collect(self, told: object) -> list[object]:
+            return [told]
+
+    plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone(), 0)  # type: ignore[arg-type]
+    assert plans.at_iteration_boundary() == (plan if reason is None else None)
+    said = [] if reason is None else [f"plan 7 is not run: it {reason}; is it of this schedule?"]
+    assert [record.getMessage() for record in caplog.records] == said
+
+
+def test_each_plan_is_handed_over_once_and_the_newest_counts(
+    server: ServerClient, job: str, process: ServerProcess
+) -> None:
+    client = PlanClient(process.url, job, device=1, interval_s=3600)
+    client.poll()
+    first = client.at_iteration_boundary()
+    assert first is not None
+    assert set(first.clock_mhz) == {"F1", "B1"}
+    assert client.at_iteration_boundary() is None
+    for degree in (1.2, 1.4):
+        server.set_straggler(job, 0, 0, degree)
+        client.poll()
+    newest = client.at_iteration_boundary()
+    assert newest is not None
+    assert newest.version == 3
+    assert client.at_iteration_boundary() is None
+    client.close()
+
+
+def test_a_thread_looks_for_plans(server: ServerClient, job: str, process: ServerProcess) -> None:
+    client = PlanClient(process.url, job, interval_s=0.01)
+    while client.at_iteration_boundary() is None:
+        time.sleep(0.01)
+    server.set_straggler(job, 0, 0, 1.3)
+    while (plan := client.at_iteration_boundary()) is None:
+        time.sleep(0.01)
+    assert plan.version == 2
+    client.close()
+
+
+def test_trouble_is_logged_when_it_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "runtime.client")
+    with in_thread(Service(tmp_path / "jobs.db")) as url:
+        waiting = ServerClient(url).register(SCHEDULE, 5)
+        client = PlanClient(url, waiting, interval_s=3600)
+        client.poll()
+        assert not caplog.messages, "a job that is not ready yet is no trouble"
+    for _ in range(3):
+        client.poll()
+        assert client.at_iteration_boundary() is None
+    (line,) = caplog.messages
+    assert line.startswith(f"no news of plans, the last one stays: {url}: does not answer (")
+    client.close()
+
+
+def test_a_server_without_a_job_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCHEDSEARCH_JOB", raising=False)
+    monkeypatch.delenv("SCHEDSEARCH_SERVER", raising=False)
+    assert plans_from_environment() is None
+    monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
+    with pytest.raises(ScriptError, match="SCHEDSEARCH_JOB: is not set, but SCHEDSEARCH_SERVER is; give"):
+        plans_from_environment()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        {},
+        {"version": "x", "time_ms": 1, "clock_mhz": {}},
+        {"version": None, "time_ms": 1, "clock_mhz": {}},
+        {"version": 1, "time_ms": 1, "clock_mhz": [1410]},
+        {"version": 1, "time_ms": 1, "clock_mhz": {"F0": 1410}},
+        {"version": 1, "time_ms": 1, "clock_mhz": {"F0": ["fast"]}},
+    ],
+)
+def test_what_is_no_plan_is_not_run(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
+    monkeypatch.setattr(ServerClient, "_ask", lambda *arguments, **named: answer)
+    with pytest.raises(ServerError, match="http://a: answers with something else than a plan"):
+        ServerClient("http://a").deployed("any")
+    client = PlanClient("http://a", "any", interval_s=3600)
+    assert not client.poll()
+    assert client.at_iteration_boundary() is None
+    client.close()
+
+
+def test_a_late_answer_does_not_replace_a_newer_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two questions are on their way at once; the one that was asked first is answered last."""
+    plans = {version: DeployedPlan(version, 1.0, {}) for version in (1, 2)}
+    askers, asked, answer_late = list[threading.Thread](), threading.Event(), threading.Event()
+
+    def deployed(self: ServerClient, *arguments: object) -> DeployedPlan:
+        if threading.current_thread().name != "plan client":
+            return plans[2]
+        askers.append(threading.current_thread())
+        asked.set()
+        answer_late.wait(60)
+        return plans[1]
+
+    monkeypatch.setattr(ServerClient, "deployed", deployed)
+    client = PlanClient("http://a", "any")
+    asked.wait(60)
+    client.poll()
+    client.close()
+    answer_late.set()
+    askers[0].join(60)
+    assert client.at_iteration_boundary() is plans[2]

@@ -1,0 +1,258 @@
+"""The profiler against power models that it does not know, in virtual time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from fake_driver import FakeDriver, FakeGpu
+
+from placements import Profile, ProfileError
+from placements.profile_csv import write_profile_rows
+from placements.shapes import m_shape
+from runtime.clocks.clock import Clock, NvmlClock, RecordingClock
+from runtime.clocks.nvml import NvmlGpu
+from runtime.codegen.codegen import generate
+from runtime.launching.launch import launch
+from runtime.profiling.device_profiler import open_profiler
+from runtime.profiling.profiler import Cost, DeviceProfile, Profiler, Sweep, merged
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe
+
+CYCLES = {"F0": 39.6, "B0": 79.2}
+"""Millions, of each block."""
+
+CLOCKS = range(345, 1980 + 1, 15)
+
+
+def time_ms(kind: str, clock_mhz: int) -> float:
+    return 1000 * CYCLES[kind] / clock_mhz
+
+
+def energy_mj(kind: str, clock_mhz: int) -> float:
+    """Of the driver's model; least where 2 * 425 x^3 = 75, at 0.445 of 1980 MHz."""
+    return time_ms(kind, clock_mhz) * (75 + 425 * (clock_mhz / 1980) ** 3)
+
+
+def iterate(profiler: Profiler, gpu: FakeGpu, micro_batches: int = 2, wait_ms: float = 3.0) -> None:
+    """Run an iteration as a device does: blocks, and waits between them."""
+    profiler.begin_iteration()
+    for _ in range(micro_batches):
+        for kind, millions in CYCLES.items():
+            gpu.wait(wait_ms)
+            profiler.begin(kind)
+            gpu.cycles(millions)
+            profiler.end(kind)
+    profiler.end_iteration()
+
+
+def swept(gpu: FakeGpu, sweep: Sweep, clock: Clock | None = None, most: int = 10_000) -> Profiler:
+    clocks = gpu._nvml.clocks_mhz()
+    profiler = Profiler(gpu, sweep, clock or gpu, clocks, settle=gpu.settle)  # type: ignore[arg-type]
+    for _ in range(most):
+        if profiler.is_done:
+            return profiler
+        iterate(profiler, gpu)
+    raise AssertionError("the sweep does not end")
+
+
+@pytest.fixture
+def gpu(driver: FakeDriver) -> FakeGpu:
+    """A GPU that hears of clocks without a controller, 10 ms late."""
+    driver.setup(1, CLOCKS, latency_ms=10.0)
+
+    class Direct(RecordingClock):
+        def set(self, clock_mhz: int) -> None:
+            super().set(clock_mhz)
+            NvmlGpu("0").lock(clock_mhz)
+
+    return FakeGpu(driver, 0, Direct())
+
+
+def by_clock(profiler: Profiler, kind: str) -> Mapping[int, Cost]:
+    return {cost.clock_mhz: cost for cost in profiler.costs if cost.kind == kind and cost.clock_mhz}
+
+
+def test_the_sweep_finds_the_power_model_and_ends_past_the_best_clock(gpu: FakeGpu) -> None:
+    profiler = swept(gpu, Sweep(iterations=2, rises=5))
+    for kind in CYCLES:
+        found = by_clock(profiler, kind)
+        assert list(found) == sorted(found, reverse=True), "from the highest down"
+        assert max(found) == 1980
+        for clock_mhz, cost in found.items():
+            assert cost.time_ms == pytest.approx(time_ms(kind, clock_mhz), rel=1e-9)
+            assert cost.energy_mj == pytest.approx(energy_mj(kind, clock_mhz), abs=1.0)
+        energies = [cost.energy_mj for cost in found.values()]
+        rises = [after > before for before, after in pairwise(energies)]  # type: ignore[operator]
+        assert rises == [False] * (len(rises) - 5) + [True] * 5
+    assert min(by_clock(profiler, "F0")) > 345 + 15, "it did not go to the end"
+
+
+class Scripted:
+    """A meter whose energies are given: of each block, by clock; every block takes 10 ms."""
+
+    def __init__(self, energies: Mapping[str, list[float]]) -> None:
+        self.energies, self.total_mj, self.time_ms, self.step = energies, 0.0, 0.0, 0
+
+    def now_ms(self) -> float:
+        return self.time_ms
+
+    def energy_mj(self) -> float:
+        return self.total_mj
+
+    def use(self, kind: str) -> None:
+        self.time_ms += 10.0
+        self.total_mj += self.energies[kind][self.step]
+
+
+def test_the_sweep_goes_on_until_every_block_is_past_its_best_clock() -> None:
+    """F0 is past it after two rises, at the third clock; W0 only at the seventh, after a break."""
+    meter = Scripted({"F0": [5, 6, 7, 6, 6, 6, 6, 6], "W0": [9, 8, 9, 8, 7, 8, 9, 10]})
+    clock = RecordingClock()
+    profiler = Profiler(meter, Sweep(iterations=1, rises=2), clock, range(900, 901 + 7))
+    while not profiler.is_done:
+        profiler.begin_iteration()
+        meter.step = 907 - clock.requests[-1]
+        for kind in meter.energies:
+            profiler.begin(kind)
+            meter.use(kind)
+            profiler.end(kind)
+        profiler.end_iteration()
+    assert clock.requests == [907, 906, 905, 904, 903, 902, 901]
+    assert [cost.energy_mj for cost in profiler.costs if cost.kind == "W0"] == [9, 8, 9, 8, 7, 8, 9]
+
+
+def test_the_sweep_goes_through_a_controller_too(driver: FakeDriver) -> None:
+    driver.setup(1, range(900, 1200 + 1, 100), latency_ms=10.0)
+    clock = NvmlClock("fake-0")
+    gpu = FakeGpu(driver, 0, clock)
+    profiler = swept(gpu, Sweep(iterations=1))
+    clock.reset()
+    assert list(by_clock(profiler, "F0")) == [1200, 1100, 1000, 900], "no rise: all clocks"
+    assert driver.lines() == ["0 reset", *(f"0 lock {c} {c}" for c in (1200, 1100, 1000, 900)), "0 reset"]
+
+
+def test_a_coarse_energy_counter_is_waited_for(driver: FakeDriver) -> None:
+    """It moves on every 10 ms, as real ones do; 20 ms blocks are off by a tenth without the wait."""
+    driver.setup(1, range(900, 1980 + 1, 360), counter_period_ms=10.0)
+    gpu = FakeGpu(driver, 0, RecordingClock())
+    naive, profiler = Profiler(gpu, Sweep(20)), Profiler(gpu, Sweep(20), align=gpu.align)
+    for each in (naive, profiler):
+        while not each.is_done:
+            iterate(each, gpu, wait_ms=3.7)
+    for cost in profiler.costs:
+        assert cost.time_ms == pytest.approx(time_ms(cost.kind, 1980), rel=1e-9)
+        assert cost.energy_mj == pytest.approx(energy_mj(cost.kind, 1980), rel=0.003)
+    assert any(cost.energy_mj != pytest.approx(energy_mj(cost.kind, 1980), rel=0.1) for cost in naive.costs)
+
+
+def test_the_first_iteration_is_not_counted(gpu: FakeGpu) -> None:
+    profiler = Profiler(gpu, Sweep(iterations=1))
+    profiler.begin_iteration()
+    profiler.begin("F0")
+    gpu.wait(1000.0)
+    profiler.end("F0")
+    profiler.end_iteration()
+    assert not profiler.costs
+    iterate(profiler, gpu)
+    assert {cost.kind: cost.time_ms for cost in profiler.costs}["F0"] == pytest.approx(20.0)
+
+
+def test_without_control_the_current_clock_is_measured(gpu: FakeGpu) -> None:
+    profiler = Profiler(gpu, Sweep(iterations=2), current_mhz=gpu._nvml.clock_mhz)
+    for _ in range(3):
+        assert not profiler.is_done
+        iterate(profiler, gpu)
+    assert profiler.is_done
+    assert [(cost.kind, cost.clock_mhz) for cost in profiler.costs] == [("F0", 1980), ("B0", 1980)]
+
+
+def test_without_a_meter_all_clocks_are_measured(gpu: FakeGpu) -> None:
+    """Nothing says when energy rises."""
+    gpu.energy_mj = lambda: None  # type: ignore[assignment, method-assign, return-value]
+    profiler = swept(gpu, Sweep(iterations=1, rises=1))
+    assert len(by_clock(profiler, "F0")) == len(CLOCKS)
+    assert all(cost.energy_mj is None for cost in profiler.costs)
+
+
+def test_blocking_power_is_that_of_a_device_that_waits(gpu: FakeGpu) -> None:
+    assert Profiler(gpu).power_w(lambda: gpu.wait(500.0)) == pytest.approx(60.0, rel=1e-3)
+    gpu.energy_mj = lambda: None  # type: ignore[assignment, method-assign, return-value]
+    assert Profiler(gpu).power_w(lambda: gpu.wait(500.0)) is None
+
+
+def test_a_profile_comes_back_from_its_file(gpu: FakeGpu, tmp_path: Path) -> None:
+    profiler = swept(gpu, Sweep(iterations=1))
+    plain = DeviceProfile(tuple(profiler.costs), ((1980, 60.0),), "").to_plain()
+    costs = merged([DeviceProfile.from_plain(plain)])
+    rows = [
+        (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
+    ]
+    write_profile_rows(tmp_path / "profile.csv", rows)
+    profile = Profile.from_csv(tmp_path / "profile.csv", blocking_power_w=60.0)
+    assert profile.fastest("B0").time_ms == pytest.approx(40.0)
+    best = min(profile.points["B0"], key=lambda point: point.energy_mj)
+    assert abs(best.clock_mhz - 0.445 * 1980) < 15, "the model's least energy"
+
+
+def test_what_was_not_measured_is_not_read_as_a_profile(tmp_path: Path) -> None:
+    write_profile_rows(tmp_path / "profile.csv", [("F0", 2600, 1.5, None)])
+    assert (tmp_path / "profile.csv").read_text() == "block,frequency,time,energy\nF0,2600,0.0015,\n"
+    with pytest.raises(ProfileError, match="column energy: is missing"):
+        Profile.from_csv(tmp_path / "profile.csv", blocking_power_w=0.0)
+
+
+def test_blocks_of_several_devices_are_merged() -> None:
+    one = DeviceProfile((Cost("E", 1410, 2.0, 10.0), Cost("E", 1395, 3.0, 9.0)), (), "")
+    other = DeviceProfile((Cost("E", 1410, 2.5, 12.0), Cost("F", 1410, 1.0, 5.0)), (), "")
+    assert merged([one, other]) == {"E": (Cost("E", 1410, 2.5, 11.0),), "F": (Cost("F", 1410, 1.0, 5.0),)}
+    free = [DeviceProfile((Cost("E", mhz, 2.0, None),), (), "") for mhz in (2600, 2595)]
+    assert merged(free) == {"E": (Cost("E", 2600, 2.0, None),)}
+
+
+def test_a_loop_of_ones_own_is_profiled(tmp_path: Path) -> None:
+    """Begin and end (Perseus, Table 2) without our scripts; the costs are rows of a profile's CSV."""
+    profiler, description = open_profiler(torch.device("cpu"), Sweep(iterations=2))
+    num_iterations = 0
+    while not profiler.is_done:
+        num_iterations += 1
+        profiler.begin_iteration()
+        for kind in ("F0", "B0"):
+            profiler.begin(kind)
+            profiler.end(kind)
+        profiler.end_iteration()
+    assert num_iterations == 3
+    assert description == "no GPU: times at the current clock of the processor, no energy"
+    write_profile_rows(tmp_path / "profile.csv", profiler.costs)
+    lines = (tmp_path / "profile.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["block", "F0", "B0"]
+
+
+def test_a_thread_that_waits_for_its_turn_computes_nothing() -> None:
+    profiler, _ = open_profiler(torch.device("cpu"), Sweep(iterations=1), takes_turns=True)
+    for _ in range(2):
+        profiler.begin_iteration()
+        profiler.begin("F0")
+        threading.Event().wait(0.3)
+        profiler.end("F0")
+        profiler.end_iteration()
+    assert profiler.costs[0].time_ms < 100, "of the processor, whatever else the machine does"
+
+
+def test_a_run_profiles_its_blocks(tmp_path: Path) -> None:
+    placement = m_shape(2)
+    model = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
+    generate(lower(gpipe(placement, 2)), {}, model, tmp_path)
+    measurement = launch(tmp_path, 2, 100, 30, launcher="fork", sweep=Sweep(iterations=2))
+    assert measurement.iterations == 3, "one that is not counted, then two"
+    assert measurement.comparison is None
+    costs = merged(measurement.profiles)
+    assert costs.keys() == placement.by_name.keys()
+    assert all(cost.time_ms > 0 and cost.energy_mj is None for found in costs.values() for cost in found)
+    assert {profile.description for profile in measurement.profiles} == {
+        "no GPU: times at the current clock of the processor, no energy"
+    }

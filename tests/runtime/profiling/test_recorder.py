@@ -1,0 +1,250 @@
+"""What a device notes of itself: times from its marks, and the bytes of the tensors that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+
+from placements import Placement
+from placements.shapes import v_shape, wave_shape
+from runtime.models import WHOLE, Blocks, Model, ModelOptions
+from runtime.profiling.activation_memory import HeldMemory
+from runtime.profiling.recorder import DeviceRecorder, HostTimes, Recorder, machine_name
+from runtime.program.calls import Transfer
+
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
+NUM_BYTES = 4 * 4 * 8
+"""Of what is handed over."""
+
+
+def blocks_of(placement: Placement, recompute: object = ()) -> tuple[Blocks, Model]:
+    """Return the blocks of a placement of whole blocks, all in this process."""
+    options = ModelOptions.from_dict(MODEL | {"recompute": recompute})
+    forward = [block.name for block in placement.blocks if block.name.startswith("F")]
+    model = Model(options, placement, dict.fromkeys(forward, WHOLE))
+    blocks = Blocks(placement, model, 2)
+    blocks.begin(0)
+    return blocks, model
+
+
+def graph_storages(output: Tensor) -> dict[int, int]:
+    """Return the sizes of the storages that a tensor's graph saved or leads to, found by walking it.
+
+    A whole number in the graph, such as a divisor, looks like a tensor there but is none.
+    """
+    found, nodes, seen = {}, [output.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes.extend(following for following, _ in node.next_functions)
+        saved = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
+        saved += [*getattr(node, "saved_tensors", ())]
+        leaf = getattr(node, "variable", None)
+        for tensor in (*saved, leaf):
+            if isinstance(tensor, Tensor) and (tensor.dim() or tensor.is_floating_point()):
+                found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    return found
+
+
+def walked_bytes(blocks: Blocks, model: Model, others: Iterable[Tensor]) -> int:
+    """Return what is held, by walking every graph; parameters aside."""
+    found: dict[int, int] = {}
+    for held in blocks.held():
+        for tensor in held.tensors:
+            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            found |= graph_storages(tensor)
+    for tensor in others:
+        found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    for weight in model.parameters.values():
+        found.pop(weight.untyped_storage().data_ptr(), None)
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_a_forward_block_holds_is_what_its_graph_leads_to(frozen: bool) -> None:
+    placement = v_shape(2)
+    blocks, model = blocks_of(placement)
+    for shard, weight in model.parameters.items():
+        weight.requires_grad_(not (frozen and shard.name.startswith("F1")))
+    memory = HeldMemory(placement, blocks, model)
+    with memory.counting("F0", []):
+        handed = blocks.run("F0", 0, [])["F1"]
+    alone = memory.bytes([])
+    assert alone == walked_bytes(blocks, model, []) > 5 * NUM_BYTES
+    assert memory.bytes([handed]) == alone, "it is the block's output, which is held anyway"
+    arrived = handed.clone()
+    assert memory.bytes([arrived]) == alone + NUM_BYTES == walked_bytes(blocks, model, [arrived])
+    with memory.counting("F1", [arrived]):
+        blocks.run("F1", 0, [arrived])
+    both = memory.bytes([])
+    assert both == walked_bytes(blocks, model, []) > alone
+    with memory.counting("F0", []):
+        blocks.run("F0", 1, [])
+    assert memory.bytes([]) == both + alone == walked_bytes(blocks, model, [])
+    gradient = blocks.run("B1", 0, [])["B0"]
+    assert memory.bytes([]) == 2 * alone
+    assert memory.bytes([gradient]) == 2 * alone + NUM_BYTES
+    blocks.run("B0", 0, [gradient])
+    blocks.run("B0", 1, [gradient])
+    assert memory.bytes([]) == 0
+
+
+def test_a_recomputed_block_holds_its_inputs_only() -> None:
+    placement = v_shape(2)
+    blocks, model = blocks_of(placement, "all")
+    memory = HeldMemory(placement, blocks, model)
+    with memory.counting("F0", []):
+        arrived = blocks.run("F0", 0, [])["F1"].clone()
+    assert memory.bytes([]) == 0
+    with memory.counting("F1", [arrived]):
+        blocks.run("F1", 0, [arrived])
+    assert memory.bytes([]) == NUM_BYTES
+
+
+def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:
+    placement = wave_shape(1, split_backward=True)
+    blocks, model = blocks_of(placement)
+    first, last = (block.name for block in placement.blocks if block.name.startswith("F"))
+    memory = HeldMemory(placement, blocks, model)
+    with memory.counting(first, []):
+        handed = blocks.run(first, 0, [])[last]
+    alone = memory.bytes([])
+    with memory.counting(last, [handed]):
+        blocks.run(last, 0, [handed])
+    assert memory.bytes([]) == walked_bytes(blocks, model, [])
+    halves = {block.name[0]: [] for block in placement.blocks}
+    for block in placement.topological_order:
+        halves[block.name[0]].append(block.name)
+    gradient = blocks.run(halves["I"][0], 0, [])[halves["I"][1]]
+    assert memory.bytes([]) == walked_bytes(blocks, model, []) > alone
+    blocks.run(halves["W"][0], 0, [])
+    assert memory.bytes([]) == alone
+    blocks.run(halves["I"][1], 0, [gradient])
+    blocks.run(halves["W"][1], 0, [])
+    assert memory.bytes([]) == 0
+
+
+def test_counting_changes_no_bit() -> None:
+    placement, gradients = v_shape(2), []
+    for counts in (False, True):
+        blocks, model = blocks_of(placement)
+        memory = HeldMemory(placement, blocks, model)
+        handed = torch.randn(1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        if counts:
+            with memory.counting("F1", [handed]):
+                blocks.run("F1", 0, [handed])
+        else:
+            blocks.run("F1", 0, [handed])
+        gradients.append([blocks.run("B1", 0, [])["B0"], *model.gradients().values()])
+    assert len(gradients[0]) > 1
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+@dataclass
+class CountingTimes:
+    """A device whose work moves on by a second at each mark, whatever the script does."""
+
+    marks: Iterator[int] = field(default_factory=lambda: iter(range(1000)))
+    has_ended: bool = False
+
+    def begin(self) -> None:
+        pass
+
+    def mark(self) -> int:
+        return next(self.marks)
+
+    def ms(self, mark: int) -> float:
+        assert self.has_ended, "events of a GPU cannot be read before it has been waited for"
+        return mark * 1000.0
+
+
+@dataclass
+class Work:
+    """A transfer that ends when it is told to; like those of torch, but it cannot be hashed."""
+
+    done: bool = False
+
+    def wait(self) -> None:
+        self.done = True
+
+    def is_completed(self) -> bool:
+        return self.done
+
+
+@pytest.fixture
+def recorder() -> DeviceRecorder:
+    placement = v_shape(1)
+    blocks, model = blocks_of(placement)
+    return DeviceRecorder(0, placement, blocks, model, HostTimes())
+
+
+def test_blocks_are_timed_by_marks_which_are_read_at_the_end() -> None:
+    placement, times = v_shape(1), CountingTimes()
+    blocks, model = blocks_of(placement)
+    recorder = DeviceRecorder(0, placement, blocks, model, times)
+    recorder.begin(4)
+    for micro_batch in range(2):
+        recorder.reach("F0", micro_batch)
+        recorder.start([])
+        recorder.stop([])
+    times.has_ended = True
+    recorder.end()
+    (found,) = recorder.records
+    assert (found.iteration, found.device, found.machine) == (4, 0, machine_name())
+    assert [tuple(row) for row in found.blocks] == [
+        ("F0", 0, 0.0, 1000.0, 2000.0, 3000.0),
+        ("F0", 1, 4000.0, 5000.0, 6000.0, 7000.0),
+    ]
+    assert [sample.ms for sample in found.held_bytes] == [2000.0, 3000.0, 6000.0, 7000.0]
+    assert found.allocated_bytes == ()
+
+
+def test_messages_end_when_they_are_seen_to(recorder: DeviceRecorder) -> None:
+    received, sent, seen, never = Work(), Work(), Work(), Work()
+    recorder.begin(0)
+    recorder.receive(Transfer("B1", "B0", 0), 1, 0)
+    recorder.posted(received)
+    for work, micro_batch in ((sent, 0), (seen, 1), (never, 2)):
+        recorder.send(Transfer("F0", "F1", micro_batch), 0, 1)
+        recorder.posted(work)
+    recorder.wait(received)
+    recorder.waited(received)
+    recorder.wait(sent)
+    recorder.waited(sent)
+    seen.done = True
+    recorder.reach("F0", 0)
+    recorder.start([])
+    recorder.stop([])
+    recorder.end()
+    (found,) = recorder.records
+    (row,) = found.receives
+    assert row[:5] == ("B1", "B0", 0, 1, 0)
+    assert row.waited_ms is not None and row.ended_ms is not None
+    assert 0 < row.posted_ms < row.waited_ms < row.ended_ms
+    known = [(row.waited_ms is not None, row.ended_ms is not None) for row in found.sends]
+    assert known == [(True, True), (False, True), (False, False)]
+
+
+def test_clocks_are_noted_with_their_times(recorder: DeviceRecorder) -> None:
+    recorder.request(900)
+    recorder.begin(0)
+    recorder.request(1410)
+    recorder.request(705)
+    recorder.end()
+    (found,) = recorder.records
+    assert [sample.value for sample in found.clock_mhz] == [1410, 705]
+    assert 0 < found.clock_mhz[0].ms < found.clock_mhz[1].ms
+
+
+def test_without_a_record_nothing_is_kept() -> None:
+    recorder = Recorder()
+    recorder.begin(0)
+    recorder.request(1410)
+    recorder.end()
+    assert recorder.records == ()

@@ -1,0 +1,386 @@
+"""A run drawn beside its plan: whole, in order, and the same as the plan where time is virtual."""
+
+from __future__ import annotations
+
+import copy
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from perfetto_rules import Event, counter_of, problems, read_events, thread_of
+from small_runs import SMALL_GPT, comparison_of
+
+from placements import Block, Kind, Placement
+from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.shapes import k_shape, m_shape, v_shape, wave_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Measurement
+from runtime.launching.launch import launch
+from runtime.plans.planned import Planned
+from runtime.profiling.records import BlockRecord, MessageRecord, Record, aligned
+from runtime.profiling.trace import write_trace
+from runtime.profiling.utilisation import busy_table
+from runtime.profiling.zero_comm import free_transfers
+from runtime.program.lower import lower
+from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualRun, VirtualScripts, run_virtually
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import compute_frontier
+from schedsearch.schedule import Schedule, as_soon_as_possible
+
+SYNTHETIC = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
+
+
+def planned(schedule: Schedule, latency: int = 0) -> Planned:
+    """Return a plan in the order of a schedule, with several clocks, of blocks none of which are alike."""
+    placement = schedule.placement
+    blocks = tuple(replace(block, time=30 * block.time + 7 * i) for i, block in enumerate(placement.blocks))
+    transfer = tuple((name, block.name, latency) for block in blocks for name in block.after if latency)
+    placement = replace(placement, tick_ms=1.0, blocks=blocks, transfer=transfer)
+    profile = modelled_profile(placement, A100_SXM_80GB)
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    schedule = as_soon_as_possible(placement, schedule.num_micro_batches, orders)
+    frontier = compute_frontier(schedule, profile, 20)
+    return Planned.of(schedule, profile, frontier.at(frontier.shortest.time_ms * 1.1).clock_mhz, "GiB")
+
+
+def scripts_of(plan: Planned, directory: Path, model: dict[str, object] | None = None) -> Path:
+    number = plan.schedule.num_micro_batches
+    clocks = {
+        block.name: [plan.points[block.name, n].clock_mhz for n in range(number)]
+        for block in plan.schedule.placement.blocks
+    }
+    generate(lower(plan.schedule), clocks, dict(model or SYNTHETIC), directory)
+    return directory
+
+
+def virtually(plan: Planned, scripts: Path, latency_ms: float = 0.0) -> VirtualRun:
+    profile = plan.profile
+    highest = max(points[-1].clock_mhz for points in profile.points.values())
+    gpus = [
+        SimulatedGpu(highest, profile.least_blocking_power_w, latency_ms)
+        for _ in range(plan.schedule.placement.num_devices)
+    ]
+    return run_virtually(VirtualScripts.read(scripts), profile, gpus)
+
+
+def recorded(scripts: Path, num_devices: int, launcher: str, iterations: int = 3) -> Measurement:
+    return launch(scripts, num_devices, iterations, 60, launcher=launcher, trace=True)
+
+
+def instances(slices: list[Event]) -> list[tuple[str, int]]:
+    return [(event["args"]["block"], event["args"]["micro_batch"]) for event in slices]
+
+
+@pytest.mark.parametrize("launcher", ["in_process", "fork"])
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        (v_shape(2), one_f_one_b),
+        (m_shape(2), gpipe),
+        (k_shape(2), gpipe),
+        (wave_shape(2, split_backward=True), gpipe),
+    ],
+    ids=["v_shape", "several_devices", "branches", "split_backward"],
+)
+def test_every_block_is_drawn_once_in_the_order_of_the_schedule(
+    shape: Placement, order: Callable[[Placement, int], Schedule], launcher: str, tmp_path: Path
+) -> None:
+    plan = planned(order(shape, 3))
+    schedule = plan.schedule
+    found = recorded(scripts_of(plan, tmp_path / "scripts"), shape.num_devices, launcher)
+    path = write_trace(tmp_path / "trace.json", schedule.placement, found.records, plan)
+    events = read_events(path)
+    assert problems(events) == []
+    for device in range(shape.num_devices):
+        expected = list(schedule.order(device))
+        assert instances(thread_of(events, device, "planned")) == expected
+        assert instances(thread_of(events, device, "free transfers")) == expected
+        measured = thread_of(events, device, "measured")
+        assert instances(measured) == expected * 3
+        assert [event["args"]["iteration"] for event in measured] == [
+            iteration for iteration in range(3) for _ in expected
+        ]
+        asked = [plan.points[instance].clock_mhz for instance in expected]
+        assert [value for _, value in counter_of(events, device, "requested clock")] == asked * 3
+        assert [value for _, value in counter_of(events, device, "planned clock")] == asked
+        assert len(counter_of(events, device, "held memory")) == 2 * len(measured)
+
+
+def test_a_plan_is_drawn_as_it_is(tmp_path: Path) -> None:
+    plan = planned(gpipe(v_shape(2).with_memory(3), 3), latency=4)
+    found = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process")
+    events = read_events(write_trace(tmp_path / "trace.json", plan.schedule.placement, found.records, plan))
+    begin_us = min(event["ts"] for device in (0, 1) for event in thread_of(events, device, "planned"))
+    assert begin_us > 0, "it is drawn at the last iteration"
+    slices = thread_of(events, 1, "planned")
+    for event, instance in zip(slices, plan.schedule.order(1), strict=True):
+        point, args = plan.points[instance], event["args"]
+        assert event["ts"] - begin_us == pytest.approx(plan.start_ms[instance] * 1000, abs=0.01)
+        assert event["dur"] == pytest.approx(point.time_ms * 1000, abs=0.01)
+        assert (args["planned_mhz"], args["planned_mj"]) == (point.clock_mhz, point.energy_mj)
+        assert args["planned_ms"] == point.time_ms
+        assert args["measured_ms"] > 0
+    units = [value for _, value in counter_of(events, 0, "planned memory (GiB)")]
+    assert units == [1, 2, 3, 2, 1, 0]
+    power_w = [value for _, value in counter_of(events, 0, "planned power")]
+    assert power_w[1::2] == [plan.profile.least_blocking_power_w] * 6
+    assert min(power_w[0::2]) > plan.profile.least_blocking_power_w
+
+
+@pytest.mark.parametrize("latency", [0, 5])
+@pytest.mark.parametrize("shape", [v_shape(3), m_shape(2), k_shape(2)], ids=lambda shape: shape.name)
+def test_in_virtual_time_the_measured_row_is_the_planned_one(
+    shape: Placement, latency: int, tmp_path: Path
+) -> None:
+    plan = planned(gpipe(shape, 3), latency)
+    scripts = scripts_of(plan, tmp_path / "scripts")
+    run = virtually(plan, scripts)
+    for record in run.records:
+        for row in record.blocks:
+            begin_ms, end_ms = plan.span_ms(row.instance)
+            assert row.begin_ms == pytest.approx(begin_ms, abs=1e-9)
+            assert row.end_ms == pytest.approx(end_ms, abs=1e-9)
+    records = [[record] for record in run.records]
+    path = write_trace(tmp_path / "trace.json", plan.schedule.placement, records, plan)
+    events = read_events(path)
+    assert problems(events) == []
+    for device in range(shape.num_devices):
+        rows = [thread_of(events, device, name) for name in ("planned", "measured")]
+        assert instances(rows[0]) == instances(rows[1])
+        for first, second in zip(*rows, strict=True):
+            assert (first["ts"], first["dur"]) == pytest.approx((second["ts"], second["dur"]), abs=0.0021)
+    again = [[record] for record in virtually(plan, scripts).records]
+    other = write_trace(tmp_path / "other.json", plan.schedule.placement, again, plan)
+    assert path.read_bytes() == other.read_bytes()
+
+
+def test_in_virtual_time_a_late_clock_is_seen(tmp_path: Path) -> None:
+    """The comparison above would not show much if it held for any run."""
+    plan = planned(one_f_one_b(v_shape(3), 4))
+    run = virtually(plan, scripts_of(plan, tmp_path / "scripts"), latency_ms=20.0)
+    late = [
+        row.instance
+        for record in run.records
+        for row in record.blocks
+        if abs(row.begin_ms - plan.start_ms[row.instance]) > 1e-6
+    ]
+    assert late
+
+
+def test_virtual_messages_take_their_time(tmp_path: Path) -> None:
+    plan = planned(gpipe(v_shape(2), 2), latency=5)
+    first, second = virtually(plan, scripts_of(plan, tmp_path / "scripts")).records
+    assert [row.transfer.consumer for row in first.sends] == ["F1", "F1"]
+    for sent, received in zip(first.sends, second.receives, strict=True):
+        assert sent.transfer == received.transfer
+        assert (sent.source, sent.target) == (received.source, received.target) == (0, 1)
+        assert sent.ended_ms == pytest.approx(sent.posted_ms + 5)
+        assert received.ended_ms is not None and received.waited_ms is not None
+        assert received.ended_ms == pytest.approx(max(sent.ended_ms or 0.0, received.waited_ms))
+    assert [sample.ms for sample in first.clock_mhz][:2] == [0.0, first.blocks[0].end_ms]
+
+
+def shape_of(events: list[Event]) -> list[tuple[object, ...]]:
+    """Return the events without their times."""
+    return [(event["ph"], event["pid"], event.get("tid"), event["name"], event.get("id")) for event in events]
+
+
+def test_in_process_only_times_differ(tmp_path: Path) -> None:
+    plan = planned(one_f_one_b(v_shape(2), 4))
+    scripts = scripts_of(plan, tmp_path / "scripts", SMALL_GPT)
+    found = [recorded(scripts, 2, "in_process") for _ in range(2)]
+    drawn = [
+        read_events(write_trace(tmp_path / "trace.json", plan.schedule.placement, run.records, plan))
+        for run in found
+    ]
+    assert shape_of(drawn[0]) == shape_of(drawn[1])
+    held = [[sample.value for of in run.records for r in of for sample in r.held_bytes] for run in found]
+    assert held[0] == held[1]
+    assert max(held[0]) > 0
+    times = [[event.get("ts") for event in events] for events in drawn]
+    assert times[0] != times[1]
+
+
+@pytest.mark.parametrize("launcher", ["in_process", "fork"])
+def test_a_message_ends_after_it_was_posted_on_the_other_device(launcher: str, tmp_path: Path) -> None:
+    plan = planned(one_f_one_b(v_shape(2), 4))
+    records = recorded(scripts_of(plan, tmp_path / "scripts"), 2, launcher).records
+    for iteration in zip(*records, strict=True):
+        offset_ms = aligned(iteration)
+        sends = {row.transfer: row for record in iteration for row in record.sends}
+        receives = [row for record in iteration for row in record.receives]
+        assert len(sends) == len(receives) == 8
+        for received in receives:
+            sent = sends[received.transfer]
+            assert received.ended_ms is not None and received.waited_ms is not None
+            assert received.posted_ms <= received.waited_ms <= received.ended_ms
+            assert offset_ms[sent.source] + sent.posted_ms <= offset_ms[received.target] + received.ended_ms
+            assert sent.ended_ms is not None and sent.posted_ms <= sent.ended_ms
+
+
+def test_recording_changes_nothing(tmp_path: Path) -> None:
+    plan = planned(one_f_one_b(v_shape(2), 4))
+    scripts = scripts_of(plan, tmp_path / "scripts", SMALL_GPT)
+    with_records = recorded(scripts, 2, "in_process")
+    without = launch(scripts, 2, 3, 60, launcher="in_process")
+    assert without.records == ()
+    assert comparison_of(with_records).bitwise_equal
+    assert with_records.losses == without.losses
+    assert with_records.clock_requests == without.clock_requests
+
+
+def test_the_last_eight_iterations_are_kept(tmp_path: Path) -> None:
+    plan = planned(gpipe(v_shape(2), 1))
+    records = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process", 10).records
+    assert [[record.iteration for record in of_device] for of_device in records] == [[*range(2, 10)]] * 2
+
+
+@pytest.fixture
+def drawn(tmp_path: Path) -> list[Event]:
+    plan = planned(one_f_one_b(v_shape(2), 3))
+    run = virtually(plan, scripts_of(plan, tmp_path / "scripts"))
+    records = [[record] for record in run.records]
+    return read_events(write_trace(tmp_path / "t.json", plan.schedule.placement, records, plan))
+
+
+def _first(events: list[Event], kind: str) -> Event:
+    return next(event for event in events if event["ph"] == kind)
+
+
+def _drop(kind: str) -> Callable[[list[Event]], object]:
+    return lambda events: events.remove(_first(events, kind))
+
+
+BREAKS: dict[str, tuple[Callable[[list[Event]], object], str]] = {
+    "an arrow without an end": (_drop("f"), "has not one begin and one end"),
+    "an arrow without a begin": (_drop("s"), "has not one begin and one end"),
+    "an arrow to nowhere": (lambda events: _first(events, "f").update(ts=1e9), "is in no slice"),
+    "an arrow from later": (lambda events: _first(events, "s").update(ts=1e9), "points back in time"),
+    "slices that overlap": (lambda events: _first(events, "X").update(dur=1e9), "overlap"),
+    "a slice that ends too soon": (lambda events: _first(events, "X").update(dur=-1), "ends before it"),
+    "a span without an end": (_drop("e"), "has no end"),
+    "a span that ends too soon": (lambda events: _first(events, "b").update(ts=1e9), "ends before it"),
+    "a thread without a name": (lambda events: _first(events, "X").update(tid=7), "thread has no name"),
+    "a counter of text": (lambda events: _first(events, "C")["args"].update(value="1"), "counts no number"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_trace_is_noticed(drawn: list[Event], name: str) -> None:
+    breaks, expected = BREAKS[name]
+    assert problems(drawn) == []
+    broken = copy.deepcopy(drawn)
+    breaks(broken)
+    assert any(expected in line for line in problems(broken))
+
+
+def record(device: int, *blocks: tuple[str, int, float, float], begin_s: float = 0.0) -> Record:
+    rows = tuple(BlockRecord(name, n, begin, begin, begin, end) for name, n, begin, end in blocks)
+    return Record(device, 0, "here", begin_s, rows[-1].end_ms, rows)
+
+
+def test_free_transfers_by_hand() -> None:
+    records = [
+        record(0, ("F0", 0, 0, 2), ("F0", 1, 3, 6), ("B0", 0, 20, 24), ("B0", 1, 30, 34)),
+        record(1, ("F1", 0, 5, 9), ("B1", 0, 10, 16), ("F1", 1, 17, 21), ("B1", 1, 22, 28)),
+    ]
+    assert free_transfers(v_shape(2), records) == {
+        ("F0", 0): (0, 2),
+        ("F0", 1): (2, 5),
+        ("F1", 0): (2, 6),
+        ("B1", 0): (6, 12),
+        ("B0", 0): (12, 16),
+        ("F1", 1): (12, 16),
+        ("B1", 1): (16, 22),
+        ("B0", 1): (22, 26),
+    }
+    table = busy_table(v_shape(2), records)
+    assert (table.planned_ms, table.free_transfers_ms, table.measured_ms) == (None, 26, 34)
+    assert table.ratio == pytest.approx(34 / 26)
+    assert [shares.measured for shares in table.devices] == [pytest.approx(13 / 34), pytest.approx(20 / 34)]
+
+
+def test_a_block_of_several_devices_takes_as_long_as_on_the_quickest() -> None:
+    blocks = (Block("A", Kind.F, (0,), 1), Block("E", Kind.F, (0, 1), 1, after=("A",)))
+    records = [record(0, ("A", 0, 0, 4), ("E", 0, 4, 6)), record(1, ("E", 0, 0, 6))]
+    spans = free_transfers(Placement("team", 2, blocks), records)
+    assert spans == {("A", 0): (0, 4), ("E", 0): (4, 6)}
+
+
+@pytest.mark.parametrize("shape", [v_shape(2), wave_shape(2, split_backward=True)], ids=["v", "wave"])
+def test_no_block_was_earlier_than_with_free_transfers(shape: Placement, tmp_path: Path) -> None:
+    plan = planned(gpipe(shape, 4))
+    records = [of[-1] for of in recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process").records]
+    offset_ms = aligned(records)
+    spans = free_transfers(plan.schedule.placement, records)
+    for each in records:
+        for row in each.blocks:
+            assert spans[row.instance][0] <= offset_ms[each.device] + row.begin_ms + 1e-9
+    table = busy_table(plan.schedule.placement, records, plan)
+    assert table.ratio >= 1
+    for shares in table.devices:
+        assert 0 < shares.measured + shares.waiting <= 1
+        assert shares.planned is not None and 0 < shares.planned <= 1
+        assert 0 < shares.free_transfers <= 1 + 1e-9
+        assert shares.peak_held_bytes is not None and shares.peak_held_bytes > 0
+    rows = list(csv.DictReader(table.write_csv(tmp_path / "trace.csv").read_text().splitlines()))
+    assert [int(row["device"]) for row in rows] == [0, 1]
+    assert float(rows[1]["measured_busy"]) == pytest.approx(table.devices[1].measured, rel=1e-4)
+    assert int(rows[0]["peak_held_bytes"]) == table.devices[0].peak_held_bytes
+
+
+@pytest.mark.parametrize("waited_ms", [(0.0, 4.0), (5.0, 9.0)], ids=["blocking", "before_the_block"])
+def test_a_device_waits_wherever_it_stands_for_a_tensor(waited_ms: tuple[float, float]) -> None:
+    """A blocking run waits as it receives, so its blocks find all there; others wait before the block."""
+    begin_ms, end_ms = waited_ms
+    reached_ms = 5.0
+    ready_ms = max(reached_ms, end_ms)
+    first = Record(0, 0, "here", 0.0, 10.0, (BlockRecord("F0", 0, 0.0, 0.0, 0.0, 4.0),))
+    second = Record(
+        *(1, 0, "here", 0.0, 10.0, (BlockRecord("F1", 0, reached_ms, ready_ms, ready_ms, 10.0),)),
+        receives=(MessageRecord("F0", "F1", 0, 0, 1, 0.0, begin_ms, end_ms),),
+    )
+    table = busy_table(v_shape(2, inference=True), [first, second])
+    assert [shares.waiting for shares in table.devices] == pytest.approx([0.0, 0.4])
+
+
+def test_in_virtual_time_devices_are_as_busy_as_planned(tmp_path: Path) -> None:
+    plan = planned(gpipe(v_shape(3), 4))
+    run = virtually(plan, scripts_of(plan, tmp_path / "scripts"))
+    table = busy_table(plan.schedule.placement, run.records, plan)
+    assert table.measured_ms == pytest.approx(plan.time_ms)
+    assert table.ratio == pytest.approx(1)
+    for shares in table.devices:
+        assert shares.measured == pytest.approx(shares.planned)
+        assert shares.peak_held_bytes is None
+    assert "1.000 times" in table.describe()
+
+
+def test_devices_of_one_machine_share_its_clock() -> None:
+    rows = [
+        record(0, ("F0", 0, 0, 1), begin_s=10.002),
+        record(1, ("F1", 0, 0, 1), begin_s=10.0),
+        replace(record(2, ("F2", 0, 0, 1), begin_s=7000.5), machine="there"),
+        replace(record(3, ("F3", 0, 0, 1), begin_s=7000.501), machine="there"),
+    ]
+    assert aligned(rows) == pytest.approx({0: 2, 1: 0, 2: 0, 3: 1})
+    assert aligned(rows, origin_s=9.0) == pytest.approx({0: 1002, 1: 1000, 2: 1000, 3: 1001})
+
+
+def test_records_are_plain_data(tmp_path: Path) -> None:
+    plan = planned(gpipe(v_shape(2), 2))
+    found = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process", 1).records[0][0]
+    plain = found.to_plain()
+    assert {type(value) for value in plain.values()} <= {int, float, str, list}
+    assert Record.from_plain(plain) == found
+
+
+def test_without_a_plan_the_measured_rows_are_drawn(tmp_path: Path) -> None:
+    plan = planned(gpipe(v_shape(2), 2))
+    found = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process", 1)
+    events = read_events(write_trace(tmp_path / "t.json", plan.schedule.placement, found.records))
+    assert problems(events) == []
+    assert not thread_of(events, 0, "planned")
+    assert instances(thread_of(events, 0, "measured")) == list(plan.schedule.order(0))

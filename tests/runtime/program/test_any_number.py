@@ -1,0 +1,235 @@
+"""Scripts of one number of micro-batches run another: the same calls, clocks and results as made for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from energy.cases import noisy_profile
+from small_runs import SMALL_GPT, with_hidden_forms
+
+from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
+from runtime.clocks.periodic_clocks import PeriodicClocks
+from runtime.codegen.codegen import ClockPlanError, generate
+from runtime.codegen.script import Script, programs_of, read_script
+from runtime.launching.launch import launch
+from runtime.program.any_number import stretch
+from runtime.program.calls import ScriptError
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Programs
+from runtime.program.loops import roll_each
+from runtime.program.lower import lower
+from schedsearch.baselines import (
+    breadth_first,
+    chimera,
+    dual_pipe,
+    gpipe,
+    interleaved_one_f_one_b,
+    one_f_one_b,
+    one_f_one_b_plus,
+    zb_h1,
+)
+from schedsearch.energy import all_maximum_clocks, simulate
+from schedsearch.energy.folding import PeriodicSchedule
+from schedsearch.energy.periodic import PeriodicPlan, periodic_plan
+from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import as_soon_as_possible
+
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
+
+
+@cache
+def repetend_of(micro_batches: int) -> Repetend:
+    placement = v_shape(3).with_memory(3)
+    found = search(placement, 6, micro_batches_per_repetend=micro_batches, polish_time_limit_s=0)
+    assert found.repetend is not None
+    return found.repetend
+
+
+def scripts_of(
+    programs: Programs, directory: Path, shift: int | None = None, clocks: PeriodicClocks | None = None
+) -> list[Script]:
+    paths = generate(programs, clocks or {}, MODEL, directory, shift=shift)
+    return [read_script(path) for path in paths]
+
+
+SCHEDULES: list[tuple[str, Callable[[int], Programs], int | None]] = [
+    ("1f1b", lambda n: lower(one_f_one_b(v_shape(4), n)), 1),
+    ("1f1b_plus", lambda n: lower(one_f_one_b_plus(m_shape(4), n)), None),
+    ("gpipe", lambda n: lower(gpipe(v_shape(4), n)), None),
+    ("gpipe_m", lambda n: lower(gpipe(m_shape(4), n)), None),
+    ("gpipe_k", lambda n: lower(gpipe(k_shape(2), n)), None),
+    ("breadth_first", lambda n: lower(breadth_first(loop_shape(2), n)), None),
+    ("interleaved", lambda n: lower(interleaved_one_f_one_b(loop_shape(2), n)), None),
+    ("chimera", lambda n: lower(chimera(x_shape(4), n)), None),
+    ("zb_h1", lambda n: lower(zb_h1(v_shape(4, split_backward=True), n)), None),
+    ("dual_pipe", lambda n: lower(dual_pipe(x_shape(4, split_backward=True), n)), None),
+    ("searched", lambda n: lower(repetend_of(1).unroll(n)), 1),
+    ("searched_by_two", lambda n: lower(repetend_of(2).unroll(n)), 2),
+]
+
+
+@pytest.mark.parametrize(("make", "shift"), [row[1:] for row in SCHEDULES], ids=[row[0] for row in SCHEDULES])
+def test_scripts_of_8_run_12_as_those_of_12_do(
+    make: Callable[[int], Programs], shift: int | None, tmp_path: Path
+) -> None:
+    scripts = scripts_of(make(8), tmp_path / "8", shift)
+    assert scripts[0].least_micro_batches is not None, "all of it repeats"
+    assert programs_of([script.at(12) for script in scripts]) == make(12)
+    assert programs_of([script.at(8) for script in scripts]) == make(8)
+    for number in range(scripts[0].least_micro_batches, 20, scripts[0].micro_batches_per_round):
+        check(programs_of([script.at(number) for script in scripts]))
+    text = (tmp_path / "8/device_0.py").read_text()
+    assert re.search(r"for n in range\(.*num_micro_batches", text)
+
+
+def test_a_run_of_another_number_equals_scripts_made_for_it(tmp_path: Path) -> None:
+    scripts_of(lower(one_f_one_b(v_shape(2), 4)), tmp_path / "4")
+    scripts_of(lower(one_f_one_b(v_shape(2), 7)), tmp_path / "7")
+    stretched = launch(tmp_path / "4", 2, 2, 30, launcher="fork", num_micro_batches=7)
+    made = launch(tmp_path / "7", 2, 2, 30, launcher="in_process")
+    assert stretched.losses == made.losses
+    assert (stretched.num_micro_batches, len(stretched.losses[0])) == (7, 7)
+    assert stretched.comparison == made.comparison
+    assert stretched.comparison is not None
+    assert stretched.comparison.bitwise_equal
+    assert stretched.comparison.is_equal
+
+
+@pytest.mark.parametrize(
+    ("programs", "number", "message"),
+    [
+        (
+            lower(one_f_one_b(v_shape(4), 8)),
+            3,
+            "3 cannot be run by the scripts' loops; use 4, 5, 6 and",
+        ),
+        (
+            lower(gpipe(v_shape(2), 1)),
+            5,
+            "5 cannot be run, the scripts are for exactly 1; generate",
+        ),
+    ],
+    ids=["too_few", "fixed"],
+)
+def test_a_number_that_does_not_fit_is_refused(
+    programs: Programs, number: int, message: str, tmp_path: Path
+) -> None:
+    scripts_of(programs, tmp_path)
+    with pytest.raises(ScriptError, match=f"num_micro_batches: {re.escape(message)}"):
+        launch(tmp_path, programs.placement.num_devices, launcher="fork", num_micro_batches=number)
+
+
+def test_a_number_between_rounds_is_refused(tmp_path: Path) -> None:
+    scripts = scripts_of(lower(repetend_of(2).unroll(8)), tmp_path, 2)
+    least = scripts[0].least_micro_batches
+    with pytest.raises(ScriptError, match=f"9 cannot be run by .*; use {least}, {least + 2}, "):  # type: ignore[operator]
+        scripts[0].at(9)
+
+
+def test_a_new_number_is_checked_before_anything_starts(tmp_path: Path) -> None:
+    """Here only what comes after the scripts' own number of micro-batches is wrong."""
+    scripts_of(lower(one_f_one_b(v_shape(2), 4)), tmp_path)
+    script = tmp_path / "device_1.py"
+    right = '        device.send("B1", "B0", n, target=0)'
+    text = script.read_text()
+    assert right in text
+    script.write_text(text.replace(right, right.replace("n,", "min(n, 2),")))
+    assert launch(tmp_path, 2, 1, 30, launcher="in_process").comparison is not None
+    with pytest.raises(UnsafeProgramsError):
+        launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6)
+
+
+def test_what_does_not_repeat_is_not_stretched() -> None:
+    """Half of the blocks in a loop are not enough; without a loop there is nothing to stretch."""
+    schedule = gpipe(v_shape(2), 4)
+    last = [("B0", n) for n in (1, 0, 3, 2)], [("B1", n) for n in (1, 0, 3, 2)]
+    orders = [[*schedule.order(device)[:4], *last[device]] for device in (0, 1)]
+    mixed = lower(as_soon_as_possible(schedule.placement, 4, orders))
+    assert roll_each(mixed, 1)[0].loops
+    for programs in (mixed, lower(one_f_one_b(v_shape(2), 1))):
+        assert stretch(programs, roll_each(programs, 1), 1) is None
+
+
+def test_a_number_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+    """GPipe holds all micro-batches at once, so its loops can run more than there is room for."""
+    scripts_of(lower(gpipe(v_shape(2).with_memory(6), 4)), tmp_path)
+    assert launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=6).comparison is not None
+    with pytest.raises(
+        ScriptError, match="num_micro_batches: 7 hold 7 of the memory of device 0, which has 6"
+    ):
+        launch(tmp_path, 2, 1, 30, launcher="in_process", num_micro_batches=7)
+
+
+@cache
+def plan_of(micro_batches: int) -> PeriodicPlan:
+    """Return a periodic plan for 12 micro-batches with a tenth more time than the highest clocks take."""
+    periodic = PeriodicSchedule(repetend_of(micro_batches), repetend_of(micro_batches).placement, 1)
+    profile = noisy_profile(periodic.placement, 5, seed=1)
+    schedule = periodic.schedule(12)
+    deadline_ms = 1.1 * simulate(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
+    return periodic_plan(periodic, profile, 12, deadline_ms)
+
+
+def clocks_of(plan: PeriodicPlan) -> PeriodicClocks:
+    data: dict[str, Any] = plan.to_dict()
+    parts = (data[part] for part in ("warmup", "steady", "cooldown"))
+    return PeriodicClocks(*parts, data["micro_batches_per_repetend"])
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_periodic_clocks_follow_the_number_of_micro_batches(micro_batches: int, tmp_path: Path) -> None:
+    plan = plan_of(micro_batches)
+    programs = lower(plan.periodic.schedule(12))
+    scripts = scripts_of(programs, tmp_path, micro_batches, clocks_of(plan))
+    assert scripts[0].least_micro_batches is not None
+    asked: set[tuple[int, ...]] = set()
+    for number in (12, 10, 20):
+        expected = plan.unrolled(number).clock_mhz
+        for script in scripts:
+            for run in script.at(number).calls.runs:
+                assert run.clock_mhz == expected[run.block][run.micro_batch]
+        asked |= {tuple(clocks) for clocks in expected.values()}
+    assert len({clock for clocks in asked for clock in clocks}) > 2, "else any look-up would do"
+
+
+def test_text_of_a_script_for_any_number(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    clocks = PeriodicClocks(
+        {"F0": [[1410, 1395]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410]]},
+        {"F0": [[1200]], "F1": [[1410]], "B1": [[1410]], "B0": [[1305]]},
+        {"F0": [[1410]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410, 1380]]},
+    )
+    programs = with_hidden_forms(lower(one_f_one_b(v_shape(2), 8)))
+    scripts = generate(programs, clocks, {"width": 64}, tmp_path / "any", title="v_shape, 1F1B")
+    for device, script in enumerate(scripts):
+        golden(f"any_number_device_{device}.py.txt", script.read_text(encoding="utf-8"))
+
+
+def test_a_block_without_periodic_clocks_is_named(tmp_path: Path) -> None:
+    clocks = PeriodicClocks({}, {"F0": [[1410]]}, {})
+    with pytest.raises(ClockPlanError, match="clock_mhz: B0 has no clock for micro-batch 0 of 2"):
+        generate(lower(gpipe(v_shape(1), 2)), clocks, {}, tmp_path)
+
+
+def test_clocks_without_a_steady_part_are_for_one_number_of_micro_batches(tmp_path: Path) -> None:
+    """Loops could run more of them, but nobody has said at which clocks."""
+    ends = {block: [[1410, 1200]] for block in ("F0", "F1", "B1", "B0")}
+    steady = {block: [[900]] for block in ends}
+    programs = lower(one_f_one_b(v_shape(2), 4))
+    text = generate(programs, PeriodicClocks(ends, {}, ends), SMALL_GPT, tmp_path / "ends")[0].read_text()
+    assert "exactly 4 micro-batches (there is no clock for more)" in text
+    with pytest.raises(ScriptError, match="the scripts are for exactly 4; generate them anew"):
+        launch(tmp_path / "ends", 2, num_micro_batches=8, launcher="in_process")
+    text = generate(programs, PeriodicClocks(ends, steady, ends), SMALL_GPT, tmp_path / "all")[0].read_text()
+    assert "4 micro-batches (or any number from" in text
+
+
+def test_where_both_ends_meet_the_higher_clock_counts() -> None:
+    clocks = PeriodicClocks({"F": [[1, 2, 3]]}, {"F": [[9]]}, {"F": [[4, 5]]})
+    assert [clocks.at("F", n, 7) for n in range(7)] == [1, 2, 3, 9, 9, 5, 4]
+    assert [clocks.at("F", n, 3) for n in range(3)] == [1, 5, 4]

@@ -1,0 +1,283 @@
+"""The proof before launch: lowered programs pass, and every kind of broken program is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, v_shape
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Instruction, Programs, Run, Send, parse_instruction
+from runtime.program.lower import lower
+from runtime.program.tensor_flow import pair_backward
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+
+@dataclass(frozen=True)
+class TrainedPlacement:
+    """A random placement, and the pairs it was built from."""
+
+    placement: Placement
+    pairs: dict[str, str]
+
+
+@st.composite
+def trained_placements(draw: st.DrawFn) -> TrainedPlacement:
+    """Return a random forward graph over up to four devices, differentiated whole or in halves."""
+    num_devices = draw(st.integers(1, 4))
+    count = draw(st.integers(1, 5))
+    device_sets = st.sets(st.integers(0, num_devices - 1), min_size=1, max_size=3)
+    devices = [tuple(sorted(draw(device_sets))) for _ in range(count)]
+    feeds = {(i, j) for j in range(count) for i in range(j) if draw(st.booleans())}
+    times = st.integers(1, 4)
+    forward = [
+        Block(
+            f"F{j}", Kind.F, devices[j], draw(times), 0, tuple(f"F{i}" for i in range(j) if (i, j) in feeds)
+        )
+        for j in range(count)
+    ]
+    backward: list[Block] = []
+    pairs: dict[str, str] = {}
+    split = {j: draw(st.booleans()) for j in range(count)}
+    for i in range(count - 1, -1, -1):
+        after = tuple(f"{'I' if split[j] else 'B'}{j}" for j in range(count) if (i, j) in feeds)
+        kind = Kind.I if split[i] else Kind.B
+        backward.append(Block(f"{kind}{i}", kind, devices[i], draw(times), 0, (f"F{i}", *after)))
+        pairs[f"{kind}{i}"] = f"F{i}"
+        if split[i]:
+            backward.append(Block(f"W{i}", Kind.W, devices[i], draw(times), 0, (f"I{i}",)))
+            pairs[f"W{i}"] = f"F{i}"
+    blocks = draw(st.permutations(forward + backward))
+    return TrainedPlacement(Placement("random", num_devices, tuple(blocks)), pairs)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """Return a random interleaving of one to three micro-batches of a random placement."""
+    placement = draw(trained_placements()).placement
+    num_micro_batches = draw(st.integers(1, 3))
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    left = {n: list(placement.topological_order) for n in range(num_micro_batches)}
+    while left:
+        micro_batch = draw(st.sampled_from(sorted(left)))
+        done = {block.name for block in left[micro_batch]}
+        ready = [block for block in left[micro_batch] if not done.intersection(block.after)]
+        block = draw(st.sampled_from(ready))
+        left[micro_batch].remove(block)
+        if not left[micro_batch]:
+            del left[micro_batch]
+        for device in block.devices:
+            orders[device].append((block.name, micro_batch))
+    return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+def changed(programs: Programs, device: int, program: Sequence[Instruction]) -> Programs:
+    """Return the programs with another one for a device."""
+    instructions = list(programs.instructions)
+    instructions[device] = tuple(program)
+    return replace(programs, instructions=tuple(instructions))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("num_devices", [2, 4, 6])
+@pytest.mark.parametrize("inference", [False, True])
+def test_gpipe_on_every_shape_is_safe(shape: str, num_devices: int, inference: bool) -> None:
+    check(lower(gpipe(SHAPES[shape](num_devices, inference=inference), 5)))
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4])
+def test_1f1b_is_safe(num_devices: int) -> None:
+    check(lower(one_f_one_b(v_shape(num_devices), 6)))
+
+
+@given(trained_placements())
+def test_random_placements_pair_as_built(trained: TrainedPlacement) -> None:
+    assert pair_backward(trained.placement) == trained.pairs
+
+
+@given(schedules())
+@settings(deadline=None)
+def test_any_schedule_lowers_to_safe_programs(schedule: Schedule) -> None:
+    programs = check(lower(schedule))
+    for device in range(schedule.placement.num_devices):
+        runs = [i for i in programs.instructions[device] if isinstance(i, Run)]
+        assert [(run.block, run.micro_batch) for run in runs] == list(schedule.order(device))
+
+
+@given(schedules(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_no_instruction_can_be_lost_doubled_or_of_another_micro_batch(
+    schedule: Schedule, data: st.DataObject
+) -> None:
+    programs = lower(schedule)
+    device = data.draw(st.sampled_from([d for d, program in enumerate(programs.instructions) if program]))
+    program = programs.instructions[device]
+    i = data.draw(st.integers(0, len(program) - 1))
+    for instead in ([], [program[i]] * 2, [replace(program[i], micro_batch=program[i].micro_batch + 1)]):
+        with pytest.raises(UnsafeProgramsError):
+            check(changed(programs, device, [*program[:i], *instead, *program[i + 1 :]]))
+
+
+@given(schedules(), st.data())
+@settings(deadline=None)
+def test_what_is_accepted_finishes_in_a_naive_run(schedule: Schedule, data: st.DataObject) -> None:
+    programs = lower(schedule)
+    device = data.draw(st.sampled_from([d for d, program in enumerate(programs.instructions) if program]))
+    program = list(programs.instructions[device])
+    i = data.draw(st.integers(0, len(program) - 1))
+    program.insert(data.draw(st.integers(0, len(program) - 1)), program.pop(i))
+    moved = changed(programs, device, program)
+    try:
+        check(moved)
+    except UnsafeProgramsError:
+        return
+    assert finishes(moved)
+
+
+def finishes(programs: Programs) -> bool:
+    """Tell, slowly, whether all programs end if every operation waits for all its devices."""
+    left = [[operation(programs, d, i) for i in program] for d, program in enumerate(programs.instructions)]
+    while any(left):
+        heads = [program[0] for program in left if program]
+        possible = [(key, devices) for key, devices in heads if heads.count((key, devices)) == len(devices)]
+        if not possible:
+            return False
+        for device in possible[0][1]:
+            left[device].pop(0)
+    return True
+
+
+def operation(programs: Programs, device: int, instruction: Instruction) -> tuple[str, tuple[int, ...]]:
+    """Return what an instruction is part of, the same at each of its devices, and these devices."""
+    if isinstance(instruction, Run):
+        return str(instruction), programs.placement.by_name[instruction.block].devices
+    ends = (device, instruction.target) if isinstance(instruction, Send) else (instruction.source, device)
+    return f"{instruction.producer} {instruction.consumer} {instruction.micro_batch}", ends
+
+
+V2 = lower(one_f_one_b(v_shape(2), 4))
+M2 = lower(gpipe(m_shape(2), 2))
+
+
+def swapped(programs: Programs, device: int, first: str, second: str) -> Programs:
+    program = list(programs.instructions[device])
+    i, j = program.index(parse_instruction(first)), program.index(parse_instruction(second))
+    program[i], program[j] = program[j], program[i]
+    return changed(programs, device, program)
+
+
+def replaced(programs: Programs, device: int, line: str, *instead: str) -> Programs:
+    program = list(programs.instructions[device])
+    i = program.index(parse_instruction(line))
+    program[i : i + 1] = map(parse_instruction, instead)
+    return changed(programs, device, program)
+
+
+BROKEN = {
+    "receives swapped": (
+        swapped(V2, 1, "receive F0 -> F1 #0 from 0", "receive F0 -> F1 #1 from 0"),
+        "device 1 has 'run F1 #0' before it receives F0 of that micro-batch",
+    ),
+    "posted receives swapped": (
+        swapped(M2, 1, "receive B0 -> EB #0 from 0", "receive B0 -> EB #1 from 0"),
+        "device 0 sends B0 for EB of micro-batch 0 to device 1, "
+        "which there receives B0 for EB of micro-batch 1",
+    ),
+    "send lost": (
+        replaced(V2, 0, "send F0 -> F1 #2 to 1"),
+        "device 1 receives F0 for F1 of micro-batch 2 from device 0, which does not send it there",
+    ),
+    "receive lost": (
+        replaced(V2, 1, "receive F0 -> F1 #2 from 0"),
+        "device 1 never receives F0 for F1 of micro-batch 2",
+    ),
+    "send twice": (
+        replaced(V2, 0, "send F0 -> F1 #2 to 1", "send F0 -> F1 #2 to 1", "send F0 -> F1 #2 to 1"),
+        "device 0 sends F0 for F1 of micro-batch 2 to device 1 twice",
+    ),
+    "sent to nobody": (
+        replaced(V2, 0, "run B0 #0", "run B0 #0", "send B0 -> F0 #0 to 1"),
+        "device 0 sends B0 for F0 of micro-batch 0 to device 1, which does not receive it from there",
+    ),
+    "received for nothing": (
+        replaced(V2, 1, "run B1 #0", "run B1 #0", "receive B0 -> B1 #0 from 0"),
+        "device 1 receives B0 for B1 of micro-batch 0, which nothing there needs",
+    ),
+    "run of the next micro-batch": (
+        replaced(V2, 1, "run F1 #1", "run F1 #2"),
+        "device 1 runs F1 of micro-batch 2 twice",
+    ),
+    "run past the last micro-batch": (
+        replaced(V2, 1, "run F1 #3", "run F1 #4"),
+        "device 1 runs F1 of micro-batch 4, which is none of its blocks and micro-batches",
+    ),
+    "send of the next micro-batch": (
+        replaced(V2, 0, "send F0 -> F1 #1 to 1", "send F0 -> F1 #2 to 1"),
+        "device 0 sends F0 for F1 of micro-batch 2 to device 1 twice",
+    ),
+    "run lost": (replaced(V2, 1, "run B1 #3"), "device 1 never runs B1 of micro-batch 3"),
+    "run before its input": (
+        swapped(V2, 0, "receive B1 -> B0 #1 from 1", "run B0 #1"),
+        "device 0 has 'run B0 #1' before it receives B1 of that micro-batch",
+    ),
+    "backward before forward": (
+        swapped(V2, 1, "run F1 #3", "run B1 #3"),
+        "device 1 has 'run B1 #3' before it runs F1 of that micro-batch",
+    ),
+    "send before run": (
+        swapped(V2, 0, "run F0 #2", "send F0 -> F1 #2 to 1"),
+        "device 0 has 'send F0 -> F1 #2 to 1' before it runs F0 of that micro-batch",
+    ),
+    "collectives swapped": (
+        swapped(M2, 1, "run E #0", "run E #1"),
+        "device 0 runs E of micro-batch 0 where device 1 runs E of micro-batch 1, but they run both together",
+    ),
+    "messages cross": (
+        replaced(
+            replaced(V2, 1, "receive F0 -> F1 #1 from 0"),
+            1,
+            "send B1 -> B0 #0 to 0",
+            "send B1 -> B0 #0 to 0",
+            "receive F0 -> F1 #1 from 0",
+        ),
+        "devices wait for each other in a cycle: "
+        "device 0 at 'send F0 -> F1 #1 to 1'; device 1 at 'send B1 -> B0 #0 to 0'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_programs_are_refused_by_name(case: str) -> None:
+    programs, message = BROKEN[case]
+    with pytest.raises(UnsafeProgramsError) as error:
+        check(programs)
+    first, *grid = str(error.value).splitlines()
+    assert first == message
+    assert "[" in "".join(grid)
+
+
+def test_collectives_of_different_groups_can_wait_in_a_circle() -> None:
+    """Each pair of devices agrees on all it shares, yet no device can begin."""
+    ring = Placement(
+        "ring", 3, tuple(Block(f"F{i}", Kind.F, tuple(sorted((i, (i + 1) % 3))), 1) for i in range(3))
+    )
+    orders = ((Run("F0", 0), Run("F2", 0)), (Run("F1", 0), Run("F0", 0)), (Run("F2", 0), Run("F1", 0)))
+    with pytest.raises(
+        UnsafeProgramsError, match=r"^devices wait for each other in a cycle: device 0 at 'run F0 #0'"
+    ):
+        check(Programs(ring, 1, orders))
+
+
+def test_errors_show_the_programs_around_the_fault(golden: Callable[[str, str], None]) -> None:
+    texts = []
+    for case, (programs, _) in BROKEN.items():
+        with pytest.raises(UnsafeProgramsError) as error:
+            check(programs)
+        texts.append(f"# {case}\n{error.value}\n")
+    golden("unsafe_programs.txt", "\n".join(texts))

@@ -1,0 +1,111 @@
+"""Receives posted early: safe as before, within their bounds, and changing no result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import any_schedules
+
+from placements import Placement
+from placements.shapes import SHAPES, v_shape
+from runtime.codegen.codegen import generate
+from runtime.launching.launch import launch
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Programs, Receive, Run
+from runtime.program.lower import lower
+from runtime.program.prefetch import peak_posted, post_early
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
+
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 3, "micro_batch_size": 1}
+
+
+def runs_ahead(programs: Programs) -> dict[tuple[int, Receive], int]:
+    """Return for each receive how many blocks of its device it comes before the one that takes it."""
+    found = {}
+    for device, program in enumerate(programs.instructions):
+        for place, each in enumerate(program):
+            if isinstance(each, Receive):
+                taken = program.index(Run(each.consumer, each.micro_batch))
+                found[device, each] = sum(isinstance(other, Run) for other in program[place:taken])
+    return found
+
+
+def channels_of(programs: Programs) -> dict[tuple[int, int], list[Receive]]:
+    found: dict[tuple[int, int], list[Receive]] = {}
+    for device, program in enumerate(programs.instructions):
+        for each in program:
+            if isinstance(each, Receive):
+                found.setdefault((each.source, device), []).append(each)
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(any_schedules(), st.integers(0, 3), st.integers(1, 2) | st.none())
+def test_early_receives_are_safe_and_within_their_bounds(
+    schedule: Schedule, blocks_ahead: int, most: int | None
+) -> None:
+    before = check(lower(schedule))
+    after = check(post_early(before, blocks_ahead, most))
+    assert channels_of(after) == channels_of(before)
+    for program, other in zip(before.instructions, after.instructions, strict=True):
+        assert sorted(map(str, program)) == sorted(map(str, other))
+        assert [each for each in program if not isinstance(each, Receive)] == [
+            each for each in other if not isinstance(each, Receive)
+        ]
+    moved, stood = runs_ahead(after), runs_ahead(before)
+    assert all(0 <= moved[key] - stood[key] <= blocks_ahead for key in moved)
+    if most is not None:
+        for peak, old in zip(peak_posted(after), peak_posted(before), strict=True):
+            assert peak <= max(most, old)
+    if blocks_ahead == 0:
+        assert runs_ahead(after) == runs_ahead(before)
+
+
+def test_a_transfer_overlaps_with_the_block_before_it() -> None:
+    """1F1B: device 1 posts the receive of its second input before it runs the first, not after."""
+    programs = lower(one_f_one_b(v_shape(2), 4))
+    assert peak_posted(programs) == (1, 1)
+    early = check(post_early(programs, 1))
+    assert peak_posted(early) == (2, 2)
+    second = 1, Receive("F0", "F1", 1, 0)
+    assert (runs_ahead(programs)[second], runs_ahead(early)[second]) == (1, 2)
+
+
+def test_moving_further_than_that_would_be_a_deadlock() -> None:
+    """A receive does not pass what its message waits for: no bound on blocks makes programs unsafe."""
+    programs = lower(one_f_one_b(v_shape(4), 8))
+    early = check(post_early(programs, 1000))
+    reckless = tuple(
+        tuple(sorted(program, key=lambda each: not isinstance(each, Receive)))
+        for program in programs.instructions
+    )
+    with pytest.raises(UnsafeProgramsError):
+        check(Programs(programs.placement, programs.num_micro_batches, reckless))
+    assert sum(peak_posted(early)) > sum(peak_posted(programs))
+
+
+def test_bytes_bound_what_is_posted() -> None:
+    programs = lower(gpipe(v_shape(2), 6))
+
+    def size(producer: str, consumer: str) -> int:
+        return 100
+
+    assert peak_posted(post_early(programs, 9, None, size), size)[1] >= 300
+    assert peak_posted(post_early(programs, 9, 250, size), size)[1] == 200
+    assert post_early(programs, 9, 99, size) == programs
+
+
+@pytest.mark.parametrize("shape", ["v_shape", "m_shape", "k_shape"])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_early_receives_change_no_bit(shape: str, blocking: bool, tmp_path: Path) -> None:
+    placement: Placement = SHAPES[shape]()
+    programs = post_early(lower(gpipe(placement, 3)), 2)
+    generate(programs, {}, MODEL, tmp_path)
+    found = launch(tmp_path, placement.num_devices, 1, 30, launcher="in_process", blocking=blocking)
+    assert found.comparison is not None
+    assert found.comparison.bitwise_equal
+    assert found.peak_posted_bytes == peak_posted(programs, lambda producer, consumer: 1 * 3 * 4 * 8)

@@ -1,0 +1,226 @@
+"""Programs in virtual time: by hand, against the equations solved another way, and what must always hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import any_schedules
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, v_shape, wave_shape, x_shape
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Programs, Receive, Run, Send
+from runtime.program.lower import Message, lower
+from runtime.program.prefetch import post_early
+from runtime.simulate.network import Communication, Copy, play
+from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
+from schedsearch.schedule import Schedule, as_soon_as_possible
+
+BLOCKING, DEVICE, PAIR, DIRECTED = Communication
+
+
+def forward(name: str, device: int, time: int, *after: str) -> Block:
+    return Block(name, Kind.F, (device,), time, 0, after)
+
+
+def programs_of(blocks: list[Block], *instructions: list[Run | Send | Receive]) -> Programs:
+    placement = Placement("by hand", len(instructions), tuple(blocks))
+    return check(Programs(placement, 1, tuple(map(tuple, instructions))))
+
+
+def uniform(time: float) -> Callable[[str, str], float]:
+    return lambda producer, consumer: time
+
+
+def test_a_blocking_sender_waits_for_a_busy_receiver_and_another_does_not() -> None:
+    """Tessel, Fig. 7: A's tensor is there at 1, its receiver is busy until 5, and the transfer takes 2."""
+    blocks = [forward("A", 0, 1), forward("C", 0, 4), forward("D", 1, 5), forward("B", 1, 1, "A")]
+    programs = programs_of(
+        blocks,
+        [Run("A", 0), Send("A", "B", 0, 1), Run("C", 0)],
+        [Run("D", 0), Receive("A", "B", 0, 0), Run("B", 0)],
+    )
+    blocking, directed = (play(programs, how, transfer_time=uniform(2)) for how in (BLOCKING, DIRECTED))
+    message = Copy(Message("A", "B", 0, 1), 0)
+    assert blocking.moved == directed.moved == {message: (5, 7)}
+    assert blocking.start_of == {("A", 0): 0, ("D", 0): 0, ("C", 0): 7, ("B", 0): 7}
+    assert directed.start_of == {("A", 0): 0, ("D", 0): 0, ("C", 0): 1, ("B", 0): 7}
+    assert (blocking.time, directed.time) == (11, 8)
+    early = play(check(post_early(programs, 1)), DIRECTED, transfer_time=uniform(2))
+    assert early.moved == {message: (1, 3)}
+    assert early.time == 6
+    assert play(check(post_early(programs, 1)), BLOCKING, transfer_time=uniform(2)).time == 9
+
+
+def test_a_receive_that_is_not_due_holds_up_what_shares_its_communicator() -> None:
+    """Device 0 expects Z, made at 9, before it sends X to 1 and Y to 2, made at 1 and 2."""
+    blocks = [
+        forward("Z", 1, 9),
+        forward("X", 0, 1),
+        forward("Y", 0, 1),
+        forward("P", 1, 1, "X"),
+        forward("Q", 2, 1, "Y"),
+        forward("R", 0, 1, "Z"),
+    ]
+    programs = programs_of(
+        blocks,
+        [
+            Receive("Z", "R", 0, 1),
+            Run("X", 0),
+            Send("X", "P", 0, 1),
+            Run("Y", 0),
+            Send("Y", "Q", 0, 2),
+            Run("R", 0),
+        ],
+        [Run("Z", 0), Send("Z", "R", 0, 0), Receive("X", "P", 0, 0), Run("P", 0)],
+        [Receive("Y", "Q", 0, 0), Run("Q", 0)],
+    )
+    starts = {how: play(programs, how, transfer_time=uniform(3)).start_of for how in Communication}
+    assert {how: start["Q", 0] for how, start in starts.items()} == {
+        BLOCKING: 20,  # Z moves from 9 to 12, X from 13 to 16, Y from 17 to 20
+        DEVICE: 18,  # Z from 9 to 12, X to 15, Y to 18
+        PAIR: 5,
+        DIRECTED: 5,
+    }
+    assert {how: start["P", 0] for how, start in starts.items()} == {
+        BLOCKING: 16,
+        DEVICE: 15,
+        PAIR: 15,
+        DIRECTED: 12,  # its own receive is posted after Z, at 9
+    }
+
+
+def test_a_block_of_several_devices_waits_for_all_and_times_are_what_is_given() -> None:
+    wide = Block("W", Kind.F, (0, 1), 1, 0, ("A",))
+    programs = programs_of(
+        [forward("A", 0, 1), wide],
+        [Run("A", 0), Send("A", "W", 0, 1), Run("W", 0)],
+        [Receive("A", "W", 0, 0), Run("W", 0)],
+    )
+    found = play(programs, DIRECTED, {"A": 1.5, "W": 0.25}, uniform(0.5))
+    assert found.start_of == {("A", 0): 0, ("W", 0): 2.0}
+    assert found.time == 2.25
+
+
+def test_the_last_transfer_counts_even_where_no_block_is_after_it() -> None:
+    """The default times are the placement's."""
+    schedule = gpipe(replace(v_shape(2), transfer=(("F0", "F1", 3), ("B1", "B0", 2))), 1)
+    assert play(lower(schedule), DIRECTED).time == schedule.makespan == 1 + 3 + 1 + 3 + 2 + 3
+    programs = lower(schedule)
+    cut = replace(programs, instructions=(programs.instructions[0][:2], programs.instructions[1][:1]))
+    assert play(cut, DIRECTED).time == 4
+
+
+@pytest.mark.parametrize("communication", Communication)
+def test_programs_that_wait_for_each_other_are_refused(communication: Communication) -> None:
+    programs = lower(one_f_one_b(v_shape(2), 2))
+    first, second = programs.instructions
+    broken = replace(programs, instructions=(first, second[1:]))
+    with pytest.raises(UnsafeProgramsError, match=rf"wait for each other under {communication} .*\n0 \|"):
+        play(broken, communication)
+
+
+def solved(programs: Programs, communication: Communication, transfer: float) -> float:
+    """The end by raising all times until every equation holds, from the programs alone."""
+    by_name = programs.placement.by_name
+    ends = [[0.0] * (len(program) + 1) for program in programs.instructions]
+    there: dict[tuple[object, ...], float] = {}
+    places: dict[tuple[object, ...], dict[int, int]] = {}
+    lines: dict[tuple[object, ...], list[tuple[object, ...]]] = {}
+    for device, program in enumerate(programs.instructions):
+        for i, each in enumerate(program):
+            if isinstance(each, Run):
+                continue
+            other = each.target if isinstance(each, Send) else each.source
+            ends_of = (device, other) if isinstance(each, Send) else (other, device)
+            key = (each.producer, each.consumer, each.micro_batch, *ends_of)
+            places.setdefault(key, {})[device] = i
+            shared = {DIRECTED: ends_of, PAIR: tuple(sorted(ends_of)), DEVICE: (), BLOCKING: ()}
+            lines.setdefault((device, *shared[communication]), []).append(key)
+    before: dict[tuple[object, ...], list[tuple[object, ...]]] = {key: [] for key in places}
+    for line in lines.values():
+        for earlier, later in pairwise(line):
+            before[later].append(earlier)
+    changed = True
+    while changed:
+        old = [list(row) for row in ends], dict(there)
+        for key, at in places.items():
+            start = max(ends[device][i] for device, i in at.items())
+            there[key] = max([start, *(there.get(other, 0.0) for other in before[key])]) + transfer
+        for device, program in enumerate(programs.instructions):
+            for i, each in enumerate(program):
+                if isinstance(each, Run):
+                    team = by_name[each.block].devices
+                    begins = [ends[d][programs.instructions[d].index(each)] for d in team]
+                    begins += [
+                        time
+                        for key, time in there.items()
+                        if key[1:3] == (each.block, each.micro_batch) and key[4] in team
+                    ]
+                    ends[device][i + 1] = max(begins) + by_name[each.block].time
+                else:
+                    key = next(key for key, at in places.items() if at.get(device) == i)
+                    is_blocking = communication is BLOCKING
+                    ends[device][i + 1] = there[key] if is_blocking else ends[device][i]
+        changed = old != (ends, there)
+    return max([row[-1] for row in ends] + list(there.values()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_schedules(), st.sampled_from([0.0, 0.5, 3.0]), st.integers(0, 2))
+def test_times_are_the_least_that_the_equations_allow(
+    schedule: Schedule, transfer: float, ahead: int
+) -> None:
+    programs = post_early(lower(schedule), ahead)
+    times = {how: play(programs, how, transfer_time=uniform(transfer)).time for how in Communication}
+    assert times == {how: solved(programs, how, transfer) for how in Communication}
+
+
+@settings(max_examples=100, deadline=None)
+@given(any_schedules(), st.sampled_from([0.0, 0.5, 3.0]), st.integers(1, 3))
+def test_whoever_waits_for_less_is_never_later(schedule: Schedule, transfer: float, ahead: int) -> None:
+    programs = lower(schedule)
+    late = [play(programs, how, transfer_time=uniform(transfer)) for how in Communication]
+    for more, less in pairwise(late):
+        assert all(less.start_of[block] <= start for block, start in more.start_of.items())
+        assert less.time <= more.time
+    early = play(post_early(programs, ahead), DIRECTED, transfer_time=uniform(transfer))
+    assert all(early.start_of[block] <= start for block, start in late[-1].start_of.items())
+    assert early.time <= late[-1].time
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_schedules())
+def test_without_transfer_times_no_block_starts_after_its_plan(schedule: Schedule) -> None:
+    for ahead in (0, 2):
+        found = play(post_early(lower(schedule), ahead), DIRECTED, transfer_time=uniform(0))
+        assert all(found.start_of[name, n] <= start for start, n, name in schedule.blocks)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_transfer_times_the_iteration_takes_as_long_as_its_plan(shape: str) -> None:
+    placement = SHAPES[shape](num_devices=4)
+    orders = [gpipe(placement, 5).order(device) for device in range(4)]
+    schedule = as_soon_as_possible(placement, 5, orders)
+    assert play(lower(schedule), DIRECTED).time == schedule.makespan
+
+
+HAND_MADE_ON = {
+    "one_f_one_b": v_shape(4),
+    "one_f_one_b_plus": m_shape(4),
+    "chimera": x_shape(4),
+    "zb_v": wave_shape(4, split_backward=True),
+}
+
+
+@pytest.mark.parametrize("name", HAND_MADE_ON)
+def test_free_transfers_may_block_in_schedules_made_by_hand(name: str) -> None:
+    """Tessel, Sec. IV-D: there blocking communication works well; what is searched need not be so kind."""
+    programs = lower(HAND_MADE[name](HAND_MADE_ON[name], 8))
+    times = {play(programs, how, transfer_time=uniform(0)).time for how in Communication}
+    assert len(times) == 1

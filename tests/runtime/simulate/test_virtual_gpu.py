@@ -1,0 +1,230 @@
+"""Generated scripts in virtual time take the time and energy that their plan predicted."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from energy.cases import noisy_profile
+from fake_driver import FakeDriver, FakeGpu
+
+from placements import OperatingPoint, Placement, Profile
+from placements.hardware import A100_SXM_80GB, modelled_profile
+from placements.shapes import SHAPES, m_shape, v_shape
+from runtime.clocks.clock import NvmlClock
+from runtime.codegen.codegen import generate
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualGpu, VirtualRun, VirtualScripts, run_virtually
+from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
+from schedsearch.energy import compute_frontier, simulate, simulate_switching
+from schedsearch.schedule import Schedule
+
+MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
+LATENCY_MS = 10.0
+
+
+def scripts_of(schedule: Schedule, clocks: Mapping[str, Sequence[int]], directory: Path) -> VirtualScripts:
+    generate(lower(schedule), clocks, MODEL, directory)
+    return VirtualScripts.read(directory)
+
+
+@contextmanager
+def nvml_gpus(
+    driver: FakeDriver, profile: Profile, num_gpus: int, latency_ms: float
+) -> Iterator[list[FakeGpu]]:
+    """GPUs whose clocks go to a controller process, pynvml and the driver, and whose energy comes back."""
+    clocks = sorted({point.clock_mhz for points in profile.points.values() for point in points})
+    driver.setup(num_gpus, range(clocks[0], clocks[-1] + 1, 15), latency_ms, 0.0, profile.blocking_power_w)
+    with ExitStack() as stack:
+        found = []
+        for index in range(num_gpus):
+            clock = NvmlClock(f"fake-{index}")
+            stack.callback(clock.reset)
+            found.append(FakeGpu(driver, index, clock))
+        yield found
+
+
+def simulated_gpus(profile: Profile, num_gpus: int, latency_ms: float = 0.0) -> list[VirtualGpu]:
+    highest = max(points[-1].clock_mhz for points in profile.points.values())
+    return [SimulatedGpu(highest, profile.blocking_power_w, latency_ms) for _ in range(num_gpus)]
+
+
+def planned(schedule: Schedule, profile: Profile, slowdown: float) -> Mapping[str, Sequence[int]]:
+    """Return the clocks of a plan that has some time to spare."""
+    frontier = compute_frontier(schedule, profile, 20)
+    return frontier.at(frontier.shortest.time_ms * slowdown).clock_mhz
+
+
+def a100(placement: Placement) -> tuple[Placement, Profile]:
+    """Return a placement with blocks of 30 ms and more, none alike, and their costs on an A100."""
+    blocks = tuple(replace(block, time=30 * block.time + 7 * i) for i, block in enumerate(placement.blocks))
+    placement = replace(placement, tick_ms=1.0, blocks=blocks)
+    return placement, modelled_profile(placement, A100_SXM_80GB)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.1])
+@pytest.mark.parametrize(
+    ("shape", "order"), [(v_shape, one_f_one_b), (m_shape, one_f_one_b_plus)], ids=["v_shape", "m_shape"]
+)
+def test_the_nvml_path_gives_what_the_frontier_predicted(
+    shape: Callable[[int], Placement],
+    order: Callable[[Placement, int], Schedule],
+    slowdown: float,
+    driver: FakeDriver,
+    tmp_path: Path,
+) -> None:
+    placement, profile = a100(shape(3))
+    schedule = order(placement, 4)
+    frontier = compute_frontier(schedule, profile, 20)
+    plan = frontier.at(frontier.shortest.time_ms * slowdown)
+    scripts = scripts_of(schedule, plan.clock_mhz, tmp_path / "scripts")
+    with nvml_gpus(driver, profile, 3, 0.0) as gpus:
+        found = run_virtually(scripts, profile, gpus)
+    assert found.time_ms == pytest.approx(plan.time_ms, rel=1e-6)
+    assert found.energy_mj == pytest.approx(plan.energy_mj, rel=1e-4), "the counter shows whole millijoules"
+    locks = [line for line in driver.lines() if "lock" in line]
+    assert len(locks) > 3, "a plan with one clock for each device would show little"
+    assert driver.lines()[-3:] == ["2 reset", "1 reset", "0 reset"]
+
+
+def test_what_a_latency_costs_is_what_switching_predicts(driver: FakeDriver, tmp_path: Path) -> None:
+    placement, profile = a100(v_shape(3))
+    schedule = one_f_one_b(placement, 4)
+    clocks = planned(schedule, profile, 1.05)
+    predicted = simulate_switching(schedule, profile, clocks, LATENCY_MS, back_to_back=False)
+    free = simulate(schedule, profile, clocks)
+    scripts = scripts_of(schedule, clocks, tmp_path / "scripts")
+    with nvml_gpus(driver, profile, 3, LATENCY_MS) as gpus:
+        found = run_virtually(scripts, profile, gpus, waits_for_clock=True)
+    assert predicted.time_ms > free.time_ms, "the latency costs something"
+    assert found.time_ms == pytest.approx(predicted.time_ms, rel=1e-6)
+    assert found.energy_mj == pytest.approx(predicted.energy_mj, rel=1e-4)
+    with nvml_gpus(driver, profile, 3, LATENCY_MS) as gpus:
+        hurried = run_virtually(scripts, profile, gpus)
+    assert hurried.time_ms < predicted.time_ms, "a block that begins at the old clock is never later"
+    assert hurried.energy_mj != pytest.approx(free.energy_mj, rel=1e-4)
+
+
+@pytest.mark.parametrize("latency_ms", [0.0, LATENCY_MS])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_takes_what_is_predicted(shape: str, latency_ms: float, tmp_path: Path) -> None:
+    placement = SHAPES[shape]()
+    first, *_ = placement.blocks
+    (after, *_) = placement.successors[first.name]
+    placement = replace(placement, transfer=((first.name, after, 2),))
+    schedule = gpipe(placement, 3)
+    profile = noisy_profile(placement, 5, seed=1)
+    clocks = planned(schedule, profile, 1.1)
+    found = run_virtually(
+        scripts_of(schedule, clocks, tmp_path),
+        profile,
+        simulated_gpus(profile, placement.num_devices, latency_ms),
+        True,
+    )
+    predicted = simulate_switching(schedule, profile, clocks, latency_ms, back_to_back=False)
+    assert found.time_ms == pytest.approx(predicted.time_ms, rel=1e-9)
+    assert found.energy_mj == pytest.approx(predicted.energy_mj, rel=1e-9)
+    assert found.start_ms == pytest.approx(dict(predicted.start_ms), abs=1e-6)
+
+
+def test_scripts_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:
+    placement = v_shape(2)
+    profile = noisy_profile(placement, 2, seed=0)
+    scripts = scripts_of(gpipe(placement, 2), {}, tmp_path)
+    without = tuple(step for step in scripts.steps[0] if step.sends is None)
+    with pytest.raises(ScriptError, match="wait for each other"):
+        run_virtually(
+            replace(scripts, steps=(without, scripts.steps[1])), profile, simulated_gpus(profile, 2)
+        )
+    with pytest.raises(ScriptError, match=r"device_0\.py: there is no such file"):
+        VirtualScripts.read(tmp_path / "nowhere")
+
+
+def test_a_change_comes_in_the_middle_of_a_block() -> None:
+    """Half of 100 ms at 1000 MHz, then the other half at 500 MHz."""
+    gpu = SimulatedGpu(1000, blocking_power_w=10.0, latency_ms=50.0)
+    gpu.set(500)
+    gpu.work([OperatingPoint(500, 200.0, 2000.0), OperatingPoint(1000, 100.0, 4000.0)])
+    assert (gpu.now_ms(), gpu.energy_mj(), gpu.clock_mhz) == (150.0, 3000.0, 500)
+    gpu.wait(10.0)
+    assert (gpu.now_ms(), gpu.energy_mj()) == (160.0, 3100.0)
+    gpu.reset()
+    gpu.wait(49.0)
+    assert (gpu.clock_mhz, gpu.until_change_ms()) == (500, 1.0)
+    gpu.wait(1.0)
+    assert (gpu.clock_mhz, gpu.until_change_ms()) == (1000, math.inf)
+    assert gpu.requests == [500]
+
+
+def test_the_library_and_the_simulated_gpu_agree(driver: FakeDriver) -> None:
+    """Two programs for the same GPU, one in C and one in Python, through a few hundred random calls."""
+    draw = random.Random(7)
+    driver.setup(1, range(600, 1200 + 1, 15), 10.0, 0.0, 60.0)
+    one = SimulatedGpu(1200, 60.0, 10.0)
+
+    class Direct:
+        """Locks clocks in this process, without a controller."""
+
+        description, requests = "", ()
+
+        def set(self, clock_mhz: int) -> None:
+            gpu._nvml.lock(clock_mhz)
+
+        def reset(self) -> None: ...
+
+    gpu = FakeGpu(driver, 0, Direct())  # type: ignore[arg-type]
+    clocks = list(range(600, 1200 + 1, 15))
+    for _ in range(300):
+        match draw.randrange(3):
+            case 0:
+                clock_mhz = draw.choice(clocks)
+                one.set(clock_mhz), gpu.set(clock_mhz)
+            case 1:
+                ms = draw.uniform(0, 8)
+                one.wait(ms), gpu.wait(ms)
+            case _:
+                points = [
+                    OperatingPoint(clock, 20_000 / clock, clock * draw.uniform(1, 2))
+                    for clock in sorted(draw.sample(clocks, 5))
+                ]
+                one.work(points), gpu.work(points)
+        assert gpu.now_ms() == pytest.approx(one.now_ms(), rel=1e-9)
+        assert gpu.energy_mj() == pytest.approx(one.energy_mj(), abs=1.0)
+        assert gpu.until_change_ms() == pytest.approx(one.until_change_ms(), abs=1e-6)
+
+
+def test_the_driver_as_it_was_measured_by_hand(driver: FakeDriver) -> None:
+    """198 Mcycles: 100 ms and 50 J at 1980 MHz; at 990 MHz twice the time at 75 + 425 / 8 W."""
+    gpu = FakeGpu(driver, 0, None)  # type: ignore[arg-type]
+    gpu.cycles(198)
+    assert (gpu.now_ms(), gpu.energy_mj()) == (pytest.approx(100.0), pytest.approx(50_000, abs=1))
+    gpu._nvml.lock(990)
+    assert gpu._nvml.clock_mhz() == 990
+    gpu.cycles(198)
+    assert gpu.now_ms() == pytest.approx(300.0)
+    assert gpu.energy_mj() == pytest.approx(50_000 + 200 * (75 + 425 / 8), abs=1)
+    assert gpu._nvml.power_w() == pytest.approx(75 + 425 / 8, abs=1e-3)
+    gpu.wait(10.0)
+    assert gpu._nvml.power_w() == 60
+    assert gpu._nvml.name == "Simulated GPU"
+    assert gpu._nvml.clocks_mhz() == list(range(345, 1980 + 1, 15))
+
+
+def test_a_run_ends_with_all_devices(tmp_path: Path) -> None:
+    """A device that is done early waits at the blocking power until the last one is."""
+    placement = v_shape(2, inference=True)
+    points = {"F0": (OperatingPoint(1000, 10.0, 1000.0),), "F1": (OperatingPoint(1000, 30.0, 3000.0),)}
+    profile = Profile("made up", points, 5.0)
+    found = run_virtually(scripts_of(gpipe(placement, 2), {}, tmp_path), profile, simulated_gpus(profile, 2))
+    assert replace(found, records=()) == VirtualRun(
+        70.0,
+        2 * 1000 + 2 * 3000 + 5.0 * (50 + 10),
+        {("F0", 0): 0.0, ("F0", 1): 10.0, ("F1", 0): 10.0, ("F1", 1): 40.0},
+        (),
+    )

@@ -1,0 +1,255 @@
+"""Schedules as tables of torch and back; torch itself runs what is exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch_tables import (
+    SHIPPED,
+    chain_schedules,
+    gradients_of_one_process,
+    gradients_of_torch,
+    shipped,
+)
+
+from placements import Block, Kind, Placement
+from placements.files import write_json
+from placements.shapes import k_shape, loop_shape, m_shape, v_shape, wave_shape, x_shape
+from runtime.torch_pipelining.check import check_order
+from runtime.torch_pipelining.csv import (
+    NoTorchFormError,
+    in_loss_order,
+    main,
+    schedule_of,
+    stage_of,
+    torch_order,
+)
+from runtime.torch_pipelining.lowering import UnsafeOrderError
+from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv
+from runtime.torch_pipelining.waits import Waiting
+from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
+from schedsearch.modulo.search import search
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule_file import read_schedule, schedule_to_dict
+from schedsearch.validate import validate
+
+
+def computations(schedule: Schedule) -> list[list[tuple[str, int, int]]]:
+    """What each device computes, in order, as (kind, stage, micro-batch)."""
+    stages, by_name = stage_of(schedule.placement), schedule.placement.by_name
+    return [
+        [(by_name[name].kind.value, stages[name], n) for name, n in schedule.order(device)]
+        for device in range(schedule.placement.num_devices)
+    ]
+
+
+@given(chain_schedules())
+@settings(deadline=None)
+def test_any_schedule_of_a_chain_comes_back_in_the_same_order(schedule: Schedule) -> None:
+    order = torch_order(schedule)
+    proof = check_order(parse_order(str(order)))
+    assert proof.waiting is Waiting.BLOCKING
+    assert proof.num_micro_batches == schedule.num_micro_batches
+    assert computations(schedule_of(order)) == computations(in_loss_order(schedule))
+    assert torch_order(schedule_of(order)) == order
+
+
+@given(chain_schedules())
+@settings(deadline=None)
+def test_micro_batches_are_renamed_and_nothing_else(schedule: Schedule) -> None:
+    renamed = validate(in_loss_order(schedule))
+    last = f"F{max(stage_of(schedule.placement).values())}"
+    new = {
+        old.micro_batch: renamed_last.micro_batch
+        for old, renamed_last in zip(
+            (b for b in schedule.blocks if b.block == last),
+            (b for b in renamed.blocks if b.block == last),
+            strict=True,
+        )
+    }
+    assert {(b.start, new[b.micro_batch], b.block) for b in schedule.blocks} == set(renamed.blocks)
+    assert [b.micro_batch for b in renamed.blocks if b.block == last] == list(
+        range(schedule.num_micro_batches)
+    )
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_torch_ships_becomes_a_schedule(name: str) -> None:
+    rows = shipped(name, 4, 8).pipeline_order
+    order = parse_order(
+        "".join(",".join("" if a is None else str(a) for a in row) + "\n" for row in rows.values())
+    )
+    schedule = schedule_of(order)
+    split = {action.stage for _, action in order.actions() if action.op is Op.INPUT}
+    expected = [
+        [
+            (letter, action.stage, action.micro_batch)
+            for _, action in order.on(rank)
+            for letter in ("IW" if action.op is Op.BACKWARD and action.stage in split else action.op)
+        ]
+        for rank in range(4)
+    ]
+    assert computations(schedule) == expected
+
+
+REFUSED = {
+    "block on several devices": (m_shape(2), "E runs on several devices and a stage of torch on one rank"),
+    "two chains": (x_shape(2), "its stages are no chain: G1 takes the output of no other block"),
+    "branches": (
+        Placement(
+            "branches",
+            1,
+            (
+                Block("F0", Kind.F, (0,), 1),
+                Block("F1", Kind.F, (0,), 1, 0, ("F0",)),
+                Block("F2", Kind.F, (0,), 1, 0, ("F0", "F1")),
+                Block("B2", Kind.B, (0,), 1, 0, ("F2",)),
+                Block("B1", Kind.B, (0,), 1, 0, ("F1", "B2")),
+                Block("B0", Kind.B, (0,), 1, 0, ("F0", "B1", "B2")),
+            ),
+        ),
+        "its stages are no chain: F2 takes the output of F0 and F1",
+    ),
+    "inference": (v_shape(2, inference=True), "it has no backward blocks"),
+    "idle device": (
+        Placement("idle", 2, (Block("F0", Kind.F, (0,), 1), Block("B0", Kind.B, (0,), 1, 0, ("F0",)))),
+        "device 1 runs no block, and each rank of torch runs a stage",
+    ),
+    "no way for a gradient": (
+        Placement("cut", 1, (Block("F0", Kind.F, (0,), 1), Block("B1", Kind.B, (0,), 1))),
+        "has no form in torch: B1: no forward block",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_other_placements_are_refused_with_the_reason_in_one_line(case: str) -> None:
+    placement, reason = REFUSED[case]
+    with pytest.raises(NoTorchFormError) as error:
+        stage_of(placement)
+    assert reason in str(error.value)
+    assert str(error.value).startswith(f"{placement.name} has no form in torch")
+    assert "\n" not in str(error.value)
+
+
+def test_optimizer_blocks_are_left_to_torchs_user() -> None:
+    plain = v_shape(2)
+    step = Block("O0", Kind.O, (0,), 2, 0, ("B0",))
+    placement = Placement("with_step", 2, (*plain.blocks, step))
+    order = [list(one_f_one_b(plain, 3).order(device)) for device in range(2)]
+    assert torch_order(as_soon_as_possible(placement, 3, order)) == torch_order(one_f_one_b(plain, 3))
+
+
+def permuted(schedule: Schedule) -> Schedule:
+    """The schedule with its micro-batches in the opposite order, which torch would train wrongly."""
+    last = schedule.num_micro_batches - 1
+    orders: list[list[Instance]] = [
+        [(name, last - n) for name, n in schedule.order(device)]
+        for device in range(schedule.placement.num_devices)
+    ]
+    return as_soon_as_possible(schedule.placement, schedule.num_micro_batches, orders)
+
+
+def arbitrary() -> Schedule:
+    """Stages on devices in no order, two neighbours on one device, each second backward in halves."""
+    blocks = []
+    for i, device in enumerate((1, 0, 2, 2, 1, 0)):
+        blocks.append(Block(f"F{i}", Kind.F, (device,), 1, 0, (f"F{i - 1}",) if i else ()))
+    gradient: tuple[str, ...] = ()
+    for i, device in reversed(list(enumerate((1, 0, 2, 2, 1, 0)))):
+        kind = Kind.I if i % 2 else Kind.B
+        blocks.append(Block(f"{kind}{i}", kind, (device,), 1, 0, (f"F{i}", *gradient)))
+        gradient = (f"{kind}{i}",)
+        if kind is Kind.I:
+            blocks.append(Block(f"W{i}", Kind.W, (device,), 1, 0, (f"I{i}",)))
+    return permuted(gpipe(Placement("arbitrary", 3, tuple(blocks)), 4))
+
+
+def found(placement: Placement, num_micro_batches: int) -> Schedule:
+    schedule = search(placement, num_micro_batches, time_limit_s=20, polish_time_limit_s=2).schedule
+    assert schedule is not None
+    return schedule
+
+
+RUN = {
+    "1F1B": lambda: one_f_one_b(v_shape(4), 6),
+    "1F1B backwards": lambda: permuted(one_f_one_b(v_shape(3), 4)),
+    "interleaved": lambda: HAND_MADE["interleaved_one_f_one_b"](loop_shape(2), 4),
+    "V of two chunks, split": lambda: HAND_MADE["zb_v"](wave_shape(2, split_backward=True), 5),
+    "searched": lambda: found(wave_shape(2, split_backward=True).with_memory(4), 4),
+    "any ranks": arbitrary,
+    "one rank": lambda: gpipe(Placement("one", 1, v_shape(1).blocks), 2),
+}
+
+
+@pytest.mark.parametrize("case", RUN)
+def test_torch_trains_as_one_process_does(case: str) -> None:
+    """Its `_PipelineScheduleRuntime`, a process per rank, against the model in one piece, bit for bit."""
+    order = torch_order(RUN[case]())
+    theirs, ours = gradients_of_torch(order, "compute_only"), gradients_of_one_process(order)
+    for stage, (here, there) in enumerate(zip(theirs, ours, strict=True)):
+        assert len(here) == len(there) == 2
+        assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True)), stage
+        assert all(float(a.abs().max()) > 0 for a in here)
+
+
+def test_sums_depend_on_their_order_so_that_equal_bits_say_something() -> None:
+    forwards = "0F0,0F1,0F2,0F3,"
+    ascending = gradients_of_one_process(parse_order(forwards + "0B0,0B1,0B2,0B3\n"))
+    descending = gradients_of_one_process(parse_order(forwards + "0B3,0B2,0B1,0B0\n"))
+    assert not torch.equal(ascending[0][0], descending[0][0])
+    assert torch.allclose(ascending[0][0], descending[0][0])
+
+
+def test_a_table_that_is_no_schedule_is_refused() -> None:
+    with pytest.raises(UnsafeOrderError, match="rank 0 never runs 0B1"):
+        schedule_of(parse_order("0F0,0F1,0B0\n"))
+    with pytest.raises(UnsafeOrderError, match="wait for each other"):
+        schedule_of(parse_order("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"))
+
+
+def test_the_command_turns_either_file_into_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = one_f_one_b(v_shape(2), 3)
+    saved = write_json(tmp_path / "schedule.json", schedule_to_dict(schedule))
+    assert main([str(saved), str(tmp_path / "made.csv")]) == 0
+    assert read_torch_csv(tmp_path / "made.csv") == torch_order(schedule)
+    assert main([str(tmp_path / "made.csv"), str(tmp_path / "back.json")]) == 0
+    back = read_schedule(tmp_path / "back.json")
+    assert (back.placement.name, computations(back)) == ("made", computations(schedule))
+    assert json.loads((tmp_path / "back.json").read_text())["status"] == "FEASIBLE"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_command_names_file_and_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = write_json(tmp_path / "wide.json", schedule_to_dict(gpipe(k_shape(2), 2)))
+    broken = tmp_path / "broken.csv"
+    broken.write_text("0F0\n")
+    for source, message in (
+        (wide, f"{wide}: k_shape has no form in torch, because J runs on several devices"),
+        (broken, f"{broken}: rank 0 never runs 0B0"),
+        (tmp_path / "gone.csv", f"{tmp_path}/gone.csv: cannot be read"),
+        (tmp_path / "gone.json", f"{tmp_path}/gone.json: cannot be read"),
+    ):
+        assert main([str(source), str(tmp_path / "made")]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(message)
+        assert error.count("\n") == 1
+    good = write_json(tmp_path / "good.json", schedule_to_dict(one_f_one_b(v_shape(2), 2)))
+    assert main([str(good), str(good / "under.csv")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_command_does_not_write_over_what_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "order.csv"
+    table.write_text("0F0,0B0\n")
+    assert main([str(table), str(tmp_path / "." / "order.csv")]) == 2
+    assert table.read_text() == "0F0,0B0\n"
+    assert "is the file that is read; choose another path" in capsys.readouterr().err

@@ -1,0 +1,293 @@
+"""Runs equal the unpipelined model bit for bit where every block is on one device, and wrong ones do not.
+
+The model in one piece adds up gradients in the order of the schedule; each run is compared with it in losses,
+every gradient of every iteration, and the parameters after three steps.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from places import CNN
+from small_runs import comparison_of
+from strategies import any_schedules
+
+from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.measurement import Comparison
+from runtime.launching.in_process import NETWORKS
+from runtime.launching.launch import LaunchError, launch
+from runtime.models import ModelOptions, ParameterShard
+from runtime.models.core.options import DTYPES
+from runtime.models.optimizer import BETAS, EPSILON, Optimizer
+from runtime.program.deadlock import UnsafeProgramsError, check
+from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.lower import lower
+from runtime.program.tensor_flow import forward_consumers
+from runtime.verify.reference import Case, ReplayError, plain, replay
+from schedsearch.baselines import (
+    chimera,
+    dual_pipe,
+    gpipe,
+    interleaved_one_f_one_b,
+    one_f_one_b,
+    one_f_one_b_plus,
+    zb_v,
+)
+from schedsearch.schedule import Schedule, as_soon_as_possible
+
+MODEL = ModelOptions("gpt", 8, 5, 1, num_layers=4, num_heads=4, seed=3, learning_rate=0.01)
+ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
+SMALL = ModelOptions("synthetic", 4, 3, 1)
+FEW = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def run(
+    programs: Programs,
+    options: ModelOptions,
+    iterations: int = 3,
+    launcher: str = "in_process",
+    backend: str | None = None,
+) -> Comparison:
+    num_devices = programs.placement.num_devices
+    with tempfile.TemporaryDirectory() as folder:
+        generate(programs, {}, options.to_dict(), Path(folder))
+        return comparison_of(launch(folder, num_devices, iterations, 30, launcher=launcher, backend=backend))
+
+
+def options_of(name: str, **more: object) -> ModelOptions:
+    path = str(CNN) if name == "module" else None
+    return replace(MODEL, name=name, path=path, **ADAMW, **more)  # type: ignore[arg-type]
+
+
+def errors(found: Comparison) -> tuple[float, float, float]:
+    """Return those of losses, gradients and parameters; 0 is equality of every bit."""
+    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
+
+
+def backwards_in_turn(num_devices: int, num_micro_batches: int) -> Schedule:
+    """Return a V-shape each of whose devices takes the backward blocks in an order of its own."""
+    placement, numbers = v_shape(num_devices), range(num_micro_batches)
+    orders = []
+    for device in range(num_devices):
+        turned = [*numbers[device:], *numbers[:device]]
+        orders.append([(f"F{device}", n) for n in numbers] + [(f"B{device}", n) for n in turned])
+    return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+SINGLE_DEVICES = [
+    ("gpt", one_f_one_b(v_shape(4), 4)),
+    ("gpt", backwards_in_turn(3, 4)),
+    ("gpt", interleaved_one_f_one_b(loop_shape(2), 4)),
+    ("gpt", zb_v(wave_shape(2, split_backward=True), 4)),
+    ("gpt", chimera(x_shape(4), 4)),
+    ("gpt", dual_pipe(x_shape(4, split_backward=True), 4)),
+    ("synthetic", one_f_one_b(v_shape(3), 4)),
+    ("synthetic", chimera(x_shape(2), 4)),
+    ("module", one_f_one_b(v_shape(4), 4)),
+    ("module", backwards_in_turn(4, 4)),
+]
+EMBEDDING_ON_ALL = [("gpt", one_f_one_b_plus(m_shape(2), 3)), ("mt5", gpipe(nn_shape(2), 2))]
+"""Only tables of embeddings are cut here: of each row all shards but one give zero, so no sum is rounded."""
+
+
+def ids(value: object) -> str:
+    return (
+        f"{value.placement.name}_{value.placement.num_devices}" if isinstance(value, Schedule) else str(value)
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "schedule"), SINGLE_DEVICES + EMBEDDING_ON_ALL, ids=ids)
+def test_single_device_blocks_equal_the_model_in_one_piece(name: str, schedule: Schedule, dtype: str) -> None:
+    found = run(lower(schedule), options_of(name, dtype=dtype))
+    assert found.bitwise_equal
+    assert errors(found) == (0, 0, 0)
+
+
+def test_the_order_of_accumulation_is_seen() -> None:
+    """Else the zeros above would say nothing of it."""
+    schedule = backwards_in_turn(3, 4)
+    case = Case(replace(MODEL, num_layers=3), schedule.placement, 4, 1)
+    (right,), (other,) = plain(case, [schedule.order(d) for d in range(3)]), plain(case)
+    assert right.losses == other.losses
+    differ = {
+        shard.name
+        for shard, gradient in right.gradients.items()
+        if not torch.equal(gradient, other.gradients[shard])
+    }
+    assert any("layer1" in name for name in differ) and any("layer2" in name for name in differ)
+    assert not any("layer0" in name for name in differ), "device 0 takes them in their order"
+
+
+@FEW
+@given(any_schedules(single_devices=True), st.sampled_from(DTYPES), st.sampled_from(["sgd", "adamw"]))
+def test_any_schedule_of_single_devices_equals_the_model_in_one_piece(
+    schedule: Schedule, dtype: str, optimizer: str
+) -> None:
+    consumers = [forward_consumers(schedule.placement, block.name) for block in schedule.placement.blocks]
+    assume(max(map(len, consumers)) <= 2)  # two gradients have one sum, three have several
+    found = run(check(lower(schedule)), replace(SMALL, dtype=dtype, optimizer=optimizer), 2)
+    assert found.bitwise_equal
+    assert errors(found) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["gpt", "synthetic", "module"])
+def test_a_step_that_is_left_out_is_seen_in_the_parameters_alone(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Optimizer.step
+
+    def not_on_device_1(self: Optimizer) -> None:
+        if os.environ.get("RANK") == "1":
+            for weight in self._parameters:
+                weight.grad = None
+        else:
+            right(self)
+
+    monkeypatch.setattr(Optimizer, "step", not_on_device_1)
+    num_devices = 4 if name == "module" else 2
+    programs = lower(one_f_one_b(v_shape(num_devices), 2))
+    found = run(programs, options_of(name, dtype=dtype), 1, "fork")
+    assert errors(found)[:2] == (0, 0)
+    assert found.max_parameter_error > 1e-4
+    assert not found.bitwise_equal
+
+
+def swap(program: list[Instruction], place: int) -> bool:
+    """Exchange a receive with another micro-batch's of the same tensor."""
+    one = program[place]
+    for other, each in enumerate(program):
+        if isinstance(each, Receive) and other != place and replace(each, micro_batch=one.micro_batch) == one:
+            program[place], program[other] = program[other], program[place]
+            return True
+    return False
+
+
+def drop(program: list[Instruction], place: int) -> bool:
+    del program[place]
+    return True
+
+
+def off_by_one(program: list[Instruction], place: int) -> bool:
+    program[place] = replace(program[place], micro_batch=program[place].micro_batch + 1)
+    return True
+
+
+@FEW
+@given(st.data(), st.sampled_from([swap, drop, off_by_one]), st.sampled_from(NETWORKS))
+def test_a_wrong_receive_of_any_schedule_is_refused_and_would_fail_or_differ(
+    data: st.DataObject, edit: Callable[[list[Instruction], int], bool], network: str
+) -> None:
+    programs = lower(data.draw(any_schedules()))
+    instructions = [list(program) for program in programs.instructions]
+    places = [
+        (device, place)
+        for device, program in enumerate(instructions)
+        for place, each in enumerate(program)
+        if isinstance(each, Receive)
+    ]
+    assume(places)
+    device, place = data.draw(st.sampled_from(places))
+    assume(edit(instructions[device], place))
+    wrong = replace(programs, instructions=tuple(map(tuple, instructions)))
+    with pytest.raises(UnsafeProgramsError):
+        check(wrong)
+    try:
+        found = run(wrong, SMALL, 1, backend=network)
+    except (LaunchError, ReplayError):
+        return
+    assert not found.bitwise_equal
+    assert max(errors(found)) > 1e-9
+
+
+@pytest.mark.parametrize("edit", [swap, drop, off_by_one])
+@pytest.mark.parametrize(
+    ("name", "schedule"), [("mt5", gpipe(nn_shape(2), 3)), ("flava", gpipe(k_shape(2), 3))], ids=ids
+)
+def test_a_wrong_receive_of_tensor_parallel_models_fails_or_differs(
+    name: str, schedule: Schedule, edit: Callable[[list[Instruction], int], bool]
+) -> None:
+    programs = lower(schedule)
+    instructions = [list(program) for program in programs.instructions]
+    program = instructions[1]
+    assert edit(program, next(i for i, each in enumerate(program) if isinstance(each, Receive)))
+    wrong = replace(programs, instructions=tuple(map(tuple, instructions)))
+    try:
+        found = run(wrong, replace(MODEL, name=name), 1)
+    except LaunchError:
+        return
+    assert not found.is_equal
+    assert not found.bitwise_equal
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_adamw_moves_a_shard_as_it_would_within_the_whole(dtype: str) -> None:
+    """Given the same gradients; so tensor parallelism adds nothing to what it does to the gradients."""
+    options = options_of("gpt", dtype=dtype)
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.randn(6, 5, generator=generator).to(getattr(torch, dtype)).requires_grad_()
+    shards = [piece.detach().clone().requires_grad_() for piece in torch.tensor_split(whole, 4)]
+    optimizers = Optimizer(options, [whole]), Optimizer(options, shards)
+    for _ in range(4):
+        whole.grad = torch.randn(6, 5, generator=generator).to(whole.dtype) * 1e-6
+        for shard, piece in zip(shards, torch.tensor_split(whole.grad, 4), strict=True):
+            shard.grad = piece.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+        assert torch.equal(torch.cat(shards), whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"), [("flava", gpipe(k_shape(3), 3)), ("synthetic", gpipe(m_shape(3), 3))], ids=ids
+)
+def test_adamw_of_tensor_parallel_blocks_stays_within_its_bound(name: str, schedule: Schedule) -> None:
+    """The bound is that of `runtime.models.optimizer`, from the gradients alone; element by element."""
+    steps, placement = 3, schedule.placement
+    case = Case(options_of(name), placement, schedule.num_micro_batches, steps)
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    moments = Moments()
+    for whole, cut in zip(plain(case, orders), replay(case, orders), strict=True):
+        full = {shard.name: (whole.gradients[shard], whole.parameters[shard]) for shard in whole.gradients}
+        for shard, gradient in cut.gradients.items():
+            right, parameter = (shard.of(value) for value in full[shard.name])
+            difference = (gradient - right).abs()
+            assert float(difference.max()) <= 1e-12 * float(full[shard.name][0].abs().max())
+            bound = moments.bound(shard, gradient, difference, case.options.learning_rate)
+            rounding = 1e-15 * (parameter.abs() + 1)
+            assert bool(((cut.parameters[shard] - parameter).abs() <= bound + rounding).all())
+    assert 0 < moments.largest < 1e-9, "a bound that allows nothing, or anything, would be none"
+
+
+class Moments:
+    """The bound on what differences of gradients do to the parameters; see `runtime.models.optimizer`."""
+
+    def __init__(self) -> None:
+        self.largest = 0.0
+        self._state: dict[ParameterShard, tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+
+    def bound(
+        self, shard: ParameterShard, gradient: torch.Tensor, difference: torch.Tensor, rate: float
+    ) -> torch.Tensor:
+        zero = torch.zeros_like(gradient)
+        count, square, most, total = self._state.get(shard, (0, zero, zero, zero))
+        count, square = count + 1, BETAS[1] * square + (1 - BETAS[1]) * gradient**2
+        most = torch.maximum(most, difference)
+        root = (square / (1 - BETAS[1] ** count)).sqrt()
+        total = total + 9 * rate * most / (root + EPSILON)
+        self._state[shard] = count, square, most, total
+        self.largest = max(self.largest, float(total.max()))
+        return total

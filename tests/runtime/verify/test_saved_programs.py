@@ -1,0 +1,318 @@
+"""The check of saved programs: scripts, their text, and tables of torch; exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from places import ROOT
+from small_runs import with_hidden_forms
+
+from placements.files import write_json, write_text
+from placements.placement_file import placement_to_dict
+from placements.shapes import SHAPES, m_shape, v_shape
+from runtime.codegen.codegen import generate
+from runtime.program.deadlock import UnsafeProgramsError
+from runtime.program.lower import lower
+from runtime.program.program_file import ProgramFileError, programs_to_dict, read_programs, read_scripts
+from runtime.program.tensor_spec import Form
+from runtime.torch_pipelining.csv import torch_order
+from runtime.verify.saved_programs import check_file, main
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule_file import schedule_to_dict
+
+PROGRAMS = with_hidden_forms(lower(gpipe(m_shape(2), 3)))
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """Scripts with loops and clocks, whose model does not exist."""
+    clocks = {block.name: [1410, 900, 1410] for block in PROGRAMS.placement.blocks}
+    generate(PROGRAMS, clocks, {"name": "never built"}, tmp_path / "scripts")
+    return tmp_path / "scripts"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return write_json(tmp_path / "programs.json", programs_to_dict(PROGRAMS))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scripts_and_text_hold_the_programs(shape: str, tmp_path: Path) -> None:
+    known = lower(gpipe(SHAPES[shape](2), 5))
+    for programs in (known, known.with_forms(one_for_each_producer)):
+        generate(programs, {}, {}, tmp_path)
+        assert read_scripts(tmp_path).programs == programs
+        path = write_json(tmp_path / "programs.json", programs_to_dict(programs))
+        assert read_programs(path) == programs
+
+
+def one_for_each_producer(producer: str, consumer: str) -> Form:
+    return Form("bfloat16", (len(producer), *map(ord, producer)))
+
+
+def test_what_was_proved_is_said_in_a_line_for_each_file(
+    scripts: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_text(scripts.parent / "order.csv", str(torch_order(one_f_one_b(v_shape(2), 4))))
+    assert main([str(scripts), str(saved), str(table)]) == 0
+    output = capsys.readouterr()
+    facts = (
+        "safe: programs: 2 devices, 3 micro-batches, 9 messages on 2 channels, 6 collective blocks "
+        "(run by several devices together); finish even if every send and receive blocks its device; "
+        "shapes and types are the same at both ends"
+    )
+    assert output.out.splitlines() == [
+        f"{scripts}: {facts}",
+        f"{saved}: {facts}",
+        f"{table}: safe: compute_only, lowered as torch does: 2 ranks, 2 stages, 4 micro-batches, 8 messages "
+        "on 2 channels, no collectives; finishes even if every send and receive blocks its rank",
+    ]
+    assert output.err == ""
+
+
+def edited(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1, text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_broken_script_is_shown_with_its_fault(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = 'device.receive("F0", "F1", n, source=0)'
+    edited(scripts / "device_1.py", call, f"n == 1 or {call}")
+    assert main([str(scripts)]) == 1
+    first, *grid = capsys.readouterr().out.splitlines()
+    assert first == f"{scripts}: unsafe: device 1 never receives F0 for F1 of micro-batch 1"
+    assert "[" in "".join(grid)
+
+
+@pytest.mark.parametrize(
+    ("channels", "message"),
+    [
+        ("[[1, 0], [0, 1]]", "device_1.py has other CHANNELS than device_0.py, or in another order"),
+        ("[[0, 1]]", "device_1.py has other CHANNELS than device_0.py, or in another order"),
+    ],
+)
+def test_scripts_that_open_their_channels_differently_would_wait_at_the_start(
+    channels: str, message: str, scripts: Path
+) -> None:
+    edited(scripts / "device_1.py", "CHANNELS = [(0, 1), (1, 0)]", f"CHANNELS = {channels}")
+    with pytest.raises(UnsafeProgramsError, match=f"^{message}"):
+        check_file(scripts)
+
+
+def test_a_channel_that_no_script_opens(scripts: Path) -> None:
+    for device in (0, 1):
+        edited(scripts / f"device_{device}.py", "CHANNELS = [(0, 1), (1, 0)]", "CHANNELS = [(0, 1)]")
+    with pytest.raises(UnsafeProgramsError, match=r"^CHANNELS lacks \(1, 0\), on which device 1 sends"):
+        check_file(scripts)
+
+
+UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "script missing": (
+        lambda folder: (folder / "device_1.py").unlink(),
+        "has no device_1.py for the 2 devices of m_shape; generate the scripts again",
+    ),
+    "no scripts": (
+        lambda folder: [path.unlink() for path in folder.iterdir()],
+        "has no device_0.py; give a folder of generated scripts",
+    ),
+    "one too many": (
+        lambda folder: (folder / "device_2.py").write_text((folder / "device_0.py").read_text()),
+        "device_2.py: m_shape has 2 devices only; delete the script",
+    ),
+    "of another schedule": (
+        lambda folder: edited(folder / "device_1.py", "NUM_MICRO_BATCHES = 3", "NUM_MICRO_BATCHES = 4"),
+        "device_1.py: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; generate",
+    ),
+    "of another model": (
+        lambda folder: edited(folder / "device_1.py", '"never built"', '"another"'),
+        "device_1.py: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; generate",
+    ),
+    "clock that is no number": (
+        lambda folder: edited(
+            folder / "device_1.py", '"F1": [1410, 900, 1410]', '"F1": [float("nan"), 900, 1410]'
+        ),
+        "device_1.py: fails (ScriptError: F1 of micro-batch 0 asks for nan MHz; give a whole number above 0)",
+    ),
+    "no constant": (
+        lambda folder: edited(folder / "device_1.py", "NUM_MICRO_BATCHES = 3", "pass"),
+        "device_1.py: has no NUM_MICRO_BATCHES; generate the scripts again",
+    ),
+    "not Python": (
+        lambda folder: (folder / "device_0.py").write_text("device 0\n"),
+        "device_0.py: fails (SyntaxError: ",
+    ),
+    "ends the program": (
+        lambda folder: edited(folder / "device_0.py", "PLACEMENT = {", "raise SystemExit(0)\nPLACEMENT = {"),
+        "device_0.py: fails (SystemExit: 0); generate the scripts again",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_folders_that_cannot_be_read_are_named(
+    case: str, scripts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil, message = UNREADABLE[case]
+    spoil(scripts)
+    assert main([str(scripts)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert message in output.err
+    assert output.err.startswith(str(scripts))
+
+
+def without(data: dict[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != field}
+
+
+DATA: dict[str, Any] = programs_to_dict(PROGRAMS)
+ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "is not a mapping; give a programs.json"),
+        (without(DATA, "num_micro_batches"), "lacks the field 'num_micro_batches'"),
+        (without(DATA, "programs"), "lacks the field 'programs'"),
+        (DATA | {"schema_version": 3}, "schema_version: 3 is not known; write 2"),
+        (without(DATA, "forms"), "lacks the field 'forms'"),
+        (DATA | {"forms": [[]]}, "forms: is not a list with the forms of each of m_shape's 2 devices"),
+        (DATA | {"forms": [{}, []]}, "forms[0]: is not a list of forms"),
+        (DATA | {"forms": [[], [ROW | {"more": 1}]]}, "forms[1][0]: is not a mapping of dtype, shape and"),
+        (DATA | {"forms": [[], [ROW | {"dtype": 64}]]}, "forms[1][0].dtype: 64 is not the name of a type"),
+        (DATA | {"forms": [[], [ROW | {"shape": [-1]}]]}, "forms[1][0].shape: [-1] is not a list of sizes"),
+        (DATA | {"forms": [[], [ROW | {"edges": ["F0"]}]]}, "forms[1][0].edges: is not a list of (producer,"),
+        (DATA | {"forms": [[], [ROW, ROW]]}, "forms[1][1]: F0 -> F1 has a form already; give one only"),
+        (DATA | {"num_micro_batches": True}, "num_micro_batches: True is not a whole number from 1 on"),
+        (DATA | {"num_micro_batches": 0}, "num_micro_batches: 0 is not a whole number from 1 on"),
+        (
+            DATA | {"programs": [[]]},
+            "programs: is not a list with one program for each of m_shape's 2 devices",
+        ),
+        (DATA | {"programs": [[], [1]]}, "programs[1]: is not a list of lines"),
+        (DATA | {"programs": [["run F0 #0", "jump"], []]}, "programs[0][1]: 'jump' is not an instruction"),
+        (DATA | {"placement": {}}, "placement"),
+        (
+            DATA | {"placement": placement_to_dict(replace(PROGRAMS.placement, num_gpus=(2, 2)))},
+            "placement.num_gpus: is [2, 2], but a program is that of one GPU; give each GPU as a device",
+        ),
+        (schedule_to_dict(gpipe(v_shape(2), 2)), "is a schedule; check it with python -m experiments.check"),
+    ],
+)
+def test_a_wrong_field_is_named_with_the_remedy(data: object, message: str, tmp_path: Path) -> None:
+    path = write_json(tmp_path / "programs.json", data)
+    with pytest.raises(ProgramFileError) as error:
+        check_file(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
+    (tmp_path / "text.json").write_text("{")
+    for path, message in (
+        (tmp_path / "text.json", "is not JSON"),
+        (tmp_path / "gone.json", "cannot be read"),
+        (
+            tmp_path / "gone",
+            "No such file or directory.; give a folder of generated scripts, a programs.json or",
+        ),
+        (scripts / "device_0.py", "is one script; give the folder"),
+    ):
+        with pytest.raises(ProgramFileError, match=message):
+            check_file(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(1, 4, 4)", "(1, 4, 5)", r"as float64 \(1, 4, 4\), which receives it as float64 \(1, 4, 5\)"),
+        ("float64", "float32", r"as float64 \(1, 4, 4\), which receives it as float32 \(1, 4, 4\)"),
+        ('("F0", "F1"), ', "", "^device 1 has no shape and type for F0 for F1 of micro-batch 0"),
+    ],
+    ids=["shape", "type", "missing"],
+)
+def test_ends_that_expect_different_forms_are_a_fault_with_its_place(
+    old: str, new: str, message: str, scripts: Path
+) -> None:
+    check_file(scripts)
+    edited(scripts / "device_1.py", old, new)
+    with pytest.raises(UnsafeProgramsError, match=message) as error:
+        check_file(scripts)
+    assert re.search(r"\n1 \|.*\[0>F0#0\]", str(error.value))
+
+
+def test_forms_that_are_not_forms_make_a_script_unreadable(scripts: Path) -> None:
+    edited(scripts / "device_1.py", "(1, 4, 4)", "4")
+    with pytest.raises(ProgramFileError, match=r"device_1.py: fails \(FormError: FORMS\[0\].shape: 4 is not"):
+        check_file(scripts)
+
+
+def test_programs_of_version_1_have_no_forms(saved: Path) -> None:
+    write_json(saved, without(DATA, "forms") | {"schema_version": 1})
+    assert read_programs(saved) == replace(PROGRAMS, forms=())
+    assert "shapes" not in check_file(saved)
+
+
+def test_a_placement_that_cannot_be_trained_is_unsafe(saved: Path) -> None:
+    data = json.loads(saved.read_text())
+    data["placement"]["blocks"][-1]["kind"] = "W"
+    write_json(saved, data)
+    with pytest.raises(UnsafeProgramsError, match="is after no I block"):
+        check_file(saved)
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_no_line_of_a_saved_program_can_be_lost(data: st.DataObject) -> None:
+    rows = [list(row) for row in DATA["programs"]]
+    row = data.draw(st.sampled_from(rows))
+    row.pop(data.draw(st.integers(0, len(row) - 1)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_json(Path(folder) / "programs.json", DATA | {"programs": rows})
+        with pytest.raises(UnsafeProgramsError):
+            check_file(path)
+
+
+def test_the_worst_file_gives_the_exit_code_of_the_program(scripts: Path, saved: Path) -> None:
+    """As a process of its own, which reads tables without torch."""
+    broken = write_text(scripts.parent / "broken.csv", "0F0,0B0\n1F0,1B1\n")
+    clock = write_text(scripts.parent / "clock.csv", "0F0@1410,0B0\n")
+    code = "import sys; sys.modules['torch'] = None; from runtime.check import main; sys.exit(main())"
+    for files, expected in (([saved], 0), ([broken, saved], 1), ([saved, clock, broken], 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, files)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == expected, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr == (
+        f"{clock}: row 1 (rank 0), cell 1: '0F0@1410' is read by torch as '0F0', without '@1410'; take that "
+        "out: a cell has no place for a clock or a remark\n"
+    )
+    assert f"{broken}: unsafe: rank 1 runs 1B1, but the stages run 1 micro-batches forward" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["runtime.check", "runtime.torch_csv"])
+def test_the_programs_say_what_they_take(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert module in done.stdout

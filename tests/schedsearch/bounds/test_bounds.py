@@ -1,0 +1,103 @@
+import itertools
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, nn_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
+from schedsearch.bounds.memory_occupancy import residence_bound
+from schedsearch.metrics import peak_memory
+
+
+def test_residence_by_hand() -> None:
+    """On device 0 a micro-batch is held from F0 to the end of B0: 4 forwards and 4 backwards of 3 ticks."""
+    assert residence_bound(v_shape().with_memory(3)) == pytest.approx(16 / 3)
+    assert residence_bound(v_shape().with_memory(4)) == pytest.approx(4)
+    assert residence_bound(v_shape()) == 0
+    assert period_bound(v_shape().with_memory(8)) == load_bound(v_shape()) == 4
+
+
+def test_residence_beside_blocks_on_all_devices() -> None:
+    """While an embedding runs on all devices no micro-batch gets on: its time comes on top."""
+    assert residence_bound(m_shape().with_memory(3)) == 2 + Fraction(16, 3)
+    assert residence_bound(nn_shape().with_memory(2)) == 4 + Fraction(16, 2)
+    assert residence_bound(m_shape().with_memory(1)) == critical_path(m_shape()) == 18
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize("number", [1, 4, 16])
+def test_one_f_one_b_meets_the_makespan_bound(devices: int, number: int) -> None:
+    placement = v_shape(devices, 1, 2)
+    assert one_f_one_b(placement, number).makespan == makespan_bound(placement, number)
+
+
+@settings(max_examples=50, deadline=None)
+@given(random_placements(), st.integers(1, 4))
+def test_no_schedule_beats_the_bounds(placement: Placement, number: int) -> None:
+    schedule = gpipe(placement, number)
+    assert schedule.makespan >= makespan_bound(placement, number)
+    assert gpipe(placement, 1).makespan >= critical_path(placement)
+    for device, peak in enumerate(peak_memory(gpipe(placement, 1))):
+        assert peak >= minimum_memory(placement, device)
+
+
+@settings(max_examples=50, deadline=None)
+@given(random_placements(max_devices=2, max_forward=3, training=True))
+def test_minimum_memory_is_what_some_order_of_the_device_needs(placement: Placement) -> None:
+    """Never above the least peak over all orders of one micro-batch, found by trying them all."""
+    blocks = placement.blocks
+    orders = [
+        order
+        for order in itertools.permutations(blocks)
+        if all(set(block.after) <= {earlier.name for earlier in order[:i]} for i, block in enumerate(order))
+    ]
+    for device in range(placement.num_devices):
+        peaks = [
+            max(itertools.accumulate([b.memory_on(device) for b in order], initial=0)) for order in orders
+        ]
+        assert minimum_memory(placement, device) <= min(peaks)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_minimum_memory_of_the_shapes(shape: str) -> None:
+    placement = SHAPES[shape]()
+    needed = {"k_shape": 2, "wave_shape": 2, "loop_shape": 2}.get(shape, 1)
+    assert {minimum_memory(placement, device) for device in range(4)} == {needed}
+
+
+def test_minimum_memory_lets_free_blocks_give_back_first() -> None:
+    """G needs no more than its own 3, because B can give back F's 2 before."""
+    blocks = (
+        Block("F", Kind.F, (0,), 1, 2),
+        Block("G", Kind.F, (0,), 1, 3, ("F",)),
+        Block("B", Kind.B, (0,), 1, -2, ("F",)),
+        Block("C", Kind.B, (0,), 1, -3, ("G",)),
+    )
+    placement = Placement("free", 1, blocks)
+    assert minimum_memory(placement, 0) == 3
+    require_capacity(placement.with_memory(3))
+    with pytest.raises(
+        CapacityError, match=r"memory\[0\]: 2 is too small for one micro-batch, which needs 3"
+    ):
+        require_capacity(placement.with_memory(2))
+
+
+def test_residence_and_makespan_bounds_by_hand() -> None:
+    """With transfers of 2 each way F0's activation is held 2 + 2 + 4 * 4 ticks, and memory 1 holds one."""
+    blocks = v_shape().blocks
+    there_and_back = Placement("t", 4, blocks, transfer=(("F0", "F1", 2), ("B1", "B0", 2)))
+    assert residence_bound(there_and_back.with_memory(1)) == pytest.approx(20)
+    assert makespan_bound(there_and_back.with_memory(1), 5) == 100
+    assert makespan_bound(there_and_back, 5) == 5 * 4 + 4 * 3 + 4
+
+
+def test_the_critical_path_counts_transfers() -> None:
+    placement = Placement("t", 4, m_shape().blocks, transfer=(("F0", "F1", 5), ("B1", "B0", 2)))
+    assert critical_path(placement) == critical_path(m_shape()) + 7

@@ -1,0 +1,156 @@
+"""Random profiles, and slow, obvious answers about energy that share no code with the package's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from places import SHARED_DATA
+from scipy.optimize import linprog
+
+from placements import Kind, OperatingPoint, Placement, Profile
+from schedsearch.schedule import Instance, Schedule
+
+STAGE_PROFILES = SHARED_DATA / "perseus" / "stage_profile"
+
+
+def measured(name: str, blocking_power_w: float) -> Profile:
+    """Read a measured profile of the Perseus artifact, or skip the test where it is not there."""
+    path = STAGE_PROFILES / f"{name}.csv"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    return Profile.from_csv(path, device=name, blocking_power_w=blocking_power_w)
+
+
+@st.composite
+def profiles(draw: st.DrawFn, placement: Placement, max_clocks: int = 4) -> Profile:
+    """Any times and energies: not convex, equal, rising the wrong way, or only one clock."""
+    points = {}
+    for block in placement.blocks:
+        costs = draw(
+            st.lists(st.tuples(st.integers(1, 30), st.integers(0, 400)), min_size=1, max_size=max_clocks)
+        )
+        points[block.name] = tuple(
+            OperatingPoint(100 * (k + 1), float(time), float(energy))
+            for k, (time, energy) in enumerate(costs)
+        )
+    return Profile("random", points, draw(st.sampled_from([0.0, 3.0, 7.5])))
+
+
+def noisy_profile(placement: Placement, num_clocks: int, seed: int) -> Profile:
+    """Return a profile as measured ones are: time about 1/clock, power rising steeply, all a bit off."""
+    random = np.random.default_rng(seed)
+    points = {}
+    for block in placement.blocks:
+        clock_mhz = np.sort(random.choice(np.arange(600, 1411, 15), num_clocks, replace=False))
+        at_maximum_ms = random.uniform(20, 40) * (2 if block.kind is Kind.B else 1)
+        time_ms = at_maximum_ms * (0.35 + 0.65 * 1410 / clock_mhz) * random.normal(1, 0.004, num_clocks)
+        power_w = (90 + 210 * (clock_mhz / 1410) ** 2.6) * random.normal(1, 0.01, num_clocks)
+        costs = zip(clock_mhz.tolist(), time_ms.tolist(), (time_ms * power_w).tolist(), strict=True)
+        points[block.name] = tuple(OperatingPoint(*cost) for cost in costs)
+    return Profile("noisy", points, 60.0)
+
+
+def profile_of(blocking_power_w: float = 0.0, **blocks: Sequence[tuple[int, float, float]]) -> Profile:
+    """Return a profile from (MHz, ms, mJ) triples by block."""
+    points = {name: tuple(OperatingPoint(*point) for point in values) for name, values in blocks.items()}
+    return Profile("made up", points, blocking_power_w)
+
+
+def waits(schedule: Schedule) -> list[tuple[Instance, Instance, float]]:
+    """All (before, after, milliseconds between) of a schedule."""
+    placement = schedule.placement
+    pairs = [
+        ((a, n), (block.name, n), placement.transfer_time(a, block.name) * placement.tick_ms)
+        for block in placement.blocks
+        for a in block.after
+        for n in range(schedule.num_micro_batches)
+    ]
+    for device in range(placement.num_devices):
+        order = schedule.order(device)
+        pairs += [(order[i], order[j], 0.0) for j in range(len(order)) for i in range(j)]
+    return pairs
+
+
+def simulated(
+    schedule: Schedule, profile: Profile, clock_mhz: Mapping[str, Sequence[int]]
+) -> tuple[float, float]:
+    """Time and energy of an iteration: move starts until nothing moves, then add up every device's power."""
+    point = {
+        (block.name, n): next(
+            p for p in profile.points[block.name] if p.clock_mhz == clock_mhz[block.name][n]
+        )
+        for block in schedule.placement.blocks
+        for n in range(schedule.num_micro_batches)
+    }
+    start = dict.fromkeys(point, 0.0)
+    pairs, moved = waits(schedule), True
+    while moved:
+        moved = False
+        for before, after, delay in pairs:
+            ready = start[before] + point[before].time_ms + delay
+            if ready > start[after]:
+                start[after], moved = ready, True
+    time = max(start[instance] + point[instance].time_ms for instance in point)
+    energy = 0.0
+    for device in range(schedule.placement.num_devices):
+        run = [point[instance] for instance in schedule.order(device)]
+        energy += sum(p.energy_mj for p in run) + profile.blocking_power_w * (
+            time - sum(p.time_ms for p in run)
+        )
+    return time, energy
+
+
+def relaxed_optimum(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
+    """Least energy above the blocking power if every instance may mix its clocks: one linear program."""
+    instances = sorted(schedule.start_of)
+    row = {instance: i for i, instance in enumerate(instances)}
+    time, cost, owner = [], [], []
+    for name, n in instances:
+        num_devices = len(schedule.placement.by_name[name].devices)
+        for p in profile.points[name]:
+            time.append(p.time_ms)
+            cost.append(num_devices * (p.energy_mj - profile.blocking_power_w * p.time_ms))
+            owner.append(row[name, n])
+    count, options = len(instances), len(time)
+    mix = np.zeros((count, options))
+    mix[owner, range(options)] = 1
+    duration = mix * np.array(time)
+    upper, limit = [], []
+    for before, after, delay in waits(schedule):
+        start = np.zeros(count)
+        start[row[before]] += 1
+        start[row[after]] -= 1
+        upper.append(np.concatenate([start, duration[row[before]]]))
+        limit.append(-delay)
+    for i in range(count):
+        upper.append(np.concatenate([np.eye(count)[i], duration[i]]))
+        limit.append(deadline_ms)
+    answer = linprog(
+        np.concatenate([np.zeros(count), cost]),
+        A_ub=np.array(upper),
+        b_ub=limit,
+        A_eq=np.hstack([np.zeros((count, count)), mix]),
+        b_eq=np.ones(count),
+        bounds=(0, None),
+    )
+    assert answer.status == 0, answer.message
+    return float(answer.fun)
+
+
+def all_plans(schedule: Schedule, profile: Profile) -> list[tuple[float, float]]:
+    """Time and energy of every choice of clocks."""
+    names = [block.name for block in schedule.placement.blocks]
+    each = [
+        list(
+            itertools.product([p.clock_mhz for p in profile.points[name]], repeat=schedule.num_micro_batches)
+        )
+        for name in names
+    ]
+    return [
+        simulated(schedule, profile, dict(zip(names, clocks, strict=True)))
+        for clocks in itertools.product(*each)
+    ]

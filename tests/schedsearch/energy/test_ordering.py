@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from energy.cases import noisy_profile, profiles, relaxed_optimum, simulated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements
+
+from placements import Kind, Profile
+from placements.shapes import m_shape, v_shape
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate
+from schedsearch.energy.ordering import Chosen, best_order, relaxed, swapped
+from schedsearch.modulo.alternatives import orders_of
+from schedsearch.schedule import Schedule
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+def maximum_ms(schedule: Schedule, profile: Profile) -> float:
+    return simulate(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
+
+
+def until(
+    deadline_ms: float, schedule: Schedule, profile: Profile, time_ms: float, energy_mj: float
+) -> float:
+    waiting_w = profile.blocking_power_w * schedule.placement.num_devices
+    return energy_mj + waiting_w * max(deadline_ms - time_ms, 0.0)
+
+
+def check(chosen: Chosen, profile: Profile) -> None:
+    """Everything that is true of every choice."""
+    for each in chosen.judged:
+        validate(each.schedule)
+        if each.plan is None:
+            continue
+        time_ms, energy_mj = simulated(each.schedule, profile, each.plan.clock_mhz)
+        assert time_ms <= chosen.deadline_ms * (1 + 1e-8)
+        expected = until(chosen.deadline_ms, each.schedule, profile, time_ms, energy_mj)
+        assert each.energy_mj == pytest.approx(expected)
+        assert each.lower_bound_mj <= each.energy_mj * (1 + 1e-7) + 1e-6
+        assert chosen.best.energy_mj <= each.energy_mj * (1 + 1e-6)
+    assert chosen.best in chosen.judged
+
+
+def neighborhood(schedule: Schedule) -> Iterator[Schedule]:
+    for device in range(schedule.placement.num_devices):
+        order = schedule.order(device)
+        for first, second in pairwise(order):
+            other = swapped(schedule, first, second)
+            if other is not None:
+                yield other
+
+
+def all_orders(schedule: Schedule) -> list[Schedule]:
+    """Every order that swaps of neighbors lead to."""
+    found = {orders_of(schedule): schedule}
+    fresh = [schedule]
+    while fresh:
+        fresh = [other for each in fresh for other in neighborhood(each) if orders_of(other) not in found]
+        found |= {orders_of(each): each for each in fresh}
+    return list(found.values())
+
+
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_the_relaxed_optimum_is_that_of_a_linear_program_of_its_own(data: st.DataObject) -> None:
+    placement = data.draw(placements(max_forward=3))
+    profile = data.draw(profiles(placement))
+    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
+    deadline_ms = maximum_ms(schedule, profile) * data.draw(st.sampled_from([1.0, 1.3]))
+    found = relaxed(schedule, profile, deadline_ms)
+    assert found is not None
+    expected = until(deadline_ms, schedule, profile, 0.0, relaxed_optimum(schedule, profile, deadline_ms))
+    assert found.energy_mj == pytest.approx(expected, rel=1e-6, abs=1e-4)
+    assert min(found.price_w.values(), default=0.0) >= 0
+
+
+@given(st.integers(0, 10_000), st.sampled_from([1.0, 1.05, 1.2]))
+@settings(max_examples=6, deadline=None)
+def test_neighbors_whose_order_has_no_price_need_no_swap(seed: int, slowdown: float) -> None:
+    schedule = gpipe(m_shape(2), 3)
+    profile = noisy_profile(schedule.placement, 5, seed)
+    deadline_ms = maximum_ms(schedule, profile) * slowdown
+    now = relaxed(schedule, profile, deadline_ms)
+    assert now is not None
+    for pair, price in now.price_w.items():
+        other = swapped(schedule, *pair)
+        if price < 1e-6 and other is not None:
+            found = relaxed(other, profile, deadline_ms)
+            assert found is None or found.energy_mj >= now.energy_mj * (1 - 1e-6)
+
+
+def test_swaps_two_neighbors_and_nothing_else() -> None:
+    schedule = gpipe(v_shape(2), 2)
+    order = schedule.order(1)
+    assert order[1:3] == (("F1", 1), ("B1", 0))
+    other = swapped(schedule, ("F1", 1), ("B1", 0))
+    assert other is not None
+    assert other.order(1) == (order[0], order[2], order[1], order[3])
+    assert other.order(0) == schedule.order(0)
+
+
+def test_does_not_swap_what_cannot_be_swapped() -> None:
+    schedule = gpipe(v_shape(2), 2)
+    assert swapped(schedule, ("F1", 1), ("B1", 1)) is None  # one waits for the other
+    assert swapped(schedule, ("F0", 0), ("F0", 1)) is None  # one block of two micro-batches
+    assert swapped(schedule, ("F0", 0), ("B0", 0)) is None  # no neighbors
+    assert swapped(schedule, ("F0", 0), ("F1", 0)) is None  # no common device
+    assert swapped(schedule, ("F0", 1), ("B0", 0)) is None  # the other device's order makes a cycle
+    tight = one_f_one_b(v_shape(2).with_memory([2, 1]), 4)
+    order = tight.order(1)
+    assert all(swapped(tight, *pair) is None for pair in pairwise(order))
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.1])
+def test_finds_the_best_of_all_orders(slowdown: float) -> None:
+    first = gpipe(v_shape(2), 3)
+    profile = noisy_profile(first.placement, 6, 3)
+    deadline_ms = maximum_ms(first, profile) * slowdown
+    every = all_orders(first)
+    assert len(every) > 5
+    energies = []
+    for schedule in every:
+        frontier = compute_frontier(schedule, profile, 1)
+        if frontier.shortest.time_ms <= deadline_ms:
+            plan = compute_frontier(schedule, profile, 1, deadline_ms).at(deadline_ms)
+            energies.append(until(deadline_ms, schedule, profile, plan.time_ms, plan.energy_mj))
+    chosen = best_order(every, profile, deadline_ms, most_plans=len(every))
+    check(chosen, profile)
+    assert chosen.best.energy_mj == pytest.approx(min(energies), rel=1e-6)
+    assert chosen.gain == pytest.approx(1 - min(energies) / energies[0], abs=1e-6)
+
+
+def test_swaps_never_make_it_worse_and_may_make_it_better() -> None:
+    first = gpipe(m_shape(4), 6)
+    profile = noisy_profile(first.placement, 8, 1)
+    deadline_ms = maximum_ms(first, profile)
+    chosen = best_order([first], profile, deadline_ms, most_swaps=150)
+    check(chosen, profile)
+    assert chosen.gain is not None
+    assert chosen.gain > 0.001
+    assert chosen.best.is_swapped
+    assert chosen.best.candidate == 0
+    again = best_order([first], profile, deadline_ms, most_swaps=150)
+    assert again.schedule == chosen.schedule
+    kept = best_order([first], profile, deadline_ms, most_swaps=150, keeps=lambda _: False)
+    assert kept.schedule == first
+    assert kept.gain == 0
+
+
+def test_one_candidate_is_chosen_and_others_need_a_reason() -> None:
+    schedule = one_f_one_b(v_shape(3), 5)
+    profile = noisy_profile(schedule.placement, 5, 0)
+    worse = one_after_another()
+    chosen = best_order([schedule, worse], profile, 1.05 * maximum_ms(worse, profile))
+    check(chosen, profile)
+    assert chosen.best is chosen.judged[0]
+    assert chosen.gain == 0
+    assert chosen.judged[1].plan is None
+    assert chosen.plan.time_ms <= chosen.deadline_ms
+    assert chosen.schedule == schedule
+
+
+def test_a_candidate_that_keeps_the_deadline_where_the_first_does_not() -> None:
+    short, long = one_f_one_b(v_shape(3), 5), one_after_another()
+    profile = noisy_profile(short.placement, 5, 0)
+    chosen = best_order([long, short], profile, maximum_ms(short, profile))
+    assert (chosen.schedule, chosen.gain) == (short, None)
+    assert np.isinf(chosen.judged[0].lower_bound_mj)
+    with pytest.raises(EnergyError, match="cannot be kept by any of 1 schedules; give a longer one"):
+        best_order([long], profile, maximum_ms(short, profile))
+    with pytest.raises(EnergyError, match="candidates: there are none"):
+        best_order([], profile, 1.0)
+
+
+def one_after_another() -> Schedule:
+    placement = v_shape(3)
+    names = [block.name for block in placement.blocks if block.kind is Kind.F]
+    names += [block.name for block in reversed(placement.blocks) if block.kind is Kind.B]
+    names = sorted(names, key=lambda name: [b.name for b in placement.topological_order].index(name))
+    blocks, now = [], 0
+    for n in range(5):
+        for name in names:
+            blocks.append((now, n, name))
+            now += placement.by_name[name].time
+    return validate(Schedule(placement, 5, tuple(blocks)))
+
+
+def test_an_invalid_candidate_is_rejected() -> None:
+    schedule = gpipe(v_shape(2), 2)
+    profile = noisy_profile(schedule.placement, 3, 0)
+    wrong = Schedule(schedule.placement, 2, schedule.blocks[1:])
+    with pytest.raises(InvalidScheduleError):
+        best_order([schedule, wrong], profile, 1e6)
+
+
+def test_an_interruption_keeps_the_best() -> None:
+    schedule = gpipe(v_shape(3), 4)
+    profile = noisy_profile(schedule.placement, 5, 0)
+
+    def candidates() -> Iterator[Schedule]:
+        yield schedule
+        yield one_f_one_b(v_shape(3), 4)
+        raise KeyboardInterrupt
+
+    chosen = best_order(candidates(), profile, 1.1 * maximum_ms(schedule, profile))
+    check(chosen, profile)
+    assert chosen.interrupted
+    assert len(chosen.judged) == 2
+
+
+def test_no_time_leaves_the_first() -> None:
+    schedule = gpipe(v_shape(3), 4)
+    profile = noisy_profile(schedule.placement, 5, 0)
+    many = [schedule, one_f_one_b(v_shape(3), 4)]
+    told: list[tuple[str, int, int]] = []
+    chosen = best_order(
+        many,
+        profile,
+        1.1 * maximum_ms(schedule, profile),
+        time_limit_s=0,
+        on_progress=lambda *event: told.append(event),
+    )
+    assert (chosen.schedule, len(chosen.judged)) == (schedule, 1)
+    assert told == [("orders", 1, 1)]

@@ -1,0 +1,174 @@
+"""Figures: complete, the same every time, and drawn where they are asked to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+from placements import Kind, Placement
+from placements.shapes import k_shape, m_shape, v_shape
+from schedsearch.baselines import gpipe
+from schedsearch.figures.canvas import png
+from schedsearch.figures.frontier import frontier
+from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, memory, timeline
+from schedsearch.schedule import Instance, Schedule
+
+PNG_START = b"\x89PNG\r\n\x1a\n"
+
+PLANS = [(1000.0, 5000.0), (1100.0, 4200.0), (1250.0, 3900.0)]
+FASTEST = (1000.0, 5600.0)
+
+Times = dict[Instance, float]
+
+
+def times_of(schedule: Schedule) -> tuple[Times, Times]:
+    placement = schedule.placement
+    starts = {instance: ticks * placement.tick_ms for instance, ticks in schedule.start_of.items()}
+    return starts, {(name, n): placement.by_name[name].time * placement.tick_ms for name, n in starts}
+
+
+def draw(placement: Placement, num_micro_batches: int, target: Axes | Path | None = None) -> Axes:
+    schedule = gpipe(placement, num_micro_batches)
+    return timeline(placement, *times_of(schedule), target, title=placement.name)
+
+
+def rectangles(axes: Axes) -> int:
+    return sum(
+        len(collection.get_paths()) for collection in axes.collections if collection.get_gid() == "blocks"
+    )
+
+
+@pytest.mark.parametrize("placement", [v_shape(2), m_shape(4), k_shape(4)], ids=lambda p: p.name)
+def test_each_block_instance_is_drawn_once_on_each_of_its_devices(placement: Placement) -> None:
+    expected = 5 * sum(len(block.devices) for block in placement.blocks)
+    assert rectangles(draw(placement, 5)) == expected
+
+
+def test_with_clocks_the_blocks_are_as_many_and_a_bar_shows_the_scale() -> None:
+    schedule = gpipe(m_shape(4), 3)
+    clocks = {instance: 1410.0 - 15 * i for i, instance in enumerate(schedule.start_of)}
+    axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks, title="plan")
+    assert rectangles(axes) == rectangles(draw(schedule.placement, 3))
+    figure = axes.figure.figure
+    assert isinstance(figure, Figure)
+    labels = [other.get_ylabel() for other in figure.axes]
+    assert "clock (MHz)" in labels
+
+
+def test_power_colours_blocks_and_waiting() -> None:
+    schedule = gpipe(v_shape(2), 3)
+    power = {instance: 100.0 + 20 * i for i, instance in enumerate(schedule.start_of)}
+    axes = timeline(schedule.placement, *times_of(schedule), power_w=power, power_range_w=(80.0, 400.0))
+    assert rectangles(axes) == rectangles(draw(schedule.placement, 3))
+    (bar,) = (other for other in axes.figure.axes if other is not axes)
+    assert bar.get_ylabel() == "power (W)"
+    assert bar.get_ylim() == (80.0, 400.0)
+    without = timeline(schedule.placement, *times_of(schedule), power_w=power)
+    (bar,) = (other for other in without.figure.axes if other is not without)
+    assert bar.get_ylim() == (100.0, max(power.values()))
+
+
+def test_one_clock_for_all_has_a_scale_too() -> None:
+    schedule = gpipe(v_shape(2), 2)
+    clocks = dict.fromkeys(schedule.start_of, 1410.0)
+    axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks)
+    assert png(axes).startswith(PNG_START)
+    (bar,) = (other for other in axes.figure.axes if other is not axes)
+    assert [label.get_text() for label in bar.get_yticklabels()] == [f"{next(iter(clocks.values())):.0f}"]
+
+
+def test_blocks_lie_at_their_times() -> None:
+    axes = draw(v_shape(2, forward_time=2, backward_time=5), 1)
+    spans = set()
+    for collection in axes.collections:
+        if isinstance(collection, PolyCollection) and collection.get_gid() == "blocks":
+            for path in collection.get_paths():
+                box = path.get_extents()
+                spans.add((box.x0, box.x1))
+    assert spans == {(0.0, 2.0), (2.0, 4.0), (4.0, 9.0), (9.0, 14.0)}
+
+
+def test_blocks_are_labelled_with_their_micro_batch_where_it_fits() -> None:
+    labels = [text.get_text() for text in draw(v_shape(2), 3).texts]
+    assert sorted(labels) == sorted("012" * 4)
+    assert len(draw(v_shape(2), 300).texts) == 0
+
+
+def test_boundaries_are_marked() -> None:
+    schedule = gpipe(v_shape(2), 2)
+    axes = timeline(schedule.placement, *times_of(schedule), repetend_ms=(3.0, 7.0))
+    assert [np.asarray(line.get_xdata(), dtype=float).tolist() for line in axes.lines] == [
+        [3.0, 3.0],
+        [7.0, 7.0],
+    ]
+
+
+def test_every_kind_has_colours() -> None:
+    assert set(KIND_COLOR) == set(SHARED_COLOR) == set(Kind)
+
+
+def test_memory_shows_peak_and_capacity() -> None:
+    axes = memory(gpipe(v_shape(2).with_memory(8), 6), unit="units")
+    assert [text.get_text() for text in axes.texts] == ["peak 6 units\nof 8 (75%)"] * 2
+    without = memory(gpipe(v_shape(2), 6))
+    assert [text.get_text() for text in without.texts] == ["peak 6"] * 2
+
+
+def test_the_steps_of_memory_are_those_of_the_schedule() -> None:
+    axes = memory(gpipe(v_shape(1), 2))
+    (step,) = axes.lines
+    levels = np.asarray(step.get_ydata(), dtype=float).round(6).tolist()
+    full, half, empty = -0.43, 0.0, 0.43
+    assert levels == [empty, half, full, half, empty, empty]
+
+
+def test_the_frontier_states_the_saving() -> None:
+    axes = frontier(PLANS, FASTEST, chosen=PLANS[1], deadline_ms=1100.0, lower_bound=PLANS)
+    (note,) = axes.texts
+    assert note.get_text() == "25.0% less energy\n+10.0% time"
+    assert axes.get_xlabel() == "iteration time (s)"
+    same = frontier(PLANS, FASTEST, chosen=PLANS[0], saving=0.125)
+    assert same.texts[0].get_text() == "12.5% less energy\nin the same time"
+
+
+def test_the_frontier_stands_beside_others() -> None:
+    axes = frontier(PLANS, FASTEST, chosen=PLANS[1], others={"EnvPipe": [FASTEST], "Zeus": PLANS * 100})
+    labels = [line.get_label() for line in axes.lines]
+    assert labels[-2:] == ["EnvPipe", "Zeus"]
+    assert [len(line.get_xdata()) for line in axes.lines[-2:]] == [1, 300]
+    assert len({line.get_color() for line in axes.lines}) == len(axes.lines)
+
+
+def test_short_iterations_are_in_milliseconds() -> None:
+    axes = frontier([(10.0, 5.0)], (9.0, 6.0))
+    assert axes.get_xlabel() == "iteration time (ms)"
+    assert not axes.texts
+
+
+def test_files_are_whole_and_the_same_every_time(tmp_path: Path) -> None:
+    schedule = gpipe(m_shape(4).with_memory(9), 4)
+    for attempt in ("first", "second"):
+        folder = tmp_path / attempt
+        draw(schedule.placement, 4, folder / "timeline.png")
+        memory(schedule, folder / "memory.png", title="memory")
+        frontier(PLANS, FASTEST, folder / "frontier.png", chosen=PLANS[0], deadline_ms=1000.0)
+    names = ["frontier.png", "memory.png", "timeline.png"]
+    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == names
+    for name in names:
+        data = (tmp_path / "first" / name).read_bytes()
+        assert data.startswith(PNG_START)
+        assert len(data) > 5000
+        assert data == (tmp_path / "second" / name).read_bytes()
+
+
+def test_figures_can_share_a_sheet() -> None:
+    rows = Figure(figsize=(12, 6), layout="constrained").subplots(2)
+    schedule = gpipe(v_shape(3), 4)
+    assert timeline(schedule.placement, *times_of(schedule), rows[0]) is rows[0]
+    assert memory(schedule, rows[1]) is rows[1]
+    assert png(rows[0]).startswith(PNG_START)

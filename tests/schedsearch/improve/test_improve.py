@@ -1,0 +1,236 @@
+"""Improving whole schedules: never worse, exact on tiny cases, bounds that hold, ends when told to."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import least_makespan
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.improve import memory_precedence, window, window_cpsat
+from schedsearch.improve.improve import improve
+from schedsearch.modulo.search import search
+from schedsearch.schedule import Schedule
+from schedsearch.solver.budget import Effort
+from schedsearch.validate import validate
+
+EFFORT = Effort(work=2.0, timeout_s=60.0, seed=0)
+
+
+def tight(placement: Placement, spare: int) -> Placement:
+    """The placement with just the memory that one micro-batch needs, and some spare."""
+    return placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+
+
+def one_by_one(placement: Placement, num_micro_batches: int) -> Schedule | None:
+    """One micro-batch after the other, each as the search begins with it."""
+    result = search(
+        placement, num_micro_batches, time_limit_s=5, polish_time_limit_s=0, micro_batches_per_repetend=1
+    )
+    return result.schedule
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_placements(), st.integers(1, 6), st.integers(0, 2), st.integers(0, 1))
+def test_never_worse_and_valid(placement: Placement, n: int, spare: int, seed: int) -> None:
+    placement = tight(placement, spare)
+    schedule = one_by_one(placement, n)
+    assume(schedule is not None)
+    better = improve(schedule, time_limit_s=0.3, seed=seed)
+    assert validate(better.schedule).num_micro_batches == n
+    assert better.bound <= better.schedule.makespan <= schedule.makespan
+    assert not better.interrupted
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=3)
+    | random_placements(max_devices=2, max_forward=2, max_time=3, by_device=True),
+    st.integers(1, 3),
+    st.integers(0, 1),
+)
+def test_tiny_cases_are_exact(placement: Placement, n: int, spare: int) -> None:
+    placement = tight(placement, spare)
+    schedule = one_by_one(placement, n)
+    assume(schedule is not None and len(schedule.blocks) <= 10)
+    least = least_makespan(placement, n)
+    assert makespan_bound(placement, n) <= least
+    better = improve(schedule, time_limit_s=60)
+    assert better.proved
+    assert better.schedule.makespan == better.bound == least
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    random_placements(max_time=3) | random_placements(max_time=3, by_device=True),
+    st.integers(1, 4),
+    st.integers(0, 2),
+)
+def test_bounds_hold(placement: Placement, n: int, spare: int) -> None:
+    """Against the exact optimum, with more blocks on more devices than the brute force can try."""
+    placement = tight(placement, spare)
+    schedule = one_by_one(placement, n)
+    assume(schedule is not None)
+    part = window.between(window.in_order(schedule), 0, schedule.makespan, 0)
+    starts, bound = window_cpsat.settle(part, EFFORT)
+    assume(starts is not None)
+    assert makespan_bound(placement, n) <= window.with_starts(window.in_order(schedule), starts).makespan
+    assert bound <= schedule.makespan
+
+
+@pytest.mark.parametrize(("capacity", "least"), [(2, 12), (3, 11), (4, 10)])
+def test_a_shared_block_that_holds_memory_on_one_device_alone(capacity: int, least: int) -> None:
+    """E's output is held on device 1: with 3 it may run ahead, with 4 F too."""
+    blocks = (
+        Block("E", Kind.F, (0, 1), 1, (0, 1)),
+        Block("G", Kind.F, (0,), 3, 0, ("E",)),
+        Block("F", Kind.F, (1,), 2, 1, ("E",)),
+        Block("B", Kind.B, (1,), 2, -2, ("F", "G")),
+    )
+    placement = Placement("one", 2, blocks, memory=(0, capacity))
+    better = improve(one_by_one(placement, 2), time_limit_s=60)
+    assert validate(better.schedule).makespan == better.bound == least_makespan(placement, 2) == least
+
+
+@pytest.mark.parametrize(
+    ("placement", "n", "least"),
+    [
+        (v_shape(4, 1, 2).with_memory(3), 6, 30),
+        (x_shape(4, 1, 2).with_memory(4), 3, 22),
+        (x_shape(4, 1, 3).with_memory(3), 3, 33),
+        (m_shape().with_memory(6), 6, 48),
+        (nn_shape().with_memory(6), 6, 60),
+        (SHAPES["k_shape"]().with_memory(2), 6, 50),
+    ],
+)
+def test_optima_of_the_shapes(placement: Placement, n: int, least: int) -> None:
+    """The proven optima of the reference notes."""
+    schedule = search(placement, n, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
+    better = improve(schedule, time_limit_s=60)
+    assert better.proved
+    assert better.schedule.makespan == least
+
+
+@pytest.mark.parametrize(("n", "least"), [(6, 48), (16, 108), (128, 780)])
+def test_the_bound_sees_that_an_embedding_on_all_devices_fills_no_bubble(n: int, least: int) -> None:
+    """Head, work and tail alone gave 36 for 6 micro-batches."""
+    assert makespan_bound(m_shape(), n) == least
+
+
+def test_the_bound_sees_memory_fill_and_empty() -> None:
+    """Stage 0 holds a micro-batch 12 ticks and 3 fit: 16 x 12 / 3, and 3 while they come and go."""
+    assert makespan_bound(v_shape(4, 1, 2).with_memory(3), 16) == 67
+
+
+def test_windows_improve_what_is_too_large_to_solve_as_a_whole() -> None:
+    placement = v_shape(4, 1, 2).with_memory(3)
+    schedule = search(placement, 60, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
+    assert schedule.makespan >= 360
+    better = improve(schedule, time_limit_s=60, bound=260)  # more than is proved, so that it ends soon
+    assert len(schedule.blocks) > 420
+    assert better.schedule.makespan <= 300
+
+
+def test_a_window_changes_only_its_own_order() -> None:
+    schedule = window.in_order(
+        search(m_shape().with_memory(4), 12, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
+    )
+    part = window.between(schedule, 20, 50, 0)
+    starts = window_cpsat.shorten(part, EFFORT)
+    after = validate(window.with_starts(schedule, starts))
+    assert after.makespan <= schedule.makespan
+    for device in range(4):
+        for old, new in zip(schedule.order(device), after.order(device), strict=True):
+            assert old == new or (old in starts and new in starts)
+
+
+def test_memory_of_a_simple_device_is_a_precedence() -> None:
+    placement = v_shape(4, 1, 2).with_memory(3)
+    check, (rule,) = next(found for found in memory_precedence.checks(placement) if found[0].block == "F0")
+    assert memory_precedence.precedence_is_enough(placement, check)
+    assert (rule.block, rule.giver) == ("F0", "B0")
+    assert [rule.needed(k) for k in range(6)] == [0, 0, 0, 1, 2, 3]
+
+
+def test_an_embedding_without_memory_goes_to_the_ends() -> None:
+    """So the V-shape inside the M-shape runs alone, without the memory that overlapping them takes."""
+    schedule = search(
+        m_shape().with_memory(4), 128, polish_time_limit_s=0, micro_batches_per_repetend=1
+    ).schedule
+    better = improve(schedule, time_limit_s=60)
+    assert better.proved
+    assert better.schedule.makespan == 780
+
+
+def test_equal_seeds_give_equal_schedules() -> None:
+    """The same steps: as both prove the optimum, the time limit cuts neither short."""
+    schedule = search(
+        x_shape(4, 1, 3).with_memory(3), 3, polish_time_limit_s=0, micro_batches_per_repetend=1
+    ).schedule
+    one, other = (improve(schedule, time_limit_s=600, seed=3) for _ in range(2))
+    assert one == other
+
+
+def test_hardly_any_time() -> None:
+    schedule = search(
+        x_shape().with_memory(3), 8, polish_time_limit_s=0, micro_batches_per_repetend=1
+    ).schedule
+    better = improve(schedule, time_limit_s=1e-6)
+    assert better.schedule.makespan <= schedule.makespan
+    assert better.bound == makespan_bound(schedule.placement, 8)
+    assert not better.proved
+
+
+def test_a_bound_that_is_known_ends_it_at_once() -> None:
+    schedule = search(x_shape(4, 1, 2).with_memory(4), 3, micro_batches_per_repetend=1).schedule
+    better = improve(schedule, time_limit_s=60, bound=schedule.makespan)
+    assert better.proved
+    assert better.bound == schedule.makespan
+
+
+def test_progress_only_gets_better() -> None:
+    seen: list[tuple[int, int]] = []
+    schedule = search(
+        x_shape(4, 1, 3).with_memory(3), 3, polish_time_limit_s=0, micro_batches_per_repetend=1
+    ).schedule
+    better = improve(schedule, time_limit_s=60, on_progress=lambda *now: seen.append(now))
+    assert seen[-1] == (better.schedule.makespan, better.bound)
+    assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(seen))
+
+
+def test_interrupted_it_keeps_the_best() -> None:
+    schedule = search(
+        x_shape(8, split_backward=True).with_memory(4),
+        8,
+        polish_time_limit_s=0,
+        micro_batches_per_repetend=1,
+    ).schedule
+    timer = threading.Timer(1.0, signal.raise_signal, (signal.SIGINT,))
+    timer.start()
+    better = improve(schedule, time_limit_s=60)
+    timer.join()
+    assert better.interrupted
+    assert validate(better.schedule).makespan <= schedule.makespan
+
+
+def test_a_schedule_out_of_order_is_put_in_order() -> None:
+    placement = Placement("two", 1, (Block("F", Kind.F, (0,), 2),))
+    schedule = Schedule(placement, 3, ((0, 2, "F"), (5, 0, "F"), (9, 1, "F")))
+    better = improve(schedule, time_limit_s=60)
+    assert better.schedule.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
+    assert better.proved
+
+
+def test_memory_that_cannot_fill_before_it_empties_is_counted_once() -> None:
+    assert makespan_bound(v_shape(1, 1, 1).with_memory(4), 1) == 2

@@ -1,0 +1,96 @@
+"""Several schedules of one period: valid, different, and under what the search was held to."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from placements.shapes import m_shape, nn_shape, v_shape
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.alternatives import orders_of, reached, schedules_of_equal_period
+from schedsearch.modulo.bisection import Objective
+from schedsearch.modulo.search import search
+from schedsearch.validate import validate
+
+
+def test_proposals_differ_and_have_the_period_of_the_search() -> None:
+    placement = nn_shape(4).with_memory(6)
+    result = search(placement, 6, polish_time_limit_s=1)
+    assert result.repetend is not None
+    found = list(schedules_of_equal_period(placement, 6, result, count=6, time_limit_s=20))
+    assert 1 < len(found) <= 6
+    assert found[0].schedule == result.schedule
+    assert found[0].origin == "search"
+    assert len({orders_of(each.schedule) for each in found}) == len(found)
+    for each in found:
+        assert validate(each.schedule).placement == placement
+        assert each.schedule.num_micro_batches == 6
+        assert each.repetend is not None
+        assert each.repetend.period == result.repetend.period
+    assert {"sample", "shortened"} & {each.origin for each in found}
+
+
+def test_hand_made_schedules_are_proposed() -> None:
+    placement = v_shape(3)
+    result = search(placement, 4, polish_time_limit_s=0)
+    found = [each.origin for each in islice(schedules_of_equal_period(placement, 4, result), 4)]
+    assert {"gpipe", "one_f_one_b"} & set(found)
+
+
+def test_shared_blocks_are_also_gathered_at_the_ends() -> None:
+    placement = m_shape(4)
+    result = search(placement, 4, polish_time_limit_s=0.5)
+    for each in schedules_of_equal_period(placement, 4, result, count=6):
+        if each.origin == "gathered":
+            orders = [each.schedule.order(device) for device in range(4)]
+            assert {tuple(name for name, _ in order[:4]) for order in orders} == {("E",) * 4}
+            assert {tuple(name for name, _ in order[-4:]) for order in orders} == {("EB",) * 4}
+
+
+def test_the_same_seed_makes_the_same_proposals() -> None:
+    placement = m_shape(4)
+    result = search(placement, 4, polish_time_limit_s=0.5)
+    first, second = (
+        [each.schedule for each in schedules_of_equal_period(placement, 4, result, count=5, seed=7)]
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_an_objective_that_was_reached_is_kept() -> None:
+    placement = v_shape(3)
+    result = search(placement, 6, objectives=["period", "memory", "makespan"], polish_time_limit_s=1)
+    assert result.repetend is not None
+    limit = reached(result, ["period", "memory", "makespan"])
+    assert limit == {
+        Objective.PERIOD: result.repetend.period,
+        Objective.MEMORY: max(result.repetend.peak_memory),
+    }
+    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=6, time_limit_s=5):
+        assert peak_memory(each.schedule).max() <= limit[Objective.MEMORY]
+
+
+def test_a_latency_leaves_only_repetends() -> None:
+    placement = v_shape(3, inference=True)
+    objectives = ["latency", "period"]
+    result = search(placement, 6, objectives=objectives)
+    limit = reached(result, objectives)
+    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=4, time_limit_s=5):
+        assert each.origin in ("search", "repetend", "sample")
+        assert each.repetend is not None
+        assert each.repetend.latency <= limit[Objective.LATENCY]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_more_than_asked_for(count: int) -> None:
+    placement = v_shape(3)
+    result = search(placement, 4, polish_time_limit_s=0)
+    assert len(list(schedules_of_equal_period(placement, 4, result, count=count))) == count
+
+
+def test_no_time_leaves_the_search_s_own() -> None:
+    placement = v_shape(3)
+    result = search(placement, 4, polish_time_limit_s=0)
+    (only,) = schedules_of_equal_period(placement, 4, result, time_limit_s=0)
+    assert only.schedule == result.schedule

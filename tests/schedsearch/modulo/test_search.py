@@ -1,0 +1,336 @@
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import least_period, least_span
+from strategies import crossed
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
+from schedsearch.bounds.load_and_path import critical_path, period_bound
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.bounds.memory_need import CapacityError, minimum_memory
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo import search as search_module
+from schedsearch.modulo.bisection import Progress
+from schedsearch.modulo.result import SearchError, Status
+from schedsearch.modulo.search import search
+from schedsearch.solver.query import Answer, Query
+from schedsearch.solver.smt import decide
+from schedsearch.validate import InvalidScheduleError, validate
+
+TESSEL_MEMORY = {"v_shape": 4, "x_shape": 4, "m_shape": 6, "nn_shape": 6, "k_shape": 6}
+
+
+@pytest.mark.parametrize(
+    ("shape", "period", "makespan"),
+    [("v_shape", 4, 36), ("x_shape", 8, 57), ("m_shape", 6, 48), ("nn_shape", 8, 60), ("k_shape", 6, 40)],
+)
+def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makespan: int) -> None:
+    """Tessel, Table II, and the makespans of the proven optimum or the best known for six micro-batches."""
+    result = search(SHAPES[shape]().with_memory(TESSEL_MEMORY[shape]), 6)
+    assert result.status is Status.OPTIMAL
+    assert result.repetend.period == period == result.period_bound
+    assert result.repetend.bubble_rate == 0
+    assert result.schedule.makespan <= makespan
+
+
+@pytest.mark.parametrize(
+    ("shape", "memory", "period"),
+    [
+        ("v_shape", 3, 8),
+        ("x_shape", 2, 13),
+        ("x_shape", 3, 9),
+        ("m_shape", 3, 10),
+        ("m_shape", 4, 7),
+        ("m_shape", 5, 6),
+        ("nn_shape", 3, 12),
+        ("nn_shape", 4, 9),
+        ("nn_shape", 5, 9),
+        ("k_shape", 2, 8),
+        ("k_shape", 3, 6),
+    ],
+)
+def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:
+    """Values proved by another solver; Tessel's search, N_R from memory, stops at 7 for M with memory 5."""
+    placement = SHAPES[shape]().with_memory(memory)
+    result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
+
+
+@pytest.mark.parametrize(("micro_batches", "period"), [(1, 8), (2, 12), (3, 16)])
+def test_several_micro_batches_per_repetend_use_tight_memory_better(micro_batches: int, period: int) -> None:
+    placement = v_shape().with_memory(3)
+    result = search(placement, 7, micro_batches_per_repetend=micro_batches, polish_time_limit_s=0.5)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
+    assert max(peak_memory(result.schedule)) <= 3
+    assert period >= micro_batches * period_bound(placement) == micro_batches * Fraction(16, 3)
+
+
+def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even when the solver has no answer for more than one."""
+
+    def only_one(query, timeout_s=60.0, seed=0):
+        if query.micro_batches > 1:
+            return Answer.UNKNOWN, None
+        return decide(query, timeout_s, seed)
+
+    monkeypatch.setitem(search_module.SOLVERS, "only_one", lambda: only_one)
+    placement = nn_shape(6).with_memory(8)
+    limits = {"time_limit_s": 10, "polish_time_limit_s": 0}
+    one = search(placement, 4, micro_batches_per_repetend=1, **limits)
+    several = search(placement, 4, micro_batches_per_repetend=3, solver="only_one", **limits)
+    assert several.repetend.period_per_micro_batch <= one.repetend.period_per_micro_batch
+    assert several.repetend.micro_batches == 3
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_shapes_have_no_steady_bubble(shape: str) -> None:
+    result = search(SHAPES[shape](inference=True), 6, polish_time_limit_s=0.2)
+    assert result.status is Status.OPTIMAL
+    assert result.repetend.bubble_rate == 0
+
+
+def test_fine_ticks_cost_no_more_than_unit_times() -> None:
+    """The number of queries grows with the digits of the times at most, never with the times."""
+    one = {"micro_batches_per_repetend": 1, "polish_time_limit_s": 0.01}
+    unit = search(m_shape().with_memory(4), 6, **one)
+    fine = m_shape(4, 48_327, 3 * 48_327, 48_327, 48_327).with_memory(4)
+    result = search(fine, 6, **one)
+    assert result.status is Status.OPTIMAL
+    assert result.repetend.period == 48_327 * unit.repetend.period
+    assert result.queries <= unit.queries + 20
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1), st.integers(0, 2))
+def test_period_equals_brute_force(placement: Placement, spare: int) -> None:
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    result = search(placement, 3, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+    assert result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    assert (result.repetend.period if result.repetend else None) == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    random_placements() | random_placements(by_device=True),
+    st.integers(1, 3),
+    st.integers(1, 7),
+    st.integers(0, 3),
+)
+def test_every_answer_is_valid_and_above_the_bounds(
+    placement: Placement, micro_batches: int, number: int, spare: int
+) -> None:
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    result = search(
+        placement, number, micro_batches_per_repetend=micro_batches, time_limit_s=5, polish_time_limit_s=0.1
+    )
+    if result.status is Status.INFEASIBLE:
+        return
+    repetend = result.repetend
+    assert repetend.period_per_micro_batch >= period_bound(placement) * (1 - 1e-9)
+    for n in (1, number, 2 * micro_batches + 3):
+        unrolled = validate(repetend.unroll(n))
+        assert makespan_bound(placement, n) <= unrolled.makespan <= validate(repetend.at_rhythm(n)).makespan
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    random_placements(max_forward=3) | random_placements(max_forward=3, by_device=True),
+    st.integers(2, 5),
+    st.randoms(use_true_random=False),
+)
+def test_metamorphic(placement: Placement, factor: int, random) -> None:
+    """Times k times as long make a period k times as long, or less than a tick per k shorter, as ticks are
+    finer; a finer unit of memory makes the same, more memory and other names of devices no longer one."""
+    tight = placement.with_memory([minimum_memory(placement, d) + 1 for d in range(placement.num_devices)])
+
+    def period(placement: Placement) -> int:
+        result = search(placement, 2, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+        return result.repetend.period if result.status is Status.OPTIMAL else 10**9
+
+    base = period(tight)
+    more = tuple(
+        replace(block, memory=tuple(factor * block.memory_on(d) for d in block.devices))
+        for block in tight.blocks
+    )
+    assert period(replace(tight, blocks=more, memory=tuple(factor * c for c in tight.memory))) == base
+    slow = replace(
+        tight,
+        blocks=tuple(replace(block, time=factor * block.time) for block in tight.blocks),
+        transfer=tuple((a, b, factor * ticks) for a, b, ticks in tight.transfer),
+    )
+    assert factor * (base - 1) < period(slow) <= factor * base or base == 10**9
+    assert period(tight.with_memory([c + 1 for c in tight.memory])) <= base
+    names = list(range(tight.num_devices))
+    random.shuffle(names)
+    renamed = tuple(replace(block, devices=tuple(names[d] for d in block.devices)) for block in tight.blocks)
+    memory = tuple(tight.memory[names.index(d)] for d in range(tight.num_devices))
+    assert period(replace(tight, blocks=renamed, memory=memory)) == base
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
+def test_span_equals_brute_force(placement: Placement) -> None:
+    result = search(placement, 2, micro_batches_per_repetend=1)
+    assert result.status is Status.OPTIMAL
+    assert result.span_bound == least_span(placement, result.repetend.period, longest=40)
+
+
+def test_the_span_counts_from_whichever_source_comes_first() -> None:
+    """The block that comes first in the list is not the one that starts first; once 10 was 'proved' here."""
+    blocks = (
+        Block("A", Kind.F, (0,), 1),
+        Block("P", Kind.F, (1,), 2),
+        Block("Q", Kind.F, (0,), 3, 0, ("P",)),
+        Block("R", Kind.F, (1,), 2, 0, ("Q", "A")),
+    )
+    placement = Placement("two sources", 2, blocks)
+    assert least_span(placement, 4, 12) == 8
+    result = search(placement, 1)
+    assert (result.repetend.period, result.span_bound) == (4, 8)
+    assert decide(Query(placement, 1, 4, span=8))[0] is Answer.YES
+    assert decide(Query(placement, 1, 4, span=7))[0] is Answer.NO
+
+
+def test_an_unlimited_search_ends_at_the_least_span() -> None:
+    result = search(v_shape(4, 2, 5).with_memory(6), 6)
+    assert result.repetend.span == result.span_bound == 28
+
+
+@pytest.mark.parametrize("unit", [1_000, 1_000_003])
+def test_the_load_is_exact_however_many_ticks(unit: int) -> None:
+    """A looped chain, ten blocks on each of two devices: a bound a tick too low takes for ever to refute."""
+    names = [f"F{i}" for i in range(20)]
+    blocks = tuple(
+        Block(name, Kind.F, (i % 2,), unit + 7 * i, 0, tuple(names[i - 1 : i]))
+        for i, name in enumerate(names)
+    )
+    result = search(Placement("loop", 2, blocks), 2, polish_time_limit_s=0.01, time_limit_s=60)
+    assert result.status is Status.OPTIMAL
+    assert (
+        result.repetend.period
+        == result.period_bound
+        == max(result.schedule.placement.load(d) for d in (0, 1))
+    )
+
+
+def test_a_block_that_gives_back_before_another_takes_is_refused() -> None:
+    blocks = (
+        Block("A", Kind.F, (0,), 1, -1),
+        Block("P", Kind.F, (1,), 1, 2, ("A",)),
+        Block("Q", Kind.B, (1,), 1, -2, ("P",)),
+        Block("R", Kind.B, (0,), 1, 1, ("P",)),
+    )
+    with pytest.raises(CapacityError, match="blocks: one micro-batch may give back 1 of memory on device 0"):
+        search(Placement("negative", 2, blocks, memory=(1, 2)), 4)
+
+
+def test_capacity_too_small_for_one_micro_batch_names_device_and_need() -> None:
+    with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small .* needs 1 on device 0; raise"):
+        search(v_shape().with_memory(0), 4)
+
+
+@pytest.fixture
+def gives_up() -> Iterator[str]:
+    """A solver that never knows."""
+
+    def decide(query, timeout_s=0.0, seed=0):
+        return Answer.UNKNOWN, None
+
+    search_module.SOLVERS["gives_up"] = lambda: decide
+    yield "gives_up"
+    del search_module.SOLVERS["gives_up"]
+
+
+def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
+    result = search(crossed(), 2)
+    assert result.status is Status.INFEASIBLE
+    assert "does not fit" in result.reason
+    assert result.schedule is None
+
+
+def test_what_memory_would_do_is_said_of_the_device_that_holds_it() -> None:
+    """Device 0 runs every block and holds nothing; the other two hold what `crossed` does."""
+    blocks = tuple(
+        replace(block, devices=(0, block.devices[0] + 1), memory=(0, block.memory_on(block.devices[0])))
+        for block in crossed().blocks
+    )
+    result = search(Placement("crossed", 3, blocks, memory=(0, 1, 1)), 2)
+    assert result.status is Status.INFEASIBLE
+    assert "it would with 2 instead of 1 on device 1" in result.reason
+
+
+def test_a_solver_that_gives_up_is_unknown_not_infeasible(gives_up: str) -> None:
+    result = search(crossed(), 2, solver=gives_up)
+    assert result.status is Status.UNKNOWN
+    assert "search.time_limit_s" in result.reason
+
+
+def test_out_of_time_returns_the_best_so_far_with_its_bound(gives_up: str) -> None:
+    result = search(m_shape().with_memory(6), 4, solver=gives_up, time_limit_s=5)
+    assert result.status is Status.FEASIBLE
+    assert result.period_bound == 6 < result.repetend.period
+    assert result.span_bound == critical_path(result.schedule.placement) == 18
+    validate(result.schedule)
+
+
+@pytest.mark.parametrize("phase", ["period", "span", "makespan"])
+def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
+    """In every phase; the label is FEASIBLE even when the period is proved already."""
+    seen: list[Progress] = []
+
+    def interrupt(progress: Progress) -> None:
+        seen.append(progress)
+        if [p.phase for p in seen].count(phase) == 2:
+            raise KeyboardInterrupt
+
+    placement = m_shape(4, 40, 97, 13, 11).with_memory(4)
+    result = search(placement, 6, micro_batches_per_repetend=1, on_progress=interrupt)
+    assert result.interrupted
+    assert result.status is Status.FEASIBLE
+    best = {p.phase: p.best for p in seen}
+    assert result.repetend.period == best["period"]
+    assert phase != "span" or result.repetend.span == best["span"]
+    assert phase != "makespan" or result.schedule.makespan == best["makespan"]
+    validate(result.schedule)
+
+
+def test_z3_gives_up_in_time() -> None:
+    hard = x_shape(8, 977, 2683).with_memory(5)
+    began = time.monotonic()
+    answer, _ = decide(Query(hard, 3, 3 * 4000), timeout_s=0.5)
+    assert answer is not Answer.YES
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"solver": "cplex"}, "search.solver: 'cplex' is not a solver; use portfolio or z3 or cpsat"),
+        ({"time_limit_s": 0}, "search.time_limit_s: 0 is not"),
+        ({"micro_batches_per_repetend": 0}, "search.micro_batches_per_repetend: 0 is not"),
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(SearchError, match=message):
+        search(v_shape(), 4, **wrong)
+
+
+def test_the_validator_sees_a_dropped_rule() -> None:
+    """Were the exclusivity rule missing from the solver's query, the validator would say so."""
+    result = search(v_shape().with_memory(4), 4)
+    schedule = result.schedule
+    moved = tuple(
+        b._replace(start=b.start - 1) if (b.block, b.micro_batch) == ("B3", 1) else b for b in schedule.blocks
+    )
+    with pytest.raises(InvalidScheduleError):
+        validate(replace(schedule, blocks=moved))

@@ -1,0 +1,133 @@
+"""Z3 and CP-SAT answer the same questions in the same way."""
+
+import signal
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import least_period
+from strategies import placements as random_placements
+
+from placements import Placement
+from placements.shapes import SHAPES, nn_shape, v_shape
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.certificate.certificate import certificate_of
+from schedsearch.certificate.check import check
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
+from schedsearch.solver import cpsat, smt
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.portfolio import portfolio
+from schedsearch.solver.query import Answer, Query
+from schedsearch.validate import validate
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    random_placements(),
+    st.integers(1, 2),
+    st.integers(3, 30),
+    st.none() | st.integers(3, 30),
+    st.integers(0, 2),
+)
+def test_they_agree(
+    placement: Placement, micro_batches: int, period: int, span: int | None, spare: int
+) -> None:
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    query = Query(placement, micro_batches, period, span)
+    one, _ = smt.decide(query)
+    other, repetend = cpsat.decide(query)
+    assert one is other is not Answer.UNKNOWN
+    if repetend is not None:
+        assert repetend.period == period
+        assert span is None or repetend.span <= span
+        validate(repetend.at_rhythm(4))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1, by_device=True),
+    st.integers(0, 2),
+)
+def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare: int) -> None:
+    """And equal to brute force; what is found is valid on every device, what is proved can be rechecked."""
+    capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    placement = placement.with_memory(capacity)
+    least = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    for solver in ("z3", "cpsat"):
+        result = search(placement, 3, solver=solver, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
+        assert (result.repetend.period if result.repetend else None) == least
+        if result.repetend is not None:
+            assert check(certificate_of(placement, result)).optimal
+            assert list(result.repetend.peak_memory) == peak_memory(result.repetend.unroll(20)).tolist()
+            validate(result.repetend.unroll(20))
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "portfolio"])
+@pytest.mark.parametrize(
+    ("shape", "memory"), [("x_shape", 3), ("m_shape", 4), ("nn_shape", 5), ("k_shape", 2)]
+)
+def test_equal_optima(solver: str, shape: str, memory: int) -> None:
+    placement = SHAPES[shape]().with_memory(memory)
+    one = search(placement, 4, solver="z3", micro_batches_per_repetend=1, polish_time_limit_s=0)
+    other = search(placement, 4, solver=solver, micro_batches_per_repetend=1, polish_time_limit_s=0)
+    assert one.status is other.status is Status.OPTIMAL
+    assert one.repetend.period == other.repetend.period
+
+
+def test_cpsat_finds_what_takes_z3_long() -> None:
+    """64 devices with just enough memory for 1F1B."""
+    result = search(v_shape(64).with_memory(64), 64, solver="cpsat", polish_time_limit_s=0)
+    assert (result.status, result.repetend.period) == (Status.OPTIMAL, 4)
+
+
+def test_a_portfolio_asks_the_next_when_one_gives_up() -> None:
+    asked = []
+
+    def gives_up(query, timeout_s=0.0, seed=0):
+        asked.append(timeout_s)
+        return Answer.UNKNOWN, None
+
+    both = portfolio(gives_up, smt.decide, first_slice_s=0.01)
+    answer, repetend = both(Query(nn_shape().with_memory(6), 1, 8), timeout_s=20.0)
+    assert answer is Answer.YES and repetend.period == 8
+    assert asked == sorted(asked) and asked
+    none = portfolio(gives_up, gives_up, first_slice_s=1.0)
+    asked.clear()
+    assert none(Query(v_shape(), 1, 4), timeout_s=10.0) == (Answer.UNKNOWN, None)
+    assert sum(asked) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])
+def test_ctrl_c_is_kept_for_a_place_where_it_can_be_raised(decide) -> None:
+    INTERRUPTS.watch()
+    try:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            decide(Query(v_shape(), 1, 4))
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        INTERRUPTS.unwatch()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    INTERRUPTS.watch()
+    INTERRUPTS.unwatch()
+    assert decide(Query(v_shape(), 1, 4))[0] is Answer.YES
+
+
+@pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])
+def test_ctrl_c_ends_a_wait(decide) -> None:
+    """A question that neither solver answers in half a minute."""
+    hard = nn_shape().with_memory(3)
+    INTERRUPTS.watch()
+    timer = threading.Timer(1.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            decide(Query(hard, 3, 31), timeout_s=100)
+    finally:
+        timer.cancel()
+        INTERRUPTS.unwatch()

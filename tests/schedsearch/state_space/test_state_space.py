@@ -1,0 +1,291 @@
+"""The search over states: equal to brute force and to solvers, and to every proof that is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import least_makespan as brute_force
+from strategies import crossed
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.certificate.recheck_states import no_shorter_period
+from schedsearch.improve import window, window_cpsat
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
+from schedsearch.schedule import as_soon_as_possible
+from schedsearch.solver.budget import Effort
+from schedsearch.state_space import least_makespan, least_period
+from schedsearch.state_space.model import model_of
+from schedsearch.validate import validate
+
+AMPLE = Fraction(10**6)
+
+
+def tight(placement: Placement, spare: int) -> Placement:
+    """The placement with just the memory that one micro-batch needs, and some spare."""
+    return placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+
+
+def upper_bound(placement: Placement, n: int) -> int:
+    return n * (sum(block.time for block in placement.blocks) + sum(t for _, _, t in placement.transfer))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=3)
+    | random_placements(max_devices=3, max_forward=2, max_time=3, by_device=True),
+    st.integers(1, 3),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_makespan_equals_brute_force(
+    placement: Placement, n: int, spare: int, transient: int, limited: bool
+) -> None:
+    assume(len(placement.blocks) * n <= 9)
+    first, *rest = placement.blocks
+    placement = replace(placement, blocks=(replace(first, transient=transient), *rest))
+    placement = tight(placement, spare) if limited else placement
+    assume(model_of(placement) is not None)
+    least = brute_force(placement, n)
+    found = least_makespan(placement, n, at_most=upper_bound(placement, n))
+    assert found is not None
+    if least is None:
+        assert found.schedule is None
+    else:
+        assert found.schedule is not None
+        assert validate(found.schedule).makespan == found.bound == least
+        below = least_makespan(placement, n, at_most=least - 1)
+        assert below is not None
+        assert below.schedule is None
+        assert below.bound == least
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    random_placements(max_time=3) | random_placements(max_time=3, by_device=True),
+    st.integers(1, 4),
+    st.integers(0, 2),
+)
+def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: int) -> None:
+    placement = tight(placement, spare)
+    schedule = search(
+        placement, n, time_limit_s=5, polish_time_limit_s=0, micro_batches_per_repetend=1
+    ).schedule
+    assume(schedule is not None and model_of(placement) is not None)
+    part = window.between(window.in_order(schedule), 0, schedule.makespan, 0)
+    starts, bound = window_cpsat.settle(part, Effort(work=2.0, timeout_s=60.0, seed=0))
+    assume(starts is not None)
+    settled = window.with_starts(window.in_order(schedule), starts).makespan
+    found = least_makespan(placement, n, at_most=schedule.makespan)
+    assert found is not None
+    assert found.schedule is not None
+    assert bound <= validate(found.schedule).makespan == found.bound <= settled
+    assert makespan_bound(placement, n) <= found.bound
+    if bound == settled:
+        assert found.bound == settled
+
+
+X = x_shape(4, split_backward=True)
+WAVE = wave_shape(4, 2, split_backward=True)
+
+KNOWN = [
+    (v_shape(4, 1, 2).with_memory(3), 6, 30),
+    (v_shape(4, 1, 2).with_memory(3), 16, 72),
+    (v_shape(4, 1, 2).with_memory(3), 128, 519),
+    (v_shape(4, split_backward=True).with_memory(4), 16, 51),
+    (x_shape(4, 1, 3).with_memory(3), 3, 33),
+    (X.with_memory(3), 3, 21),
+    (X.with_memory(3), 8, 51),
+    (m_shape().with_memory(4), 16, 108),
+    (nn_shape().with_memory(6), 16, 140),
+    (k_shape().with_memory(2), 6, 50),
+    (k_shape().with_memory(2), 16, 130),
+    (WAVE.with_memory(4), 6, 47),
+    (WAVE.with_memory(4), 16, 107),
+]
+"""Placement, micro-batches, and the least makespan; a micro-batch of an X-shape is one of each direction."""
+
+
+@pytest.mark.parametrize(("placement", "n", "least"), KNOWN)
+def test_known_makespans(placement: Placement, n: int, least: int) -> None:
+    bounds: list[int] = []
+    found = least_makespan(placement, n, at_most=2 * least, on_progress=bounds.append)
+    assert found is not None
+    assert found.schedule is not None
+    assert validate(found.schedule).makespan == found.bound == least
+    assert bounds == sorted(set(bounds))
+    assert all(bound <= least for bound in bounds)
+
+
+@pytest.mark.parametrize(
+    ("placement", "period"),
+    [
+        (v_shape(4, 1, 2).with_memory(3), Fraction(4)),
+        (v_shape().with_memory(3), Fraction(16, 3)),
+        (k_shape().with_memory(2), Fraction(8)),
+        (m_shape().with_memory(3), Fraction(22, 3)),
+        (nn_shape().with_memory(3), Fraction(21, 2)),
+        (nn_shape().with_memory(5), Fraction(17, 2)),
+        (x_shape(4, 1, 2).with_memory(2), Fraction(9)),
+    ],
+)
+def test_known_periods(placement: Placement, period: Fraction) -> None:
+    """And all of them are shown again, state by state; a little more is not."""
+    found = least_period(placement, known=AMPLE)
+    assert found is not None
+    assert found.ticks == period
+    assert no_shorter_period(placement, found.devices, found.apart, period, 60.0) is True
+    assert no_shorter_period(placement, found.devices, found.apart, period + Fraction(1, 7), 60.0) is False
+
+
+def test_a_branch_bounds_what_has_too_many_states() -> None:
+    placement = k_shape(8).with_memory(2)
+    assert least_period(placement, known=AMPLE, most_states=1_000).devices == (0, 1, 2, 3)
+    found = least_period(placement, known=AMPLE)
+    assert found.ticks == search(placement, 2, polish_time_limit_s=0).repetend.period_per_micro_batch
+    uneven = replace(
+        placement,
+        blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks),
+    )
+    found = least_period(uneven, known=AMPLE, most_states=1_000)
+    assert found.devices == (4, 5, 6, 7)
+    assert no_shorter_period(uneven, found.devices, found.apart, found.ticks, 60.0) is True
+    assert no_shorter_period(uneven, found.devices, found.apart, found.ticks + 1, 60.0) is False
+
+
+def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
+    """Of 7 micro-batches each way, the X-shape with memory 3 needs 48 ticks; of 1 or 2 it needs 7 each."""
+    found = least_period(x_shape(4, 1, 2).with_memory(3), known=Fraction(7))
+    assert found.ticks == Fraction(48, 7)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    random_placements(max_time=3, training=True) | random_placements(max_time=3, by_device=True),
+    st.integers(0, 1),
+)
+def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
+    placement = tight(placement, spare)
+    found = least_period(placement, known=AMPLE, most_states=2_000)
+    assume(found is not None and found.micro_batches is not None)
+    assert no_shorter_period(placement, found.devices, found.apart, found.ticks, 60.0) is not False
+    for micro_batches in (1, 2):
+        result = search(
+            placement, 2, micro_batches_per_repetend=micro_batches, time_limit_s=1, polish_time_limit_s=0
+        )
+        if result.repetend is not None:
+            assert result.repetend.period >= found.ticks * result.repetend.micro_batches
+    model = model_of(placement)
+    if model is not None and len(model.components) == 1 and not found.apart and found.micro_batches <= 3:
+        best = search(
+            placement,
+            2,
+            micro_batches_per_repetend=int(found.micro_batches),
+            time_limit_s=1,
+            polish_time_limit_s=0,
+        )
+        assert best.period_bound <= found.ticks  # a cycle is a repetend, so no solver refutes it
+
+
+def test_what_is_known_is_not_beaten_but_confirmed() -> None:
+    placement = v_shape().with_memory(3)
+    found = least_period(placement, known=Fraction(16, 3))
+    assert (found.ticks, found.micro_batches) == (Fraction(16, 3), None)
+    assert least_period(placement, known=AMPLE).micro_batches == 3
+
+
+def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
+    """NN with memory 3: the residence bound is 28/3, and no solver is asked to refute more."""
+    result = search(nn_shape().with_memory(3), 6, polish_time_limit_s=0)
+    assert result.status is Status.OPTIMAL
+    assert result.repetend.period_per_micro_batch == result.period_bound == 10.5
+    assert result.least_period.ticks == Fraction(21, 2)
+    assert result.universal_bound == 10.5
+    assert search(v_shape().with_memory(3), 6, micro_batches_per_repetend=2).universal_bound < 6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scaled_times_scale_the_answer(shape: str) -> None:
+    placement = SHAPES[shape](2).with_memory(4)
+    slower = replace(
+        placement, blocks=tuple(replace(block, time=1000 * block.time) for block in placement.blocks)
+    )
+    one, other = (least_makespan(each, 4, at_most=upper_bound(each, 4)) for each in (placement, slower))
+    assert other.bound == 1000 * one.bound
+    assert other.schedule.makespan == 1000 * one.schedule.makespan
+
+
+def test_a_transfer_delays_and_a_longer_one_is_not_expressed() -> None:
+    placement = v_shape(2, 2, 3).with_memory(2)
+    without = least_makespan(placement, 3, at_most=100).bound
+    delayed = replace(placement, transfer=(("F0", "F1", 2), ("B1", "B0", 1)))
+    found = least_makespan(delayed, 3, at_most=100)
+    assert found.bound == validate(found.schedule).makespan == brute_force(delayed, 3) > without
+    assert least_makespan(replace(placement, transfer=(("F0", "F1", 3),)), 3, at_most=100) is None
+    assert least_period(replace(placement, transfer=(("F0", "F1", 3),)), known=AMPLE) is None
+
+
+def test_blocks_on_all_devices_run_apart_only_if_nothing_is_lost() -> None:
+    free = model_of(m_shape().with_memory(4))
+    assert [block.name for block in free.first] == ["E"]
+    assert [block.name for block in free.last] == ["EB"]
+    assert free.apart == 2
+    sent = model_of(replace(m_shape(), transfer=(("F0", "F1", 1),)))  # which goes on while E runs
+    assert (sent.first, sent.last) == ((), ())
+    held = model_of(m_shape(embedding_memory=1).with_memory(4))
+    assert [block.name for block in held.first] == []
+    shared = Placement("one device", 1, (Block("A", Kind.F, (0,), 2), Block("B", Kind.F, (0,), 3, 0, ("A",))))
+    assert least_makespan(shared, 4, at_most=100).schedule.makespan == 20
+
+
+def test_optimizer_blocks_are_left_out() -> None:
+    placement = v_shape(2).with_memory(2)
+    with_steps = replace(placement, blocks=(*placement.blocks, Block("O", Kind.O, (0,), 5, 0, ("B0",))))
+    assert least_makespan(with_steps, 3, at_most=99) == least_makespan(placement, 3, at_most=99)
+    assert search(with_steps, 3).schedule.makespan == search(placement, 3).schedule.makespan + 5
+
+
+def test_out_of_time_or_states_it_keeps_the_bound() -> None:
+    placement, least = WAVE.with_memory(4), 107
+    for budget in ({"time_limit_s": 0.0}, {"most_states": 10}, {"most_states": 40_000}):
+        found = least_makespan(placement, 16, at_most=200, **budget)
+        assert found.schedule is None
+        assert 96 < found.bound <= least
+    assert least_period(placement, known=AMPLE, most_states=1000) is None
+    assert least_period(placement, known=AMPLE, time_limit_s=0.0) is None
+    assert least_period(v_shape(), known=AMPLE) is None  # without capacities
+
+
+def test_too_little_memory_has_no_schedule() -> None:
+    found = least_makespan(crossed(), 1, at_most=50)
+    assert found.schedule is None
+    assert found.bound > 50
+
+
+def test_the_order_of_a_schedule_found_is_the_order_of_micro_batches() -> None:
+    found = least_makespan(x_shape().with_memory(3), 8, at_most=78)
+    for block in found.schedule.placement.blocks:
+        starts = [found.schedule.start_of[block.name, n] for n in range(8)]
+        assert starts == sorted(starts)
+    again = as_soon_as_possible(found.schedule.placement, 8, [found.schedule.order(d) for d in range(4)])
+    assert again.makespan == found.schedule.makespan == 78
+
+
+def test_ticks_beyond_16_bits() -> None:
+    placement = v_shape(2, 70_000, 140_000).with_memory(1)
+    found = least_makespan(placement, 3, at_most=10**7)
+    assert found.bound == validate(found.schedule).makespan == 3 * 420_000
+    assert least_period(placement, known=AMPLE).ticks == 420_000
+    assert math.isclose(search(placement, 2, polish_time_limit_s=0).period_bound, 420_000)

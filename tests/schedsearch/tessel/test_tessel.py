@@ -1,0 +1,322 @@
+"""Tessel's own search: its candidates, its results on the paper's shapes, and that it ends as it should."""
+
+import itertools
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import least_period
+from strategies import crossed
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
+from schedsearch.bounds.load_and_path import least_period as least_whole_period
+from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.bounds.memory_need import CapacityError, minimum_memory
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import SearchError, Status
+from schedsearch.modulo.search import search
+from schedsearch.tessel import TesselResult, tessel, time_optimal
+from schedsearch.tessel.candidates import (
+    assignments,
+    cooldown_blocks,
+    memory_at_entry,
+    most_in_flight,
+    repetend_time,
+    warmup_blocks,
+)
+from schedsearch.validate import validate
+
+
+def tight(placement: Placement, spare: int) -> Placement:
+    return placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+
+
+def diamond() -> Placement:
+    blocks = (
+        Block("A", Kind.F, (0,), 1),
+        Block("P", Kind.F, (0,), 2, 0, ("A",)),
+        Block("Q", Kind.F, (1,), 1, 0, ("A",)),
+        Block("J", Kind.F, (1,), 1, 0, ("P", "Q")),
+        Block("K", Kind.F, (0,), 1),
+    )
+    return Placement("diamond", 2, blocks)
+
+
+@pytest.mark.parametrize("every_index", [True, False])
+@pytest.mark.parametrize("in_flight", [1, 2, 3, 4])
+@pytest.mark.parametrize("shape", [diamond, lambda: v_shape(2), lambda: k_shape(2)])
+def test_candidates_are_those_of_property_iv_2(shape, in_flight: int, every_index: bool) -> None:
+    placement = shape()
+    names = [block.name for block in placement.blocks]
+    expected = set()
+    for indices in itertools.product(range(in_flight), repeat=len(names)):
+        of = dict(zip(names, indices, strict=True))
+        descending = all(of[name] >= of[block.name] for block in placement.blocks for name in block.after)
+        in_use = set(range(in_flight)) if every_index else {0, in_flight - 1}
+        if descending and in_use <= set(indices):
+            expected.add(tuple(sorted(of.items())))
+    found = [tuple(sorted(indices.items())) for indices in assignments(placement, in_flight, every_index)]
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+
+
+def test_the_m_shape_has_as_many_candidates_as_the_authors_code_counts() -> None:
+    """Ten blocks in a chain, five micro-batches: four places of nine where the index goes down by one."""
+    assert sum(1 for _ in assignments(m_shape(), 5)) == 126
+
+
+def test_most_in_flight_comes_from_the_memory() -> None:
+    assert most_in_flight(m_shape().with_memory(5), 20) == 5
+    assert most_in_flight(m_shape().with_memory(5), 3) == 3
+    assert most_in_flight(k_shape().with_memory(3), 20) == 2, "rounded up: two units for a micro-batch"
+    assert most_in_flight(v_shape().with_memory([4, 3, 2, 1]), 20) == 4
+    assert most_in_flight(v_shape(), 20) == 8 == len(v_shape().blocks)
+    assert most_in_flight(v_shape(inference=True).with_memory(0), 2) == 2
+    embedded = nn_shape(2, embedding_memory=1, stage_memory=2)
+    assert most_in_flight(embedded.with_memory(5), 20) == 3, "two units, with the embedding's, on each device"
+    blocks = (Block("A", Kind.F, (0, 1), 1, (0, 3)), Block("B", Kind.B, (0, 1), 1, (0, -3), ("A",)))
+    assert most_in_flight(Placement("uneven", 2, blocks, memory=(0, 3)), 2) == 1
+    assert memory_at_entry(Placement("uneven", 2, blocks), {"A": 2, "B": 1}) == [0, 3]
+
+
+def test_the_phases_of_1f1b() -> None:
+    """Two devices: F0 runs ahead by one micro-batch, which device 0 holds when the repetend begins."""
+    indices = {"F0": 1, "F1": 0, "B1": 0, "B0": 0}
+    assert warmup_blocks(indices) == [("F0", 0)]
+    assert cooldown_blocks(indices, 2) == [("F1", 1), ("B1", 1), ("B0", 1)]
+    assert memory_at_entry(v_shape(2), indices) == [1, 0]
+
+
+def test_a_repetend_overlaps_with_the_next() -> None:
+    """Device 1 idles at the end of a repetend of 8 ticks, where device 1 of the next one can begin."""
+    together = {"F0": 0, "F1": 1, "B1": 2, "B0": 5}
+    assert repetend_time(v_shape(2), dict.fromkeys(together, 0), together) == 8
+    ahead = {"F0": 1, "F1": 0, "B1": 0, "B0": 0}
+    assert repetend_time(v_shape(2), ahead, {"F0": 0, "F1": 0, "B1": 1, "B0": 4}) == 7
+    assert repetend_time(v_shape(2), ahead, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 4
+    late = Placement("late", 2, v_shape(2).blocks, transfer=(("F0", "F1", 3),))
+    assert repetend_time(late, ahead, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 7
+    two_ahead = {"F0": 2, "F1": 0, "B1": 0, "B0": 0}
+    assert repetend_time(late, two_ahead, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 4
+
+
+@pytest.mark.parametrize(
+    ("placement", "most", "period", "in_flight", "bubble_rates"),
+    [
+        (v_shape().with_memory(4), None, 4, 4, [0.75, 0.5, 0.5, 0]),
+        (v_shape().with_memory(3), None, 8, 2, [0.75, 0.5, 0.5]),
+        (k_shape().with_memory(3), 3, 6, 3, [0.4, 1 / 7, 0]),
+        (m_shape().with_memory(4), None, 8, 4, [2 / 3, 5 / 11, 0.4, 0.25]),
+    ],
+)
+def test_the_papers_shapes(placement, most, period, in_flight, bubble_rates) -> None:
+    """The periods that the authors' released code finds too; on M our search proves 7, with six in flight."""
+    result = tessel(placement, 8, most_in_flight=most)
+    assert result.repetend.period == period
+    assert result.in_flight == in_flight
+    assert [sweep.in_flight for sweep in result.sweeps] == list(range(1, len(bubble_rates) + 1))
+    assert [sweep.bubble_rate for sweep in result.sweeps] == pytest.approx(bubble_rates)
+    assert result.sweep_complete
+    assert result.completion_optimal
+    assert result.candidates == sum(sweep.candidates for sweep in result.sweeps) < result.solver_calls
+    check(result)
+
+
+def check(result: TesselResult) -> None:
+    """Both the schedule and the repetend are valid, and the status is what it says."""
+    placement = result.schedule.placement
+    validate(result.schedule)
+    validate(result.repetend.unroll(2 * result.in_flight))
+    bound_met = result.repetend.period == result.period_bound == load_bound(placement)
+    assert (result.status is Status.OPTIMAL) == bound_met
+    assert 1 <= result.in_flight <= result.most_in_flight
+    assert result.reason == ""
+
+
+def test_each_further_micro_batch_takes_a_period() -> None:
+    placement = v_shape(3, 2, 3).with_memory(2)
+    results = [tessel(placement, number) for number in range(4, 9)]
+    makespans = [result.schedule.makespan for result in results]
+    assert [b - a for a, b in itertools.pairwise(makespans)] == [results[0].repetend.period] * 4
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1)
+    | random_placements(max_devices=2, max_forward=2, max_time=2, max_transfer=1, by_device=True),
+    st.integers(0, 2),
+)
+def test_the_period_equals_brute_force(placement: Placement, spare: int) -> None:
+    """With as many micro-batches in the repetend as any of these placements can use."""
+    placement = tight(placement, spare)
+    result = tessel(placement, 4, most_in_flight=4, every_index=False)
+    expected = least_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
+    if expected is None:
+        assert result.status is Status.INFEASIBLE
+    else:
+        assert result.repetend.period == expected
+        check(result)
+
+
+@settings(max_examples=10, deadline=None)
+@given(random_placements(max_forward=3), st.integers(0, 2), st.integers(1, 3), st.booleans())
+def test_every_answer_is_valid_and_no_better_than_proved(placement, spare, number, lazy) -> None:
+    """Our search has the least period, and the time-optimal search the least makespan."""
+    placement = tight(placement, spare)
+    result = tessel(placement, number, lazy=lazy, time_limit_s=10)
+    ours = search(placement, number, polish_time_limit_s=0.01)
+    if ours.status is Status.INFEASIBLE:
+        assert result.status in (Status.INFEASIBLE, Status.UNKNOWN)
+        return
+    check(result)
+    assert result.repetend.period >= ours.period_bound
+    optimal = time_optimal(placement, number, time_limit_s=1)
+    assert optimal.makespan_bound <= result.schedule.makespan
+    assert optimal.schedule is None or optimal.makespan_bound <= optimal.schedule.makespan
+    if optimal.status is Status.OPTIMAL:
+        assert optimal.schedule.makespan == optimal.makespan_bound
+
+
+def test_lazy_search_and_early_exit_change_the_cost_only() -> None:
+    placement = v_shape(3).with_memory(3)
+    quick = tessel(placement, 6)
+    eager = tessel(placement, 6, lazy=False)
+    assert (eager.repetend.period, eager.candidates) == (quick.repetend.period, quick.candidates)
+    assert eager.completion_optimal and quick.completion_optimal
+    thorough = tessel(placement, 6, early_exit=False)
+    assert thorough.repetend.period == quick.repetend.period == 4
+    assert thorough.candidates == sum(1 for n in (1, 2, 3) for _ in assignments(placement, n))
+    assert quick.candidates < thorough.candidates
+
+
+def test_eq_3_lets_a_micro_batch_be_absent() -> None:
+    placement = v_shape(2).with_memory(2)
+    all_present = tessel(placement, 4, most_in_flight=3, early_exit=False)
+    result = tessel(placement, 4, most_in_flight=3, early_exit=False, every_index=False)
+    assert result.candidates > all_present.candidates
+    assert result.repetend.period == all_present.repetend.period
+
+
+def test_transfers_and_capacities_of_each_device_are_respected() -> None:
+    placement = v_shape(3, 2, 4)
+    transfer = tuple((name, block.name, 1) for block in placement.blocks for name in block.after)
+    placement = replace(placement, transfer=transfer, memory=(3, 2, 1))
+    result = tessel(placement, 6)
+    check(result)
+    assert max(peak_memory(result.schedule) - [3, 2, 1]) <= 0
+    assert result.repetend.period == 8 == least_whole_period(placement, 1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_shapes_have_no_steady_bubble(shape: str) -> None:
+    result = tessel(SHAPES[shape](inference=True), 6, time_limit_s=60)
+    assert result.status is Status.OPTIMAL
+    check(result)
+
+
+@pytest.mark.parametrize(
+    ("placement", "number", "makespan"),
+    [
+        (v_shape(3, 1, 2).with_memory(3), 3, 15),
+        (v_shape(2, 1, 2).with_memory(1), 2, 12),
+        (x_shape(2, 1, 1), 1, 4),
+    ],
+)
+def test_time_optimal(placement: Placement, number: int, makespan: int) -> None:
+    """1F1B's makespan; one micro-batch after the other; both directions at once."""
+    seen = []
+    result = time_optimal(placement, number, on_progress=seen.append)
+    assert result.status is Status.OPTIMAL
+    assert validate(result.schedule).makespan == result.makespan_bound == makespan
+    assert [progress.solver_calls for progress in seen] == list(range(1, result.solver_calls + 1))
+    assert (seen[-1].best, seen[-1].bound) == (makespan, makespan)
+
+
+def test_memory_that_no_order_respects_is_infeasible() -> None:
+    for result in (tessel(crossed(), 2), time_optimal(crossed(), 2)):
+        assert (result.status, result.schedule) == (Status.INFEASIBLE, None)
+        assert "does not fit" in result.reason
+
+
+def test_out_of_time_keeps_what_there_is() -> None:
+    result = tessel(nn_shape().with_memory(6), 8, time_limit_s=0.1)
+    assert not result.sweep_complete
+    if result.schedule is not None:
+        check(result)
+    optimal = time_optimal(nn_shape().with_memory(6), 4, time_limit_s=0.1)
+    assert optimal.status is not Status.OPTIMAL
+    assert optimal.schedule is None or validate(optimal.schedule)
+
+
+def test_out_of_time_while_a_query_is_written_down() -> None:
+    """The time line has ten million ticks, each a constraint on every device."""
+    fine = m_shape(4, 500_000, 1_500_000).with_memory(4)
+    for result in (tessel(fine, 4, time_limit_s=0.1), time_optimal(fine, 4, time_limit_s=0.1)):
+        assert (result.status, result.schedule, result.solver_calls) == (Status.UNKNOWN, None, 0)
+        assert "raise search.time_limit_s" in result.reason
+
+
+@pytest.mark.parametrize("how", ["exception", "signal"])
+def test_ctrl_c_keeps_the_best_so_far(how: str) -> None:
+    seen = []
+
+    def interrupt(progress) -> None:
+        seen.append(progress)
+        if progress.in_flight == 3:
+            if how == "signal":
+                signal.raise_signal(signal.SIGINT)
+            else:
+                raise KeyboardInterrupt
+
+    result = tessel(v_shape().with_memory(4), 6, on_progress=interrupt)
+    assert result.interrupted
+    assert not result.sweep_complete
+    assert result.repetend.period == seen[-1].best == 8
+    assert [sweep.complete for sweep in result.sweeps] == [True, True, False]
+    check(result)
+    optimal = time_optimal(v_shape(), 2, on_progress=lambda _: signal.raise_signal(signal.SIGINT))
+    assert (optimal.status, optimal.interrupted, optimal.solver_calls) == (Status.FEASIBLE, True, 1)
+    validate(optimal.schedule)
+
+
+def test_ctrl_c_ends_a_question_that_takes_long() -> None:
+    timer = threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        result = time_optimal(nn_shape().with_memory(6), 10, time_limit_s=60)
+    finally:
+        timer.cancel()
+    assert result.interrupted
+    assert result.status is not Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_micro_batches": 0}, "search.num_micro_batches: 0 is not at least 1"),
+        ({"time_limit_s": 0}, "search.time_limit_s: 0 is not a positive number"),
+        ({"time_limit_s": float("nan")}, "search.time_limit_s: nan is not a positive number"),
+        ({"most_in_flight": 0}, "tessel.most_in_flight: 0 is not at least 1 and at most .*=4; change one"),
+        ({"most_in_flight": 5}, "tessel.most_in_flight: 5 is not"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(SearchError, match=message):
+        tessel(v_shape(), **{"num_micro_batches": 4, **arguments})
+    if "most_in_flight" not in arguments:
+        with pytest.raises(SearchError, match=message):
+            time_optimal(v_shape(), **{"num_micro_batches": 4, **arguments})
+
+
+def test_capacity_too_small_for_one_micro_batch() -> None:
+    for solve in (tessel, time_optimal):
+        with pytest.raises(CapacityError, match=r"memory\[0\]: 0 is too small"):
+            solve(v_shape().with_memory(0), 4)
