@@ -33,7 +33,7 @@ class Repetend:
     micro_batches: int
     period: int
     start: Mapping[str, tuple[int, ...]]
-    ahead: Mapping[str, tuple[int, ...]]
+    modulo_stage: Mapping[str, tuple[int, ...]]
 
     @classmethod
     def from_first_starts(
@@ -57,13 +57,13 @@ class Repetend:
             micro_batches,
             period,
             start={name: tuple(rounds[name, lane][1] for lane in lanes) for name in names},
-            ahead={name: tuple(last - rounds[name, lane][0] for lane in lanes) for name in names},
+            modulo_stage={name: tuple(last - rounds[name, lane][0] for lane in lanes) for name in names},
         )
 
     @cached_property
     def in_flight(self) -> int:
         """How many rounds of micro-batches one repetend spans (Tessel's N_R when `micro_batches` is 1)."""
-        return 1 + max(max(ahead) for ahead in self.ahead.values())
+        return 1 + max(max(modulo_stage) for modulo_stage in self.modulo_stage.values())
 
     @property
     def period_per_micro_batch(self) -> float:
@@ -81,7 +81,8 @@ class Repetend:
     def first_starts(self) -> Mapping[Instance, int]:
         """Starts in round 0 of each (block, micro-batch of the repetend), in ticks; at least 0."""
         return {
-            (name, lane): (self.in_flight - 1 - self.ahead[name][lane]) * self.period + self.start[name][lane]
+            (name, lane): (self.in_flight - 1 - self.modulo_stage[name][lane]) * self.period
+            + self.start[name][lane]
             for name in self.start
             for lane in range(self.micro_batches)
         }
@@ -134,7 +135,7 @@ class Repetend:
             self.placement, times * self.micro_batches, times * self.period, first
         )
 
-    def at_rhythm(self, num_micro_batches: int) -> Schedule:
+    def at_initiation_interval(self, num_micro_batches: int) -> Schedule:
         """Return the schedule in which every block keeps exactly the rhythm of the repetend."""
         origin = min(self.first_starts.values())
         blocks = []
@@ -152,11 +153,11 @@ class Repetend:
         steady state, less what the micro-batches before the first and after the last would hold; that is
         never negative for placements that pass `schedsearch.bounds.memory_need.require_capacity`.
         """
-        steady = self.at_rhythm(num_micro_batches)
+        steady = self.at_initiation_interval(num_micro_batches)
         orders = [steady.order(device) for device in range(self.placement.num_devices)]
         return as_soon_as_possible(self.placement, num_micro_batches, orders)
 
-    def compacted(self, shortest: int = 1) -> Repetend:
+    def with_least_period(self, shortest: int = 1) -> Repetend:
         """Return the repetend of the same order on every device that has the shortest period and least span.
 
         In that order every block of round 0 starts at the earliest of a system of difference constraints;

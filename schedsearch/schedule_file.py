@@ -63,7 +63,7 @@ def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
         return None
     return {
         "start": {name: list(ticks) for name, ticks in repetend.start.items()},
-        "ahead": {name: list(rounds) for name, rounds in repetend.ahead.items()},
+        "ahead": {name: list(rounds) for name, rounds in repetend.modulo_stage.items()},
         "span": repetend.span,
         "span_bound": result.span_bound,
     }
@@ -187,13 +187,13 @@ def _read_repetend(data: dict[str, Any], schedule: Schedule) -> Repetend:
     parts = data["repetend"]
     if not isinstance(parts, dict):
         raise ScheduleFileError("repetend: is not a mapping, but there is a certificate of it; give both")
-    start, ahead = (_read_numbers(parts[name], f"repetend.{name}") for name in ("start", "ahead"))
+    start, modulo_stage = (_read_numbers(parts[name], f"repetend.{name}") for name in ("start", "ahead"))
     return Repetend(
         schedule.placement.per_micro_batch,
         whole(data["micro_batches_per_repetend"], "micro_batches_per_repetend"),
         whole(data["period"], "period"),
         start,
-        ahead,
+        modulo_stage,
     )
 
 

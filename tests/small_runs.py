@@ -9,7 +9,7 @@ import torch
 
 from runtime.execution.measurement import Comparison, Measurement
 from runtime.program.instructions import Instruction, Programs
-from runtime.program.tensor_spec import Form
+from runtime.program.tensor_spec import TensorSpec
 from runtime.verify.reference import Case, plain, replay
 from schedsearch.baselines import gpipe
 
@@ -23,13 +23,13 @@ SMALL_GPT = {
 }
 
 
-HIDDEN = Form("float64", (1, 4, 4))
+HIDDEN = TensorSpec("float64", (1, 4, 4))
 """What most messages carry in these tests."""
 
 
 def with_hidden_forms(programs: Programs) -> Programs:
     """Return programs all of whose messages carry the same."""
-    return programs.with_forms(lambda producer, consumer: HIDDEN)
+    return programs.with_specs(lambda producer, consumer: HIDDEN)
 
 
 def comparison_of(measurement: Measurement) -> Comparison:

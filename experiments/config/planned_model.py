@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from experiments.config.options import OptionError, RuntimeOptions
+from experiments.config.options import OptionError
 from experiments.config.plans import Planned
+from experiments.config.records import RuntimeOptions
 from placements.planners.galvatron import layers_per_block
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from placements.planners.partition import in_proportion

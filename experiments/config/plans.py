@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from experiments.config.records import PlanPlacementOptions
 from placements.hardware import Gpu
 from placements.models.parallel import Workload
 from placements.models.rates import Rates
@@ -14,9 +15,6 @@ from placements.planners.galvatron import layer_times_ms, recomputed_blocks
 from placements.planners.galvatron_file import read_galvatron
 from placements.planners.parallel_plan import ParallelPlan
 from placements.planners.partition import least_imbalance, least_largest
-
-if TYPE_CHECKING:
-    from experiments.config.options import PlanPlacementOptions
 
 PLANNERS = {"galvatron": read_galvatron}
 """What reads a plan, by the name of its planner."""

@@ -7,9 +7,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from experiments.config.options import NUM_LAYERS, OptionError, RuntimeOptions, did_you_mean
+from experiments.config.options import NUM_LAYERS, OptionError, did_you_mean
 from experiments.config.planned_model import what_is_run, with_planned_layers
 from experiments.config.plans import Planned
+from experiments.config.records import RuntimeOptions
 from placements import Placement
 from runtime.execution.run_options import check_device
 from runtime.launching.launch import LAUNCHERS

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from experiments.config.options import SweepOptions, read_record
+from experiments.config.options import read_record
+from experiments.config.records import SweepOptions
 from experiments.figures.sweep import (
     Found,
     Row,
@@ -22,7 +23,7 @@ from experiments.figures.sweep import (
     to_table,
 )
 from experiments.steps.pipeline_steps import cache_directory
-from experiments.tasks.search import output_directory
+from experiments.steps.search_step import output_directory
 from placements.shapes import SHAPES
 from schedsearch.modulo.period_by_in_flight import in_flight_as_memory, period_by_in_flight
 from schedsearch.modulo.result import Status

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from experiments.config.options import MemorySweepOptions, OptionError, read_record
+from experiments.config.options import OptionError, read_record
+from experiments.config.records import MemorySweepOptions
 from experiments.figures.sweep import (
     Found,
     Row,
@@ -22,7 +23,7 @@ from experiments.figures.sweep import (
     to_table,
 )
 from experiments.steps.pipeline_steps import cache_directory
-from experiments.tasks.search import output_directory
+from experiments.steps.search_step import output_directory
 from placements import Placement
 from placements.shapes import SHAPES
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, SweepOptions, did_you_mean
+from experiments.config.options import OptionError, did_you_mean
 from experiments.config.progress import StepBar
+from experiments.config.records import SweepOptions
 from experiments.figures.pool import in_any_order
 from placements import Placement, PlacementError
 from placements.files import write_bytes, write_text

@@ -21,11 +21,12 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, TransferSweepOptions, did_you_mean, read_record
+from experiments.config.options import OptionError, did_you_mean, read_record
 from experiments.config.progress import StepBar
+from experiments.config.records import TransferSweepOptions
 from experiments.figures.pool import in_any_order
 from experiments.figures.sweep import shape_title
-from experiments.tasks.search import output_directory
+from experiments.steps.search_step import output_directory
 from placements import Placement, PlacementError
 from placements.files import write_bytes, write_text
 from placements.hardware import GPUS
@@ -34,7 +35,7 @@ from placements.models.transformer import hidden_bytes
 from placements.shapes import SHAPES
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
-from runtime.program.prefetch import post_early
+from runtime.program.prefetch import prefetch_receives
 from runtime.simulate.network import Communication, play
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.figures.curves import image
@@ -234,7 +235,7 @@ def played(name: str, placement: Placement, options: TransferSweepOptions) -> Pl
 def _rows(name: str, schedule: Schedule, status: str, options: TransferSweepOptions) -> Iterator[Row]:
     """Yield a row for each transfer time and line."""
     late = check(lower(schedule))
-    programs = {False: late, True: check(post_early(late, options.receive_ahead))}
+    programs = {False: late, True: check(prefetch_receives(late, options.receive_ahead))}
     forward = schedule.placement.by_name["F0"].time
     for transfer in sorted(set(map(float, options.transfers))):
         ticks = _always(transfer * forward)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.steps.energy_baselines import TITLES
-from experiments.steps.results import EnergyOutcome, SearchOutcome
+from experiments.steps.results import EnergyResult, SearchStepResult
 from schedsearch.energy import FrequencyPlan, Simulation, simulate
 from schedsearch.energy.simulation import operating_points
 from schedsearch.figures import frontier as plot_frontier
@@ -11,7 +11,7 @@ from schedsearch.figures import timeline
 from schedsearch.figures.canvas import png
 
 
-def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes]:
+def draw_pictures(found: SearchStepResult, tuned: EnergyResult) -> dict[str, bytes]:
     """Return the timeline by clock and by power, the latter at the highest clocks too, memory and frontier.
 
     All as PNG, by name.
@@ -28,7 +28,7 @@ def draw_pictures(found: SearchOutcome, tuned: EnergyOutcome) -> dict[str, bytes
     }
 
 
-def _timeline(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
+def _timeline(found: SearchStepResult, tuned: EnergyResult) -> bytes:
     points = operating_points(found.schedule, tuned.profile, tuned.plan.clock_mhz)
     return png(
         timeline.timeline(
@@ -42,7 +42,7 @@ def _timeline(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
 
 
 def _power(
-    found: SearchOutcome, tuned: EnergyOutcome, simulation: Simulation, plan: FrequencyPlan, title: str
+    found: SearchStepResult, tuned: EnergyResult, simulation: Simulation, plan: FrequencyPlan, title: str
 ) -> bytes:
     """Return the timeline coloured by power, from waiting to the most of any block at any clock."""
     points = operating_points(found.schedule, tuned.profile, plan.clock_mhz)
@@ -60,7 +60,7 @@ def _power(
     )
 
 
-def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
+def _memory(found: SearchStepResult, tuned: EnergyResult) -> bytes:
     return png(
         timeline.memory(
             found.schedule,
@@ -72,7 +72,7 @@ def _memory(found: SearchOutcome, tuned: EnergyOutcome) -> bytes:
     )
 
 
-def _frontier(tuned: EnergyOutcome) -> bytes:
+def _frontier(tuned: EnergyResult) -> bytes:
     frontier, plan = tuned.frontier, tuned.plan
     return png(
         plot_frontier.frontier(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from experiments.report.html_report import Fact, Picture, Section, write_report
 from experiments.steps.energy_baselines import baseline_facts
-from experiments.steps.results import EnergyOutcome, SearchOutcome
+from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_order
 from placements import Placement, Profile
 from runtime.execution.measurement import TOLERANCE, Measurement
-from runtime.profiling.utilisation import BusyTable
+from runtime.profiling.utilisation import UtilisationTable
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.picture import picture
@@ -61,11 +61,11 @@ ENERGY_PICTURES = ("frontier", "power_all_maximum", "power")
 
 
 def save_report(
-    found: SearchOutcome,
-    tuned: EnergyOutcome,
+    found: SearchStepResult,
+    tuned: EnergyResult,
     measurement: Measurement,
     directory: Path,
-    busy: BusyTable | None = None,
+    busy: UtilisationTable | None = None,
 ) -> Path:
     """Write ``report.html``, with the last iteration if it was recorded; return its path."""
     pictures = {name: Picture(png, DESCRIPTIONS[name]) for name, png in tuned.pictures.items()}
@@ -85,7 +85,7 @@ def save_report(
 
 
 def save_report_of_run(
-    placement: Placement, measurement: Measurement, directory: Path, busy: BusyTable | None = None
+    placement: Placement, measurement: Measurement, directory: Path, busy: UtilisationTable | None = None
 ) -> Path:
     """Write ``report.html`` of a run that went on, with the pictures of its directory; return its path."""
     files = {name: directory / f"{name}.png" for name in DESCRIPTIONS}
@@ -122,7 +122,7 @@ def _file_facts(directory: Path) -> tuple[Fact, ...]:
     return tuple(Fact(file, what, link=file) for file, what in FILES.items() if (directory / file).exists())
 
 
-def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measurement) -> tuple[Fact, ...]:
+def _summary(found: SearchStepResult, tuned: EnergyResult, measurement: Measurement) -> tuple[Fact, ...]:
     facts = [
         Fact("Makespan", _ticks(found.placement, found.schedule.makespan)),
         Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
@@ -141,7 +141,7 @@ def _summary(found: SearchOutcome, tuned: EnergyOutcome, measurement: Measuremen
     return tuple(facts)
 
 
-def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
+def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     placement, schedule, result = found.placement, found.schedule, found.result
     facts = [
         Fact("Makespan", _ticks(placement, schedule.makespan)),
@@ -171,7 +171,7 @@ def _schedule_facts(found: SearchOutcome) -> tuple[Fact, ...]:
     )
 
 
-def _memory_facts(found: SearchOutcome) -> tuple[Fact, ...]:
+def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     capacity = found.placement.memory
     return tuple(
         Fact(
@@ -185,7 +185,7 @@ def _memory_facts(found: SearchOutcome) -> tuple[Fact, ...]:
     )
 
 
-def _energy_facts(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Fact, ...]:
+def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
     frontier, plan = tuned.frontier, tuned.plan
     maximum = frontier.all_maximum
     return (
@@ -200,7 +200,7 @@ def _energy_facts(found: SearchOutcome, tuned: EnergyOutcome) -> tuple[Fact, ...
             "Least energy",
             f"{frontier.least_energy.time_ms:.6g} ms, {frontier.least_energy.energy_mj / 1e3:.6g} J",
         ),
-        *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.realisable)),
+        *(Fact(*fact) for fact in (*baseline_facts(found.schedule, tuned), *tuned.constrained)),
         Fact("Blocking power", _blocking_power(tuned.profile), f"of a waiting {tuned.profile.device}"),
         *(
             (Fact("GPUs", str(frontier.num_gpus), "of all devices; energies are those of all"),)
@@ -243,7 +243,7 @@ def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
     )
 
 
-def _busy_facts(busy: BusyTable | None) -> tuple[Fact, ...]:
+def _busy_facts(busy: UtilisationTable | None) -> tuple[Fact, ...]:
     if busy is None:
         return ()
     planned = "" if busy.planned_ms is None else f"planned: {busy.planned_ms:.6g} ms"
@@ -261,7 +261,7 @@ def _busy_facts(busy: BusyTable | None) -> tuple[Fact, ...]:
     )
 
 
-def _text_picture(found: SearchOutcome) -> str:
+def _text_picture(found: SearchStepResult) -> str:
     return picture(found.schedule, max_columns=120)
 
 

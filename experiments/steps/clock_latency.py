@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 
-from experiments.config.options import OptionError, Options, did_you_mean
+from experiments.config.options import OptionError, did_you_mean
+from experiments.config.records import Options
 from placements.hardware import GPUS, ClockLatency
 from runtime.clocks.latency_file import read_clock_latency
 from schedsearch.energy import SwitchingLimits

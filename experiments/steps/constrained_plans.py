@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.config.options import EnergyOptions, OptionError, Options
+from experiments.config.options import OptionError
+from experiments.config.records import EnergyOptions, Options
 from experiments.steps.clock_latency import check_switching, say_switching, switching_limits
 from experiments.steps.pipeline_steps import complete_profile
-from experiments.steps.results import EnergyOutcome, SearchOutcome
+from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import order_to_dict
 from placements import Placement, Profile
 from placements.files import write_json
@@ -47,7 +48,7 @@ from schedsearch.energy.waiting import waiting_w
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 
-REALISABLE_SCHEMA_VERSION = 1
+CONSTRAINED_PLANS_SCHEMA_VERSION = 1
 """Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``
 and ``policy.json``."""
 
@@ -56,7 +57,7 @@ FREE_ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class PeriodicOutcome:
+class PeriodicResult:
     """The plan whose clocks repeat.
 
     Attributes:
@@ -73,10 +74,10 @@ class PeriodicOutcome:
 
 
 @dataclass(frozen=True)
-class Realisable:
+class ConstrainedPlans:
     """What was asked for, None for what was not."""
 
-    periodic: PeriodicOutcome | None = None
+    periodic: PeriodicResult | None = None
     switched: SwitchedPlan | None = None
     periodic_switched: SwitchedPeriodicPlan | None = None
     capped: CappedPlan | None = None
@@ -90,7 +91,7 @@ class Realisable:
         return self.periodic.periodic if self.periodic else None
 
 
-def check_realisable(options: Options) -> None:
+def check_constrained_plans(options: Options) -> None:
     """Reject wrong options before any work starts.
 
     Raises:
@@ -123,7 +124,7 @@ def _check_job(energy: EnergyOptions) -> None:
     _signal(energy)
 
 
-def check_realisable_on(options: Options, placement: Placement, profile: Profile | None) -> None:
+def check_constrained_plans_on(options: Options, placement: Placement, profile: Profile | None) -> None:
     """Reject before the search what cannot be on this placement.
 
     Raises:
@@ -153,9 +154,9 @@ def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:
         raise OptionError(f"{where}{error}") from None
 
 
-def realise(
-    options: Options, found: SearchOutcome, profile: Profile, frontier: Frontier, deadline_ms: float
-) -> Realisable:
+def constrain_plans(
+    options: Options, found: SearchStepResult, profile: Profile, frontier: Frontier, deadline_ms: float
+) -> ConstrainedPlans:
     """Return the plans that the options ask for.
 
     Raises:
@@ -170,7 +171,7 @@ def realise(
         switched = (
             None if limits.are_none else switched_plan(schedule, profile, frontier, limits, deadline_ms)
         )
-        return Realisable(
+        return ConstrainedPlans(
             periodic=periodic,
             switched=switched,
             periodic_switched=None
@@ -186,8 +187,8 @@ def realise(
 
 
 def _periodic(
-    options: Options, found: SearchOutcome, profile: Profile, deadline_ms: float
-) -> PeriodicOutcome:
+    options: Options, found: SearchStepResult, profile: Profile, deadline_ms: float
+) -> PeriodicResult:
     """Return the periodic plan of the schedule, or where it does not repeat, of its repetend unrolled.
 
     The unrolled repetend may be longer than the schedule; a deadline that was not given in ms is then over
@@ -207,10 +208,10 @@ def _periodic(
         maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
         deadline_ms = maximum.time_ms * (options.energy.slowdown or 1.0)
     plan = periodic_plan(periodic, profile, number, deadline_ms)
-    return PeriodicOutcome(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
+    return PeriodicResult(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
 
 
-def _both(periodic: PeriodicOutcome, switched: SwitchedPlan, limits: SwitchingLimits) -> SwitchedPeriodicPlan:
+def _both(periodic: PeriodicResult, switched: SwitchedPlan, limits: SwitchingLimits) -> SwitchedPeriodicPlan:
     """Return the plan that repeats and keeps the limits, with the stronger bound of the two alone."""
     bound_mj = switched.lower_bound_mj if periodic.is_of_schedule else 0.0
     return switched_periodic_plan(periodic.periodic, limits, switched.free, bound_mj)
@@ -227,7 +228,7 @@ def _repetend_by_hand(options: Options, placement: Placement) -> Repetend:
         ) from None
 
 
-def loss(outcome: EnergyOutcome, plan: FrequencyPlan, deadline_ms: float) -> float:
+def loss(outcome: EnergyResult, plan: FrequencyPlan, deadline_ms: float) -> float:
     """Return by which share a plan needs more than the free plan, both until the deadline."""
     frontier = outcome.frontier
     deadline_ms = max(deadline_ms, frontier.shortest.time_ms)
@@ -235,15 +236,15 @@ def loss(outcome: EnergyOutcome, plan: FrequencyPlan, deadline_ms: float) -> flo
     return frontier.energy_next_to(plan, deadline_ms) / free - 1
 
 
-def save_realisable(outcome: EnergyOutcome, realised: Realisable, directory: Path) -> None:
+def save_constrained_plans(outcome: EnergyResult, constrained: ConstrainedPlans, directory: Path) -> None:
     """Write a JSON file for each plan that was asked for."""
-    for name, data in _dicts(outcome, realised):
-        write_json(directory / f"{name}.json", {"schema_version": REALISABLE_SCHEMA_VERSION, **data})
+    for name, data in _dicts(outcome, constrained):
+        write_json(directory / f"{name}.json", {"schema_version": CONSTRAINED_PLANS_SCHEMA_VERSION, **data})
 
 
-def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, dict[str, object]]]:
-    if realised.periodic is not None:
-        each = realised.periodic
+def _dicts(outcome: EnergyResult, constrained: ConstrainedPlans) -> Iterator[tuple[str, dict[str, object]]]:
+    if constrained.periodic is not None:
+        each = constrained.periodic
         yield (
             "periodic",
             {
@@ -254,8 +255,8 @@ def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, 
                 "plan": _plan_to_dict(each.plan),
             },
         )
-    if realised.switched is not None:
-        switched = realised.switched
+    if constrained.switched is not None:
+        switched = constrained.switched
         yield (
             "switched",
             {
@@ -267,9 +268,9 @@ def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, 
                 "plan": _plan_to_dict(switched.plan),
             },
         )
-    if realised.periodic_switched is not None:
-        both, alone = realised.periodic_switched, realised.periodic
-        assert alone is not None and realised.switched is not None, "both were asked for"
+    if constrained.periodic_switched is not None:
+        both, alone = constrained.periodic_switched, constrained.periodic
+        assert alone is not None and constrained.switched is not None, "both were asked for"
         yield (
             "periodic_switched",
             {
@@ -280,12 +281,12 @@ def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, 
                 **_switching_to_dict(both.switched),
                 "loss": loss(outcome, both.switched.plan, alone.deadline_ms),
                 "loss_to_periodic": _loss_to(outcome, both, alone.plan, alone.deadline_ms),
-                "loss_to_switched": _loss_to(outcome, both, realised.switched.plan, alone.deadline_ms),
+                "loss_to_switched": _loss_to(outcome, both, constrained.switched.plan, alone.deadline_ms),
                 "plan": _plan_to_dict(both.switched.plan),
             },
         )
-    if realised.capped is not None:
-        capped = realised.capped
+    if constrained.capped is not None:
+        capped = constrained.capped
         yield (
             "capped",
             {
@@ -297,15 +298,15 @@ def _dicts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, 
                 "plan": _plan_to_dict(capped.plan),
             },
         )
-    if realised.policy is not None:
-        yield "policy", _policy_to_dict(realised.policy)
+    if constrained.policy is not None:
+        yield "policy", _policy_to_dict(constrained.policy)
 
 
-def _schedule_of(outcome: PeriodicOutcome) -> Schedule:
+def _schedule_of(outcome: PeriodicResult) -> Schedule:
     return outcome.periodic.periodic.schedule(outcome.periodic.num_micro_batches)
 
 
-def _changes_of(outcome: PeriodicOutcome) -> dict[str, object]:
+def _changes_of(outcome: PeriodicResult) -> dict[str, object]:
     schedule, clocks = _schedule_of(outcome), outcome.plan.clock_mhz
     return {
         "clock_changes": list(num_clock_changes(schedule, clocks)),
@@ -324,7 +325,7 @@ def _switching_to_dict(switched: SwitchedPlan) -> dict[str, object]:
 
 
 def _loss_to(
-    outcome: EnergyOutcome, both: SwitchedPeriodicPlan, other: FrequencyPlan, deadline_ms: float
+    outcome: EnergyResult, both: SwitchedPeriodicPlan, other: FrequencyPlan, deadline_ms: float
 ) -> float:
     """Return by which share a plan needs more than another one, both until the deadline; below 0 if less."""
     frontier = outcome.frontier
@@ -360,49 +361,51 @@ def _policy_to_dict(policy: Policy) -> dict[str, object]:
     }
 
 
-def realisable_facts(outcome: EnergyOutcome, realised: Realisable) -> Iterator[tuple[str, str, str]]:
+def constrained_plan_facts(
+    outcome: EnergyResult, constrained: ConstrainedPlans
+) -> Iterator[tuple[str, str, str]]:
     """Yield title, value and note of each plan that was asked for."""
-    if realised.periodic is not None:
-        each = realised.periodic
+    if constrained.periodic is not None:
+        each = constrained.periodic
         of = "" if each.is_of_schedule else ", of the unrolled repetend, as the schedule does not repeat"
         note = (
             f"{loss(outcome, each.plan, each.deadline_ms):.2%} above the free plan{of}; "
             f"{sum(num_clock_changes(_schedule_of(each), each.plan.clock_mhz))} changes of clock"
         )
         yield "Clocks that repeat", _time_and_energy(each.plan), note
-    if realised.switched is not None:
-        switched = realised.switched
+    if constrained.switched is not None:
+        switched = constrained.switched
         note = (
             f"{loss(outcome, switched.plan, outcome.deadline_ms):.2%} above the free plan; "
             f"{_changes_and_gap(switched)}"
         )
         yield "Few changes of clock", _time_and_energy(switched.plan), note
-    if realised.periodic_switched is not None:
-        both, alone = realised.periodic_switched, realised.periodic
-        assert alone is not None and realised.switched is not None, "both were asked for"
+    if constrained.periodic_switched is not None:
+        both, alone = constrained.periodic_switched, constrained.periodic
+        assert alone is not None and constrained.switched is not None, "both were asked for"
         note = (
             f"{loss(outcome, both.switched.plan, alone.deadline_ms):.2%} above the free plan, "
             f"{_loss_to(outcome, both, alone.plan, alone.deadline_ms):.2%} above clocks that only repeat, "
-            f"{_loss_to(outcome, both, realised.switched.plan, alone.deadline_ms):.2%} above few changes "
+            f"{_loss_to(outcome, both, constrained.switched.plan, alone.deadline_ms):.2%} above few changes "
             f"only; {_changes_and_gap(both.switched)}"
         )
         yield "Clocks that repeat and change seldom", _time_and_energy(both.switched.plan), note
-    if realised.capped is not None:
-        capped = realised.capped
+    if constrained.capped is not None:
+        capped = constrained.capped
         note = (
             f"{capped.job_power_w:.6g} W, at most {max(capped.power_w):.6g} W on a GPU; "
             f"no iteration under the cap is shorter than {capped.least_ms:.6g} ms"
         )
         yield "Under the power cap", _time_and_energy(capped.plan), note
-    if realised.policy is not None:
-        policy = realised.policy
+    if constrained.policy is not None:
+        policy = constrained.policy
         note = f"cost {policy.cost:.6g}, no policy below {policy.least_cost:.6g}"
         yield "Over the signal", f"{policy.energy_mj / 3.6e9:.6g} kWh", note
 
 
-def describe_realisable(outcome: EnergyOutcome) -> list[str]:
+def describe_constrained_plans(outcome: EnergyResult) -> list[str]:
     """Return a line for each plan that was asked for."""
-    return [f"{title}: {value}, {note}" for title, value, note in outcome.realisable]
+    return [f"{title}: {value}, {note}" for title, value, note in outcome.constrained]
 
 
 def _changes_and_gap(switched: SwitchedPlan) -> str:
@@ -417,7 +420,7 @@ def _time_and_energy(plan: FrequencyPlan) -> str:
     return f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"
 
 
-def frontier_to_dict(found: SearchOutcome, frontier: Frontier) -> dict[str, object]:
+def frontier_to_dict(found: SearchStepResult, frontier: Frontier) -> dict[str, object]:
     """Return the frontier as plain data, with each device's changes of clock beside each plan."""
     data = frontier.to_dict()
     for plan in (*data["plans"], *data["straggler_plans"]):

@@ -7,8 +7,9 @@ import io
 import math
 from collections.abc import Iterator
 
-from experiments.config.options import EnergyOptions, OptionError, did_you_mean
-from experiments.steps.results import EnergyOutcome
+from experiments.config.options import OptionError, did_you_mean
+from experiments.config.records import EnergyOptions
+from experiments.steps.results import EnergyResult
 from schedsearch.energy import FrequencyPlan, changes_per_iteration, num_clock_changes
 from schedsearch.energy.baselines import BASELINES
 from schedsearch.schedule import Schedule
@@ -44,7 +45,7 @@ def check_baselines(options: EnergyOptions) -> None:
         raise OptionError(f"energy.unit_ms: {options.unit_ms:g} is not a time above 0; give milliseconds")
 
 
-def baselines_to_dict(schedule: Schedule, outcome: EnergyOutcome) -> dict[str, object]:
+def baselines_to_dict(schedule: Schedule, outcome: EnergyResult) -> dict[str, object]:
     """Return the plans of all baselines as plain data; a ``gap`` is null if no lower bound is above 0."""
     return {
         "schema_version": BASELINES_SCHEMA_VERSION,
@@ -60,7 +61,7 @@ def baselines_to_dict(schedule: Schedule, outcome: EnergyOutcome) -> dict[str, o
     }
 
 
-def baselines_to_csv(schedule: Schedule, outcome: EnergyOutcome) -> str:
+def baselines_to_csv(schedule: Schedule, outcome: EnergyResult) -> str:
     """Return a row for each plan of each baseline; a ``gap`` is empty if no lower bound is above 0."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -69,12 +70,12 @@ def baselines_to_csv(schedule: Schedule, outcome: EnergyOutcome) -> str:
     return text.getvalue()
 
 
-def describe_baselines(schedule: Schedule, outcome: EnergyOutcome) -> list[str]:
+def describe_baselines(schedule: Schedule, outcome: EnergyResult) -> list[str]:
     """Return a line for each baseline: its best plan for the deadline, or the fastest where all are later."""
     return [f"{title}: {value}, {note}" for title, value, note in baseline_facts(schedule, outcome)]
 
 
-def baseline_facts(schedule: Schedule, outcome: EnergyOutcome) -> Iterator[tuple[str, str, str]]:
+def baseline_facts(schedule: Schedule, outcome: EnergyResult) -> Iterator[tuple[str, str, str]]:
     """Yield each baseline's title, its best plan for the deadline, and what that saves."""
     for name, plans in outcome.baselines.items():
         plan, is_late = outcome.baseline_plan(name)
@@ -89,7 +90,7 @@ def baseline_facts(schedule: Schedule, outcome: EnergyOutcome) -> Iterator[tuple
 
 
 def _rows(
-    schedule: Schedule, outcome: EnergyOutcome
+    schedule: Schedule, outcome: EnergyResult
 ) -> Iterator[tuple[tuple[str, float, float, float, float | None, int, int], FrequencyPlan]]:
     for name, plans in outcome.baselines.items():
         for plan in plans:

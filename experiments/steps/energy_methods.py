@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from experiments.config.options import EnergyOptions, OptionError, Options, did_you_mean
+from experiments.config.options import OptionError, did_you_mean
+from experiments.config.records import EnergyOptions, Options
 from placements import Placement, Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
 from schedsearch.energy.baselines import perseus_frontier

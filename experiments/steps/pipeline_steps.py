@@ -12,17 +12,10 @@ from typing import Any, NamedTuple
 
 from experiments.config.command import Failed, Interrupted
 from experiments.config.data_parallel import with_data_parallel
-from experiments.config.options import (
-    GptPlacementOptions,
-    OptionError,
-    Options,
-    did_you_mean,
-    read_fields,
-    read_gpu,
-    read_plan_options,
-)
+from experiments.config.options import OptionError, did_you_mean, read_fields, read_gpu, read_plan_options
 from experiments.config.plans import Planned, read_plan
 from experiments.config.progress import SearchBar
+from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, PlacementError, Profile, ProfileError
 from placements.hardware import Gpu, modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape

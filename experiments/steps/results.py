@@ -14,12 +14,12 @@ from schedsearch.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class OrderOutcome:
+class SelectionResult:
     """What the choice among several schedules returns.
 
     Attributes:
         chosen: The choice, and all that was judged.
-        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Proposal`.
+        origins: Where each candidate came from; see `schedsearch.modulo.alternatives.Candidate`.
     """
 
     chosen: Chosen
@@ -31,7 +31,7 @@ class OrderOutcome:
 
 
 @dataclass(frozen=True)
-class SearchOutcome:
+class SearchStepResult:
     """What the search step returns.
 
     Attributes:
@@ -48,11 +48,11 @@ class SearchOutcome:
     schedule: Schedule
     result: SearchResult | None
     memory_unit: str = ""
-    order: OrderOutcome | None = None
+    order: SelectionResult | None = None
 
 
 @dataclass(frozen=True)
-class EnergyOutcome:
+class EnergyResult:
     """What the energy step returns.
 
     Attributes:
@@ -77,7 +77,7 @@ class EnergyOutcome:
     plan: FrequencyPlan
     simulation: Simulation
     baselines: Mapping[str, tuple[FrequencyPlan, ...]] = field(default_factory=dict)
-    realisable: tuple[tuple[str, str, str], ...] = ()
+    constrained: tuple[tuple[str, str, str], ...] = ()
     periodic: PeriodicPlan | None = None
     switched: FrequencyPlan | None = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)

@@ -9,7 +9,7 @@ import csv
 import io
 from collections.abc import Iterator
 
-from experiments.steps.results import EnergyOutcome
+from experiments.steps.results import EnergyResult
 from schedsearch.energy import FrequencyPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE
 
@@ -17,7 +17,7 @@ SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
 """T' of the straggler over the time at the highest clocks; 1 is none."""
 
 
-def savings_rows(outcome: EnergyOutcome) -> Iterator[tuple[float | None, ...]]:
+def savings_rows(outcome: EnergyResult) -> Iterator[tuple[float | None, ...]]:
     """Yield a row for each slowdown; None where no plan ends in time, or no bound is known.
 
     The columns are those of `columns`; savings are shares.
@@ -32,12 +32,12 @@ def savings_rows(outcome: EnergyOutcome) -> Iterator[tuple[float | None, ...]]:
         yield (slowdown, deadline_ms, at_most, *saved)
 
 
-def columns(outcome: EnergyOutcome) -> list[str]:
+def columns(outcome: EnergyResult) -> list[str]:
     """Return the names of the columns."""
     return ["slowdown", "deadline_ms", "at_most", "frontier", *outcome.baselines]
 
 
-def savings_csv(outcome: EnergyOutcome) -> str:
+def savings_csv(outcome: EnergyResult) -> str:
     """Return the table as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -46,7 +46,7 @@ def savings_csv(outcome: EnergyOutcome) -> str:
     return text.getvalue()
 
 
-def describe_savings(outcome: EnergyOutcome) -> list[str]:
+def describe_savings(outcome: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
     names = [name for name in columns(outcome) if name != "deadline_ms"]
     lines = ["saved next to a straggler, in % of the energy of the highest clocks:"]
@@ -63,7 +63,7 @@ def _width(name: str) -> int:
 
 
 def _saving(
-    outcome: EnergyOutcome, plans: tuple[FrequencyPlan, ...], deadline_ms: float, all_maximum_mj: float
+    outcome: EnergyResult, plans: tuple[FrequencyPlan, ...], deadline_ms: float, all_maximum_mj: float
 ) -> float | None:
     """Return what the best of some plans saves until a deadline; None where all of them are later."""
     in_time = [plan for plan in plans if plan.time_ms <= deadline_ms * (1 + TIME_TOLERANCE)]

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, Options
+from experiments.config.options import OptionError
 from experiments.config.progress import StepBar
+from experiments.config.records import Options
 from experiments.steps.pipeline_steps import complete_profile
-from experiments.steps.results import OrderOutcome, SearchOutcome
-from experiments.tasks.search import describe, save_schedule
+from experiments.steps.results import SearchStepResult, SelectionResult
+from experiments.steps.search_step import describe, save_schedule
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate
 from schedsearch.energy.ordering import Chosen, Judged, best_order
 from schedsearch.modulo.alternatives import (
-    Proposal,
+    Candidate,
     keeps_memory,
     may_reorder,
     reached,
@@ -33,7 +34,7 @@ MOST_ORDERS = 10_000
 SWAPS_PER_ORDER = 30
 """Swaps of neighbors that may be tried for each schedule that is judged."""
 
-_SHARE_OF_PROPOSALS = 0.4
+_SHARE_OF_CANDIDATES = 0.4
 """Share of the time that goes to finding schedules; swaps take what is left."""
 
 
@@ -57,7 +58,7 @@ def check_orders(options: Options) -> None:
         )
 
 
-def choose_order(options: Options, found: SearchOutcome, directory: Path) -> SearchOutcome:
+def choose_order(options: Options, found: SearchStepResult, directory: Path) -> SearchStepResult:
     """Return the outcome with the schedule of least energy at the deadline; write it as ``schedule.json``.
 
     Where one schedule is asked for, that is the search's and nothing is done.
@@ -80,7 +81,7 @@ def choose_order(options: Options, found: SearchOutcome, directory: Path) -> Sea
             result,
             limit=limit,
             count=energy.orders,
-            time_limit_s=energy.orders_time_limit_s * _SHARE_OF_PROPOSALS,
+            time_limit_s=energy.orders_time_limit_s * _SHARE_OF_CANDIDATES,
             seed=options.search.seed,
         )
     )
@@ -99,7 +100,7 @@ def choose_order(options: Options, found: SearchOutcome, directory: Path) -> Sea
             raise OptionError(f"energy.{error}") from None
     origin = proposed.proposals[chosen.best.candidate]
     result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
-    order = OrderOutcome(chosen, tuple(each.origin for each in proposed.proposals))
+    order = SelectionResult(chosen, tuple(each.origin for each in proposed.proposals))
     found = replace(found, schedule=chosen.schedule, result=result, order=order)
     save_schedule(options, chosen.schedule, result, directory)
     if chosen.best is not chosen.judged[0]:
@@ -114,16 +115,16 @@ def choose_order(options: Options, found: SearchOutcome, directory: Path) -> Sea
 class _Remembered:
     """Iterates over the schedules of proposals, and keeps the proposals."""
 
-    source: Iterator[Proposal]
-    proposals: list[Proposal] = field(default_factory=list)
+    source: Iterator[Candidate]
+    proposals: list[Candidate] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Schedule]:
-        for proposal in self.source:
-            self.proposals.append(proposal)
-            yield proposal.schedule
+        for candidate in self.source:
+            self.proposals.append(candidate)
+            yield candidate.schedule
 
 
-def describe_order(order: OrderOutcome) -> str:
+def describe_order(order: SelectionResult) -> str:
     """Return the choice and its gain over tuning the search's schedule in a line."""
     best = order.chosen.best
     where = f"{order.origin_of(best)}{', neighbors swapped' if best.is_swapped else ''}"
@@ -137,7 +138,7 @@ def describe_order(order: OrderOutcome) -> str:
     )
 
 
-def order_to_dict(order: OrderOutcome) -> dict[str, object]:
+def order_to_dict(order: SelectionResult) -> dict[str, object]:
     """Return what was judged and chosen as plain data; null stands for no plan and no bound."""
     chosen: Chosen = order.chosen
     return {
@@ -148,7 +149,7 @@ def order_to_dict(order: OrderOutcome) -> dict[str, object]:
     }
 
 
-def _judged_to_dict(order: OrderOutcome, each: Judged) -> dict[str, object]:
+def _judged_to_dict(order: SelectionResult, each: Judged) -> dict[str, object]:
     return {
         "origin": order.origin_of(each),
         "swapped": each.is_swapped,

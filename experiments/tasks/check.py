@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import CheckOptions, OptionError, read_record
+from experiments.config.options import OptionError, read_record
+from experiments.config.records import CheckOptions
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckReport, Claim, check

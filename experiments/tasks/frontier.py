@@ -11,17 +11,18 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import EnergyOptions, OptionError, Options, read_options
+from experiments.config.options import OptionError, read_options
 from experiments.config.progress import StepBar
+from experiments.config.records import EnergyOptions, Options
 from experiments.report.pictures import draw_pictures
 from experiments.steps.constrained_plans import (
-    check_realisable,
-    check_realisable_on,
-    describe_realisable,
+    check_constrained_plans,
+    check_constrained_plans_on,
+    constrain_plans,
+    constrained_plan_facts,
+    describe_constrained_plans,
     frontier_to_dict,
-    realisable_facts,
-    realise,
-    save_realisable,
+    save_constrained_plans,
 )
 from experiments.steps.energy_baselines import (
     baselines_to_csv,
@@ -38,10 +39,10 @@ from experiments.steps.energy_methods import (
     polish,
 )
 from experiments.steps.pipeline_steps import build_placement, complete_profile, read_profile
-from experiments.steps.results import EnergyOutcome, SearchOutcome
+from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.savings import describe_savings, savings_csv
 from experiments.steps.schedule_selection import check_orders, choose_order
-from experiments.tasks.search import output_directory, search_and_save
+from experiments.steps.search_step import output_directory, search_and_save
 from placements import Placement
 from placements.files import write_bytes, write_json, write_text
 from schedsearch.energy import (
@@ -68,12 +69,12 @@ def task(config: DictConfig) -> None:
     """Search, compute the frontier, and save."""
     options = read_options(config)
     check_energy_options(options.energy)
-    check_realisable(options)
+    check_constrained_plans(options)
     check_orders(options)
     directory = output_directory()
     profile = read_profile(options)
     placement = build_placement(options, profile)
-    check_realisable_on(options, placement, profile)
+    check_constrained_plans_on(options, placement, profile)
     check_energy_on(options, placement)
     found = search_and_save(options, placement, profile, directory)
     found = choose_order(options, found, directory)
@@ -114,7 +115,7 @@ def check_energy_on(options: Options, placement: Placement) -> None:
             raise OptionError(f"energy.{error}") from None
 
 
-def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -> EnergyOutcome:
+def frontier_and_save(options: Options, found: SearchStepResult, directory: Path) -> EnergyResult:
     """Compute the frontier, the plan for the deadline and the baselines; write all, and the pictures.
 
     Raises:
@@ -138,7 +139,7 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
             raise OptionError(f"energy.{error}") from None
     frontier = frontier if polished is None else polished.frontier
     plan = frontier.at(deadline_ms)
-    outcome = EnergyOutcome(
+    outcome = EnergyResult(
         profile,
         frontier,
         deadline_ms,
@@ -147,12 +148,12 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
         baselines,
         method=describe_method(energy, polished),
     )
-    realised = realise(options, found, profile, frontier, deadline_ms)
+    constrained = constrain_plans(options, found, profile, frontier, deadline_ms)
     outcome = replace(
         outcome,
-        realisable=tuple(realisable_facts(outcome, realised)),
-        periodic=realised.periodic_to_run,
-        switched=realised.switched.plan if realised.switched else None,
+        constrained=tuple(constrained_plan_facts(outcome, constrained)),
+        periodic=constrained.periodic_to_run,
+        switched=constrained.switched.plan if constrained.switched else None,
     )
     profile.to_csv(directory / "profile.csv")
     data = {**frontier_to_dict(found, frontier), **made_by(energy, polished)}
@@ -170,11 +171,11 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     if baselines:
         write_json(directory / "baselines.json", baselines_to_dict(found.schedule, outcome))
         write_text(directory / "baselines.csv", baselines_to_csv(found.schedule, outcome))
-    save_realisable(outcome, realised, directory)
+    save_constrained_plans(outcome, constrained, directory)
     for line in (
         *describe_savings(outcome),
         *describe_baselines(found.schedule, outcome),
-        *describe_realisable(outcome),
+        *describe_constrained_plans(outcome),
     ):
         log.info("%s", line)
     outcome = replace(outcome, pictures=draw_pictures(found, outcome))
@@ -186,7 +187,7 @@ def frontier_and_save(options: Options, found: SearchOutcome, directory: Path) -
     return outcome
 
 
-def plan_to_dict(found: SearchOutcome, outcome: EnergyOutcome) -> dict[str, object]:
+def plan_to_dict(found: SearchStepResult, outcome: EnergyResult) -> dict[str, object]:
     """Return the chosen plan as plain data."""
     frontier, plan = outcome.frontier, outcome.plan
     return {
@@ -209,7 +210,7 @@ def _starts_of(block: str, start_ms: Mapping[Instance, float]) -> list[float]:
     return [start for (name, _), start in sorted(start_ms.items()) if name == block]
 
 
-def describe(outcome: EnergyOutcome) -> str:
+def describe(outcome: EnergyResult) -> str:
     """Return the frontier's ends and the chosen plan in one line."""
     frontier, plan = outcome.frontier, outcome.plan
     return (

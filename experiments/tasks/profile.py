@@ -11,8 +11,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import OptionError, Options, read_options
+from experiments.config.options import OptionError, read_options
 from experiments.config.progress import IterationBar
+from experiments.config.records import Options
 from experiments.config.run_options import (
     check_device_of,
     check_runtime_options,
@@ -20,7 +21,7 @@ from experiments.config.run_options import (
     devices_in_words,
 )
 from experiments.steps.pipeline_steps import PROFILE_FILES, build_placement, planned_by, read_profile
-from experiments.tasks.search import output_directory, search_and_save
+from experiments.steps.search_step import output_directory, search_and_save
 from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
@@ -83,7 +84,7 @@ def _run(options: Options, schedule: Schedule, model: ModelOptions, scripts: Pat
     """Generate the scripts and profile them."""
     by_gpu = schedule.placement.by_gpu
     blocks = Blocks(by_gpu, Model(model, by_gpu, {}), 1)
-    programs = check(lower(schedule).with_forms(blocks.form_between))
+    programs = check(lower(schedule).with_specs(blocks.spec_between))
     # Nothing is trained: a model that diverges over many iterations would compute with other numbers.
     generate(programs, {}, replace(model, learning_rate=0.0).to_dict(), scripts)
     chosen = options.profiling

@@ -6,11 +6,11 @@ import time
 
 import torch
 
-from runtime.clocks.latency import BLOCK_MS, Answer, Probe
+from runtime.clocks.probe import BLOCK_MS, Answer, Probe
 from runtime.clocks.torch_gpu import gpu_uuid
 
 
-def spin_probe(uuid: str) -> Probe | None:
+def cycle_probe_of(uuid: str) -> Probe | None:
     """Return a probe of the GPU that NVML knows by a UUID; None if torch does not see it."""
     found = [index for index in range(torch.cuda.device_count()) if uuid.endswith(_uuid(index))]
     if not found:

@@ -12,20 +12,16 @@ import argparse
 import importlib.util
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from runtime.clocks.clock import Clock, ClockError, NvmlClock
 from runtime.clocks.latency_file import Change, MeasuredLatency
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-
-BLOCK_MS = 0.25
-"""How long a probe computes at the slower of two clocks: so exact is a latency."""
+from runtime.clocks.probe import Answer, Probe, clock_probe
 
 IN_A_ROW = 5
 """So many answers near the last ones say that the clock is in force."""
@@ -39,32 +35,6 @@ _LEAST_ANSWERS = 4 * IN_A_ROW
 
 class LatencyError(RuntimeError):
     """A latency cannot be measured; the message says why and what to do."""
-
-
-class Answer(NamedTuple):
-    """What a probe says.
-
-    Attributes:
-        begin_ms: When it began to look, from any start.
-        speed: In proportion to the clock.
-    """
-
-    begin_ms: float
-    speed: float
-
-
-class Probe(NamedTuple):
-    """Says how fast a GPU is.
-
-    Attributes:
-        now_ms: Returns the time.
-        look: Does a little work, which takes `BLOCK_MS` at a clock in MHz, and says how fast.
-        description: What it looks at.
-    """
-
-    now_ms: Callable[[], float]
-    look: Callable[[int], Answer]
-    description: str
 
 
 @dataclass(frozen=True)
@@ -164,26 +134,11 @@ def _answers(clock: Clock, probe: Probe, clock_mhz: int, slower_mhz: int, window
     return list(found())
 
 
-def clock_probe(gpu: NvmlGpu) -> Probe:
-    """Return a probe that reads the clock that the driver shows; it needs no work, and knows only that."""
-
-    def look(slower_mhz: int) -> Answer:
-        time.sleep(BLOCK_MS / 1000)
-        begin_ms = _now_ms()
-        return Answer(begin_ms, gpu.clock_mhz())
-
-    return Probe(_now_ms, look, "the SM clock that NVML shows, since torch does not see this GPU")
-
-
-def _now_ms() -> float:
-    return time.perf_counter() * 1000
-
-
 def _probe(gpu: NvmlGpu) -> Probe:
     if importlib.util.find_spec("torch") is not None:
-        from runtime.clocks.cycle_probe import spin_probe
+        from runtime.clocks.cycle_probe import cycle_probe_of
 
-        if (probe := spin_probe(gpu.uuid)) is not None:
+        if (probe := cycle_probe_of(gpu.uuid)) is not None:
             return probe
     return clock_probe(gpu)
 

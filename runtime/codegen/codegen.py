@@ -23,7 +23,7 @@ from runtime.program.any_number import Stretch, stretch
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
 from runtime.program.loops import roll_all, roll_each
-from runtime.program.tensor_spec import forms_to_plain
+from runtime.program.tensor_spec import specs_to_plain
 
 
 class ClockPlanError(ValueError):
@@ -89,7 +89,7 @@ def generate(
             _docstring(programs, device, heading, directory.resolve().name, picture, versions, rows),
             f"from runtime.device import {names}",
             data,
-            *_form_data(programs, device),
+            *_spec_data(programs, device),
             *clocks,
             "\n" + iteration_text(rolled[device], programs.num_micro_batches, text, loops is not None),
             "\n" + _main(programs, loops),
@@ -152,7 +152,7 @@ def _main(programs: Programs, loops: Stretch | None) -> str:
         "iteration",
         *("model=MODEL", "placement=PLACEMENT", "num_micro_batches=NUM_MICRO_BATCHES", "channels=CHANNELS"),
     ]
-    if programs.forms:
+    if programs.specs:
         arguments.append("forms=FORMS")
     if loops is not None:
         arguments.append("least_micro_batches=LEAST_MICRO_BATCHES")
@@ -241,9 +241,9 @@ def _data(programs: Programs, model: Mapping[str, object], loops: Stretch | None
     return "\n".join(_constant(name, value) for name, value in constants.items())
 
 
-def _form_data(programs: Programs, device: int) -> list[str]:
+def _spec_data(programs: Programs, device: int) -> list[str]:
     """Return the forms of the device's messages as a constant, or nothing if no model was known."""
-    return [_constant("FORMS", forms_to_plain(programs.forms[device]))] if programs.forms else []
+    return [_constant("FORMS", specs_to_plain(programs.specs[device]))] if programs.specs else []
 
 
 def _clock_data(programs: Programs, device: int, clock_mhz: Clocks) -> list[str]:

@@ -17,7 +17,7 @@ from placements import Placement
 from runtime.models import ModelOptions
 from runtime.program.calls import Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
-from runtime.program.tensor_spec import Form, Forms
+from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 from runtime.transport.process_groups import Channel
 
 
@@ -43,7 +43,7 @@ class Script:
     channels: tuple[Channel, ...]
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
-    forms: Forms | None = None
+    specs: TensorSpecs | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
         """Return the script for so many micro-batches; None leaves its own number.
@@ -115,9 +115,9 @@ def programs_of(scripts: Sequence[Script]) -> Programs:
     first = scripts[0]
     _check_number(len(scripts), first.placement)
     instructions = tuple(tuple(script.calls.instructions) for script in scripts)
-    has_forms = any(script.forms is not None for script in scripts)
-    forms = tuple(script.forms or {} for script in scripts) if has_forms else ()
-    return Programs(first.placement, first.num_micro_batches, instructions, forms)
+    has_specs = any(script.specs is not None for script in scripts)
+    specs = tuple(script.specs or {} for script in scripts) if has_specs else ()
+    return Programs(first.placement, first.num_micro_batches, instructions, specs)
 
 
 def check_script(script: Script, device: int, num_devices: int) -> None:
@@ -139,21 +139,21 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
             )
 
 
-def check_forms(script: Script, device: int, form_of: Callable[[Transfer], Form]) -> None:
+def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], TensorSpec]) -> None:
     """Ensure that a script knows of each of its messages what the model makes of it.
 
     Args:
         script: Of the device; one without forms leaves them to the model.
         device: Whose it is.
-        form_of: Returns what the model hands over.
+        spec_of: Returns what the model hands over.
 
     Raises:
         ScriptError: It lacks one, or has another.
     """
-    if script.forms is None:
+    if script.specs is None:
         return
     for transfer, _ in (*script.calls.sends, *script.calls.receives):
-        ours, made = script.forms.get((transfer.producer, transfer.consumer)), form_of(transfer)
+        ours, made = script.specs.get((transfer.producer, transfer.consumer)), spec_of(transfer)
         if ours != made:
             raise ScriptError(
                 f"device {device}: FORMS has {ours or 'nothing'} for {transfer}, of which the model makes "

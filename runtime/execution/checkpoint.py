@@ -206,7 +206,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
         return None
-    is_whole = all(type(manifest.get(name)) is form for name, form in _FIELDS.items())
+    is_whole = all(type(manifest.get(name)) is spec for name, spec in _FIELDS.items())
     return manifest if is_whole and len(manifest["shards"]) == len(manifest["orders"]) else None
 
 

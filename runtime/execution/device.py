@@ -23,7 +23,7 @@ from runtime.models import Blocks
 from runtime.profiling.profiler import Profiler
 from runtime.profiling.recorder import Recorder
 from runtime.program.calls import Calls, ScriptError, Transfer
-from runtime.program.tensor_spec import Form, Forms
+from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 from runtime.transport.process_groups import Channel, Pending, Transport
 
 
@@ -65,7 +65,7 @@ class Device:
         calls: Calls,
         position: Position,
         *,
-        forms: Forms | None = None,
+        specs: TensorSpecs | None = None,
         blocking: bool = False,
         profiler: Profiler | None = None,
         timeout_s: float = 300.0,
@@ -79,7 +79,7 @@ class Device:
         self._clock = clock
         self._calls = calls
         self._position = position
-        self._forms = forms
+        self._specs = specs
         self._blocking = blocking
         self._profiler = profiler
         self._torch_device = transport.device
@@ -140,8 +140,8 @@ class Device:
         """
         transfer = Transfer(producer, consumer, micro_batch)
         self._move("receives", transfer)
-        form = self._form(transfer)
-        buffer = torch.empty(form.shape, dtype=getattr(torch, form.dtype), device=self._torch_device)
+        spec = self._spec(transfer)
+        buffer = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._torch_device)
         self.recorder.receive(transfer, source, self._index)
         work = self._transport.receive(buffer, self._channel(source, self._index))
         self.recorder.posted(work)
@@ -203,7 +203,7 @@ class Device:
         transfer = Transfer(producer, consumer, micro_batch)
         self._move("sends", transfer)
         tensor = self._use(transfer)
-        self._check_form(transfer, tensor)
+        self._check_spec(transfer, tensor)
         self.recorder.send(transfer, self._index, target)
         work = self._transport.send(tensor, self._channel(self._index, target))
         self.recorder.posted(work)
@@ -284,7 +284,7 @@ class Device:
         received = [buffer for buffer, _, _ in self._received.values()]
         return [*received, *self._made.values(), *(tensor for _, _, tensor, _ in self._sent)]
 
-    def form_of_model(self, transfer: Transfer) -> Form:
+    def spec_of_model(self, transfer: Transfer) -> TensorSpec:
         """Return what the model hands over.
 
         Raises:
@@ -294,17 +294,17 @@ class Device:
             raise ScriptError(
                 f"device {self._index}: {transfer.consumer} takes nothing from {transfer.producer}"
             )
-        return self._blocks.form_between(transfer.producer, transfer.consumer)
+        return self._blocks.spec_between(transfer.producer, transfer.consumer)
 
-    def _form(self, transfer: Transfer) -> Form:
+    def _spec(self, transfer: Transfer) -> TensorSpec:
         """Return what the script says that a message carries; the model's word where it says nothing."""
-        forms = self._forms or {}
-        return forms.get((transfer.producer, transfer.consumer)) or self.form_of_model(transfer)
+        specs = self._specs or {}
+        return specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
 
-    def _check_form(self, transfer: Transfer, tensor: Tensor) -> None:
+    def _check_spec(self, transfer: Transfer, tensor: Tensor) -> None:
         """Ensure that a tensor is what its receiver expects; on the wire nothing would notice."""
-        wanted = self._form(transfer)
-        found = Form.of(tensor.dtype, tensor.shape)
+        wanted = self._spec(transfer)
+        found = TensorSpec.of(tensor.dtype, tensor.shape)
         if found != wanted:
             raise ScriptError(f"device {self._index}: {transfer} is {found} instead of {wanted}")
 

@@ -11,7 +11,7 @@ from placements.hardware import ClockLatency
 from runtime.clocks.clock import Clock, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.latency_file import read_clock_latency
-from runtime.codegen.script import Script, check_forms, check_script
+from runtime.codegen.script import Script, check_script, check_specs
 from runtime.execution.device import Device
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
@@ -87,13 +87,13 @@ def _part(
         clock,
         script.calls,
         position,
-        forms=script.forms,
+        specs=script.specs,
         blocking=options.blocking,
         profiler=profiler.profiler if profiler else None,
         timeout_s=options.timeout_s,
         recorder=_recorder(script, options, model, blocks),
     )
-    check_forms(script, options.device, device.form_of_model)
+    check_specs(script, options.device, device.spec_of_model)
     warm_up(transport.device)
     return Part(script, options, transport, device, model, blocks, clock, shared, profiler)
 

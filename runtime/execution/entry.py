@@ -23,7 +23,7 @@ from runtime.execution.device_context import take_part
 from runtime.execution.run_options import RunOptions
 from runtime.models import ModelOptions
 from runtime.plans.plan_client import PlanSource
-from runtime.program.tensor_spec import forms_from_plain
+from runtime.program.tensor_spec import specs_from_plain
 from runtime.transport.process_groups import Channel, Transport, connect
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
@@ -69,7 +69,7 @@ def main(
         tuple((source, target) for source, target in channels),
         least_micro_batches,
         micro_batches_per_round,
-        None if forms is None else forms_from_plain(forms, "forms"),
+        None if forms is None else specs_from_plain(forms, "forms"),
     )
     if hand_over(script):
         return

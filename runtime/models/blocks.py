@@ -24,7 +24,7 @@ from runtime.models.body import Sample
 from runtime.models.model import Model
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
-from runtime.program.tensor_spec import Form
+from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import share_of, share_shape, sum_in_order
 
 Instance = tuple[str, int]
@@ -104,13 +104,13 @@ class Blocks:
             for half in halves:
                 yield Held(block, half, True)
 
-    def form_between(self, producer: str, consumer: str) -> Form:
+    def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         """Return the form of what a device hands to another: an output, the gradient of one, or a share."""
         block = self._placement.by_name[producer]
         whole = self._model.output_shape(producer if block.kind is Kind.F else self._pairs[consumer])
         is_share = (producer, consumer) in self._in_shares
         shape = share_shape(whole, block.data_parallel) if is_share else whole
-        return Form.of(self.dtype, shape)
+        return TensorSpec.of(self.dtype, shape)
 
     def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         """Run one block.

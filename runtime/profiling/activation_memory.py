@@ -19,7 +19,7 @@ from placements import Kind, Placement
 from runtime.models import Blocks, Model
 
 
-class HeldMemory:
+class ActivationMemory:
     """Counts what a device holds.
 
     What autograd saves of a forward block, beside its inputs and its output, is counted when the block runs

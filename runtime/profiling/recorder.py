@@ -22,7 +22,7 @@ from torch import Tensor
 from placements import Placement
 from runtime.clocks.torch_gpu import record_event
 from runtime.models import Blocks, Model
-from runtime.profiling.activation_memory import HeldMemory
+from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, Sample
 from runtime.program.calls import Transfer
 from runtime.transport.process_groups import Pending
@@ -141,7 +141,7 @@ class DeviceRecorder(Recorder):
     def __init__(self, device: int, placement: Placement, blocks: Blocks, model: Model, times: Times) -> None:
         """Begin without an iteration."""
         self._device = device
-        self._held = HeldMemory(placement, blocks, model)
+        self._held = ActivationMemory(placement, blocks, model)
         self._on_gpu = model.device.type == "cuda"
         self._times = times
         self._tensors: Callable[[], Iterable[Tensor]] = tuple

@@ -35,7 +35,7 @@ class DeviceShares:
 
 
 @dataclass(frozen=True)
-class BusyTable:
+class UtilisationTable:
     """One iteration against its plan.
 
     Attributes:
@@ -85,7 +85,9 @@ class BusyTable:
         return write_text(path, text.getvalue())
 
 
-def busy_table(placement: Placement, records: Sequence[Record], planned: Planned | None = None) -> BusyTable:
+def utilisation_table(
+    placement: Placement, records: Sequence[Record], planned: Planned | None = None
+) -> UtilisationTable:
     """Return the table of one iteration.
 
     Args:
@@ -97,7 +99,7 @@ def busy_table(placement: Placement, records: Sequence[Record], planned: Planned
     measured_ms = max(offset_ms[record.device] + row.end_ms for record in records for row in record.blocks)
     spans = free_transfers(placement, records)
     free_ms = max(end_ms for _, end_ms in spans.values())
-    return BusyTable(
+    return UtilisationTable(
         planned.time_ms if planned else None,
         free_ms,
         measured_ms,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from placements import Block
 
 
-class Seat(NamedTuple):
+class Coordinate(NamedTuple):
     """Where a device stands in a block.
 
     Attributes:
@@ -29,7 +29,7 @@ class Seat(NamedTuple):
     peers: tuple[int, ...]
 
 
-def seat(block: Block, device: int) -> Seat:
+def coordinate(block: Block, device: int) -> Coordinate:
     """Return where one of a block's devices stands in it.
 
     >>> from placements import Kind
@@ -38,7 +38,7 @@ def seat(block: Block, device: int) -> Seat:
     """
     groups = block.groups
     group, shard = divmod(block.devices.index(device), len(groups[0]))
-    return Seat(group, shard, groups[group], tuple(team[shard] for team in groups))
+    return Coordinate(group, shard, groups[group], tuple(team[shard] for team in groups))
 
 
 def in_shares(producer: Block, consumer: Block) -> bool:
@@ -55,5 +55,5 @@ def in_shares(producer: Block, consumer: Block) -> bool:
 def holders(producer: Block, consumer: Block, target: int) -> tuple[int, ...]:
     """Return the producer's devices that have what a device of the consumer takes."""
     if in_shares(producer, consumer):
-        return producer.groups[seat(consumer, target).group]
+        return producer.groups[coordinate(consumer, target).group]
     return producer.devices

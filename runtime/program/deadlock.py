@@ -15,9 +15,9 @@ from runtime.program.data_parallel import holders
 from runtime.program.error_grid import Position, grid
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, quoted
 from runtime.program.tensor_flow import pair_backward, tensor_inputs
-from runtime.program.tensor_spec import Form
+from runtime.program.tensor_spec import TensorSpec
 
-_Form = TypeVar("_Form", Receive, Run, Send)
+_Instructions = TypeVar("_Instructions", Receive, Run, Send)
 
 
 class UnsafeProgramsError(ValueError):
@@ -51,7 +51,7 @@ def check(programs: Programs) -> Programs:
     _check_local_order(programs)
     _check_sources(programs)
     _check_channels(programs)
-    _check_forms(programs)
+    _check_specs(programs)
     _check_collectives(programs)
     _check_rendezvous(programs)
     return programs
@@ -209,27 +209,27 @@ def _check_channels(programs: Programs) -> None:
                 )
 
 
-def _check_forms(programs: Programs) -> None:
+def _check_specs(programs: Programs) -> None:
     """Ensure that sender and receiver expect the same; a wire would take the one for the other."""
-    if not programs.forms:
+    if not programs.specs:
         return
-    ends: dict[tuple[int, int, str, str, int], tuple[Position, Form]] = {}
+    ends: dict[tuple[int, int, str, str, int], tuple[Position, TensorSpec]] = {}
     for position, receive in _all(programs, Receive):
-        ends[_message(position, receive)] = position, _form(programs, position, receive)
+        ends[_message(position, receive)] = position, _spec(programs, position, receive)
     for here, send in _all(programs, Send):
-        form = _form(programs, here, send)
+        spec = _spec(programs, here, send)
         there, expected = ends[_message(here, send)]
-        if form != expected:
-            text = f"device {here[0]} sends {_message_text(send)} to device {there[0]} as {form}"
+        if spec != expected:
+            text = f"device {here[0]} sends {_message_text(send)} to device {there[0]} as {spec}"
             raise _fault(programs, f"{text}, which receives it as {expected}", [here, there])
 
 
-def _form(programs: Programs, position: Position, message: Send | Receive) -> Form:
-    form = programs.forms[position[0]].get((message.producer, message.consumer))
-    if form is None:
+def _spec(programs: Programs, position: Position, message: Send | Receive) -> TensorSpec:
+    spec = programs.specs[position[0]].get((message.producer, message.consumer))
+    if spec is None:
         text = f"device {position[0]} has no shape and type for {_message_text(message)}"
         raise _fault(programs, text, [position])
-    return form
+    return spec
 
 
 def _check_collectives(programs: Programs) -> None:
@@ -311,7 +311,7 @@ def _deadlock(programs: Programs, index: Sequence[int]) -> UnsafeProgramsError:
     )
 
 
-def _all(programs: Programs, kind: type[_Form]) -> Iterator[tuple[Position, _Form]]:
+def _all(programs: Programs, kind: type[_Instructions]) -> Iterator[tuple[Position, _Instructions]]:
     """Yield every instruction of a kind with its position, device by device."""
     for device, program in enumerate(programs.instructions):
         for index, instruction in enumerate(program):

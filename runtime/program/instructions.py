@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placements import Placement
-from runtime.program.tensor_spec import Form, Forms
+from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
 
 class ProgramTextError(ValueError):
@@ -102,8 +102,8 @@ def parse_instruction(line: str) -> Instruction:
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
     """
-    for form, num_names, build in _FORMS:
-        if found := form.fullmatch(line.strip()):
+    for spec, num_names, build in _FORMS:
+        if found := spec.fullmatch(line.strip()):
             fields = found.groups()
             return build(*map(_unquoted, fields[:num_names]), *map(int, fields[num_names:]))
     raise ProgramTextError(
@@ -127,28 +127,28 @@ class Programs:
     placement: Placement
     num_micro_batches: int
     instructions: tuple[tuple[Instruction, ...], ...]
-    forms: tuple[Forms, ...] = ()
+    specs: tuple[TensorSpecs, ...] = ()
 
     def __post_init__(self) -> None:
         """Hold the rule that every look-up relies on; `runtime.program.deadlock.check` proves the others."""
         assert len(self.instructions) == self.placement.num_devices
-        assert len(self.forms) in (0, self.placement.num_devices)
+        assert len(self.specs) in (0, self.placement.num_devices)
 
-    def with_forms(self, form_between: Callable[[str, str], Form]) -> Programs:
+    def with_specs(self, spec_between: Callable[[str, str], TensorSpec]) -> Programs:
         """Return the programs with the form of every message at both its ends.
 
         Args:
-            form_between: Returns what a block (first name) hands to another.
+            spec_between: Returns what a block (first name) hands to another.
         """
-        forms = tuple(
+        specs = tuple(
             {
-                (each.producer, each.consumer): form_between(each.producer, each.consumer)
+                (each.producer, each.consumer): spec_between(each.producer, each.consumer)
                 for each in program
                 if not isinstance(each, Run)
             }
             for program in self.instructions
         )
-        return replace(self, forms=forms)
+        return replace(self, specs=specs)
 
     @cached_property
     def channels(self) -> tuple[tuple[int, int], ...]:

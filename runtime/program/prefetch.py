@@ -24,7 +24,7 @@ def _one(producer: str, consumer: str) -> int:
     return 1
 
 
-def post_early(
+def prefetch_receives(
     programs: Programs, blocks_ahead: int, most_bytes: int | None = None, size_bytes: Size = _one
 ) -> Programs:
     """Return programs that post each receive up to so many blocks of its device earlier.

@@ -14,7 +14,7 @@ from placements.files import read_json
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.program.calls import Calls
 from runtime.program.instructions import Instruction, Programs, ProgramTextError, parse_instruction
-from runtime.program.tensor_spec import FormError, Forms, forms_from_plain, forms_to_plain
+from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
 
 SCHEMA_VERSION = 2
 """Version of the file form of programs; version 1 has no forms of messages."""
@@ -30,7 +30,7 @@ def programs_to_dict(programs: Programs) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "placement": placement_to_dict(programs.placement),
         "num_micro_batches": programs.num_micro_batches,
-        "forms": [forms_to_plain(forms) for forms in programs.forms] or None,
+        "forms": [specs_to_plain(specs) for specs in programs.specs] or None,
         "programs": [[str(instruction) for instruction in program] for program in programs.instructions],
     }
 
@@ -46,7 +46,7 @@ def read_programs(path: str | Path) -> Programs:
         return _programs(data)
     except KeyError as error:
         raise ProgramFileError(f"{path}: lacks the field {error}; give a programs.json") from None
-    except (PlacementError, FormError, ProgramFileError) as error:
+    except (PlacementError, TensorSpecError, ProgramFileError) as error:
         raise ProgramFileError(f"{path}: {error}") from None
 
 
@@ -68,11 +68,11 @@ def _programs(data: Any) -> Programs:
         )
     instructions = tuple(_program(row, f"programs[{device}]") for device, row in enumerate(rows))
     number = _number(data["num_micro_batches"], "num_micro_batches")
-    forms = _forms(data["forms"], placement) if data["schema_version"] > 1 else ()
-    return Programs(placement, number, instructions, forms)
+    specs = _specs(data["forms"], placement) if data["schema_version"] > 1 else ()
+    return Programs(placement, number, instructions, specs)
 
 
-def _forms(rows: object, placement: Placement) -> tuple[Forms, ...]:
+def _specs(rows: object, placement: Placement) -> tuple[TensorSpecs, ...]:
     """Return the forms of each device; nothing for null, where no model was known."""
     if rows is None:
         return ()
@@ -81,7 +81,7 @@ def _forms(rows: object, placement: Placement) -> tuple[Forms, ...]:
             f"forms: is not a list with the forms of each of {placement.name}'s {placement.num_devices} "
             "devices; give one, or null"
         )
-    return tuple(forms_from_plain(row, f"forms[{device}]") for device, row in enumerate(rows))
+    return tuple(specs_from_plain(row, f"forms[{device}]") for device, row in enumerate(rows))
 
 
 def _of_single_gpus(placement: Placement) -> Placement:
@@ -158,9 +158,9 @@ def read_scripts(directory: str | Path) -> Scripts:
         )
     scripts = [read[device] for device in sorted(read)]
     calls = tuple(script.calls for script in scripts)
-    has_forms = any(script.forms is not None for script in scripts)
-    forms = tuple(script.forms or {} for script in scripts) if has_forms else ()
-    return Scripts(Programs(placement, number, calls, forms), tuple(script.channels for script in scripts))
+    has_specs = any(script.specs is not None for script in scripts)
+    specs = tuple(script.specs or {} for script in scripts) if has_specs else ()
+    return Scripts(Programs(placement, number, calls, specs), tuple(script.channels for script in scripts))
 
 
 class _Script(NamedTuple):
@@ -169,7 +169,7 @@ class _Script(NamedTuple):
     model: object
     calls: tuple[Instruction, ...]
     channels: tuple[tuple[int, int], ...]
-    forms: Forms | None
+    specs: TensorSpecs | None
 
 
 def _read_script(path: Path) -> _Script:
@@ -180,9 +180,9 @@ def _read_script(path: Path) -> _Script:
         calls = Calls()
         script["iteration"](calls, num_micro_batches)
         channels = tuple((int(source), int(target)) for source, target in script["CHANNELS"])
-        forms = forms_from_plain(script["FORMS"], "FORMS") if "FORMS" in script else None
+        specs = specs_from_plain(script["FORMS"], "FORMS") if "FORMS" in script else None
         instructions = tuple(calls.instructions)
-        return _Script(placement, num_micro_batches, script["MODEL"], instructions, channels, forms)
+        return _Script(placement, num_micro_batches, script["MODEL"], instructions, channels, specs)
     except KeyError as error:
         raise ProgramFileError(f"{path}: has no {error.args[0]}; generate the scripts again") from None
     except (Exception, SystemExit) as error:

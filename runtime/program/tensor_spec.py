@@ -13,11 +13,11 @@ Edge = tuple[str, str]
 """(producer, consumer): the block that makes a tensor, and the one that takes it."""
 
 
-class FormError(ValueError):
+class TensorSpecError(ValueError):
     """Data are not a table of forms; the message names the place and the remedy in one line."""
 
 
-class Form(NamedTuple):
+class TensorSpec(NamedTuple):
     """The form of a tensor.
 
     Attributes:
@@ -29,7 +29,7 @@ class Form(NamedTuple):
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, dtype: object, shape: Iterable[int]) -> Form:
+    def of(cls, dtype: object, shape: Iterable[int]) -> TensorSpec:
         """Return the form of tensors of an element type of torch."""
         return cls(str(dtype).removeprefix("torch."), tuple(shape))
 
@@ -38,56 +38,64 @@ class Form(NamedTuple):
         return f"{self.dtype} {self.shape}"
 
 
-Forms = Mapping[Edge, Form]
+TensorSpecs = Mapping[Edge, TensorSpec]
 """The form of what each (producer, consumer) hands over, the same for every micro-batch."""
 
 
-def forms_to_plain(forms: Forms) -> list[dict[str, Any]]:
+def specs_to_plain(specs: TensorSpecs) -> list[dict[str, Any]]:
     """Return forms as plain data: each different one once, with all that have it.
 
     >>> hidden = Form("float64", (2, 4))
-    >>> forms_to_plain({("F0", "F1"): hidden, ("B1", "B0"): hidden})
+    >>> specs_to_plain({("F0", "F1"): hidden, ("B1", "B0"): hidden})
     [{'dtype': 'float64', 'shape': (2, 4), 'edges': [('F0', 'F1'), ('B1', 'B0')]}]
     """
-    edges: dict[Form, list[Edge]] = {}
-    for edge, form in forms.items():
-        edges.setdefault(form, []).append(edge)
-    return [{"dtype": form.dtype, "shape": form.shape, "edges": found} for form, found in edges.items()]
+    edges: dict[TensorSpec, list[Edge]] = {}
+    for edge, spec in specs.items():
+        edges.setdefault(spec, []).append(edge)
+    return [{"dtype": spec.dtype, "shape": spec.shape, "edges": found} for spec, found in edges.items()]
 
 
-def forms_from_plain(data: object, where: str) -> dict[Edge, Form]:
+def specs_from_plain(data: object, where: str) -> dict[Edge, TensorSpec]:
     """Return the forms of plain data.
 
     Args:
-        data: As `forms_to_plain` returns it; lists may stand for tuples.
+        data: As `specs_to_plain` returns it; lists may stand for tuples.
         where: What to call the data in an error.
 
     Raises:
-        FormError: They are something else, or name an edge twice.
+        TensorSpecError: They are something else, or name an edge twice.
     """
     if not isinstance(data, (list, tuple)):
-        raise FormError(f"{where}: is not a list of forms; give one")
-    forms: dict[Edge, Form] = {}
+        raise TensorSpecError(f"{where}: is not a list of forms; give one")
+    specs: dict[Edge, TensorSpec] = {}
     for index, row in enumerate(data):
-        form, edges = _row(row, f"{where}[{index}]")
+        spec, edges = _row(row, f"{where}[{index}]")
         for edge in edges:
-            if edge in forms:
-                raise FormError(f"{where}[{index}]: {edge[0]} -> {edge[1]} has a form already; give one only")
-            forms[edge] = form
-    return forms
+            if edge in specs:
+                raise TensorSpecError(
+                    f"{where}[{index}]: {edge[0]} -> {edge[1]} has a form already; give one only"
+                )
+            specs[edge] = spec
+    return specs
 
 
-def _row(row: object, where: str) -> tuple[Form, list[Edge]]:
+def _row(row: object, where: str) -> tuple[TensorSpec, list[Edge]]:
     if not isinstance(row, Mapping) or set(row) != {"dtype", "shape", "edges"}:
-        raise FormError(f"{where}: is not a mapping of dtype, shape and edges; give these")
+        raise TensorSpecError(f"{where}: is not a mapping of dtype, shape and edges; give these")
     dtype, shape, edges = row["dtype"], row["shape"], row["edges"]
     if not isinstance(dtype, str):
-        raise FormError(f"{where}.dtype: {dtype!r} is not the name of a type; give one such as 'float64'")
+        raise TensorSpecError(
+            f"{where}.dtype: {dtype!r} is not the name of a type; give one such as 'float64'"
+        )
     if not isinstance(shape, (list, tuple)) or not all(type(size) is int and size >= 0 for size in shape):
-        raise FormError(f"{where}.shape: {shape!r} is not a list of sizes; give whole numbers from 0 on")
+        raise TensorSpecError(
+            f"{where}.shape: {shape!r} is not a list of sizes; give whole numbers from 0 on"
+        )
     if not isinstance(edges, (list, tuple)) or not all(_is_edge(edge) for edge in edges):
-        raise FormError(f"{where}.edges: is not a list of (producer, consumer); give the names of blocks")
-    return Form(dtype, tuple(shape)), [(producer, consumer) for producer, consumer in edges]
+        raise TensorSpecError(
+            f"{where}.edges: is not a list of (producer, consumer); give the names of blocks"
+        )
+    return TensorSpec(dtype, tuple(shape)), [(producer, consumer) for producer, consumer in edges]
 
 
 def _is_edge(edge: object) -> bool:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from placements import Placement
-from runtime.models import WHOLE, Shards
-from runtime.program.tensor_spec import Form
+from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.process_groups import Channel, shards_and_groups
+from runtime.transport.shards import WHOLE, Shards
 
 
 class DeadlockError(RuntimeError):
@@ -172,15 +172,15 @@ class Network:
         sends, receives = self._sends[channel], self._receives[channel]
         while sends and receives:
             send, receive = sends.popleft(), receives.popleft()
-            sent, wanted = (_form(transfer.tensor) for transfer in (send, receive))
+            sent, wanted = (_spec(transfer.tensor) for transfer in (send, receive))
             if sent != wanted:
                 raise RuntimeError(f"device {channel[0]} sends {sent} where {channel[1]} receives {wanted}")
             receive.tensor.copy_(send.tensor)
             send.is_met = receive.is_met = True
 
 
-def _form(tensor: Tensor) -> Form:
-    return Form.of(tensor.dtype, tensor.shape)
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec.of(tensor.dtype, tensor.shape)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class MemoryShards:
         """
         (value,) = values
         found = self.network.exchange(self.team, self.team[self.index], value.detach().clone())
-        if len({_form(other) for other in found}) > 1:
+        if len({_spec(other) for other in found}) > 1:
             raise RuntimeError(f"devices {self.team} gather tensors of different forms")
         return [other.clone() for other in found]
 

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.models import WHOLE, ProcessShards, Shards
-from runtime.program.data_parallel import seat
+from runtime.program.data_parallel import coordinate
+from runtime.transport.shards import WHOLE, ProcessShards, Shards
 
 Channel = tuple[int, int]
 """(source device, target device)."""
@@ -200,9 +200,11 @@ def shards_and_groups(
         device: Which device.
         member: Makes them for a team of devices, ascending, of which each has one.
     """
-    seats = {block.name: seat(block, device) for block in placement.on(device) if block.kind is Kind.F}
-    shards = {name: member(found.team) for name, found in seats.items()}
-    return shards, {name: member(found.peers) for name, found in seats.items()}
+    coordinates = {
+        block.name: coordinate(block, device) for block in placement.on(device) if block.kind is Kind.F
+    }
+    shards = {name: member(found.team) for name, found in coordinates.items()}
+    return shards, {name: member(found.peers) for name, found in coordinates.items()}
 
 
 def _timeout(timeout_s: float) -> timedelta:
@@ -213,8 +215,8 @@ def _timeout(timeout_s: float) -> timedelta:
 def _teams(placement: Placement) -> Iterable[tuple[int, ...]]:
     """Return the devices of every group, and those of every shard of all groups."""
     forward = [block for block in placement.blocks if block.kind is Kind.F]
-    seats = [seat(block, device) for block in forward for device in block.devices]
-    return sorted({team for found in seats for team in (found.team, found.peers) if len(team) > 1})
+    coordinates = [coordinate(block, device) for block in forward for device in block.devices]
+    return sorted({team for found in coordinates for team in (found.team, found.peers) if len(team) > 1})
 
 
 def _warm_up(

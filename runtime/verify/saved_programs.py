@@ -86,7 +86,7 @@ def _proved(programs: Programs) -> str:
         f"programs: {programs.placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
         f"{num_messages} messages on {len(programs.channels)} channels, {len(together)} collective blocks "
         "(run by several devices together); finish even if every send and receive blocks its device"
-        + ("; shapes and types are the same at both ends" if programs.forms else "")
+        + ("; shapes and types are the same at both ends" if programs.specs else "")
     )
 
 

@@ -53,7 +53,11 @@ def eager_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
 
 
 def one_forward_one_backward(
-    placement: Placement, num_micro_batches: int, stages: list[Stage], ahead: int = 1, weight_delay: int = 0
+    placement: Placement,
+    num_micro_batches: int,
+    stages: list[Stage],
+    ahead: int = 1,
+    weight_delay: int = 0,
 ) -> Schedule:
     """Return 1F1B over the stages of a V-shape, with its two parameters.
 

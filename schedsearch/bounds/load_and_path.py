@@ -9,8 +9,8 @@ import math
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.memory_occupancy import residence_bound
-from schedsearch.bounds.shared_time import Contraction
+from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
+from schedsearch.bounds.shared_time import Timeline
 
 
 def load_bound(placement: Placement) -> int:
@@ -23,7 +23,7 @@ def load_bound(placement: Placement) -> int:
 
 def period_bound(placement: Placement) -> Fraction:
     """Return the greatest of the bounds on the period per micro-batch, in ticks."""
-    return max(Fraction(load_bound(placement)), residence_bound(placement))
+    return max(Fraction(load_bound(placement)), memory_occupancy_bound(placement))
 
 
 def least_period(placement: Placement, micro_batches: int) -> int:
@@ -34,5 +34,5 @@ def least_period(placement: Placement, micro_batches: int) -> int:
 
 def critical_path(placement: Placement) -> int:
     """Return the ticks that one micro-batch needs on idle devices: no span is shorter."""
-    whole = Contraction(placement.per_micro_batch, frozenset())
+    whole = Timeline(placement.per_micro_batch, frozenset())
     return max(start + whole.length[name] for name, start in whole.heads.items())

@@ -6,8 +6,8 @@ import math
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch.bounds.memory_occupancy import residence_on
-from schedsearch.bounds.shared_time import Contraction, contractions
+from schedsearch.bounds.memory_occupancy import memory_occupancy_on
+from schedsearch.bounds.shared_time import Timeline, timelines
 from schedsearch.schedule import micro_batches_of
 
 
@@ -17,21 +17,20 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     It is the greatest of two bounds, over all time axes of `schedsearch.bounds.shared_time`: head, work and
     tail of each device, and Little's law for the whole makespan, see `_unused_memory`.
     """
-    axes = contractions(placement)
-    bound = max(_head_work_tail(axis, num_micro_batches) for axis in axes)
-    for axis in contractions(placement.per_micro_batch):
-        left = bound - num_micro_batches * axis.shared_time
+    bound = max(_head_work_tail(timeline, num_micro_batches) for timeline in timelines(placement))
+    for timeline in timelines(placement.per_micro_batch):
+        left = bound - num_micro_batches * timeline.shared_time
         unused = [
-            Fraction(_unused_memory(axis, device, left), num_micro_batches)
+            Fraction(_unused_memory(timeline, device, left), num_micro_batches)
             for device in range(placement.num_devices)
         ]
-        proof = residence_on(axis, unused)
+        proof = memory_occupancy_on(timeline, unused)
         if proof is not None:
-            bound = max(bound, math.ceil(proof.bound(axis.placement, unused) * num_micro_batches))
+            bound = max(bound, math.ceil(proof.bound(timeline.placement, unused) * num_micro_batches))
     return bound
 
 
-def _head_work_tail(axis: Contraction, num_micro_batches: int) -> int:
+def _head_work_tail(timeline: Timeline, num_micro_batches: int) -> int:
     """Return the bound that each device's first block, work and last block make.
 
     Proof. Before the first block of a device, the blocks that this one waits for must run, after the last
@@ -40,20 +39,23 @@ def _head_work_tail(axis: Contraction, num_micro_batches: int) -> int:
     embedding, as in the M-shape, the axis without it also shows that the embedding cannot fill the head and
     the tail.
     """
-    placement, shared = axis.placement, {block.name for block in axis.shared}
-    bound = max(start + axis.length[name] for name, start in axis.heads.items())
+    placement, shared = timeline.placement, {block.name for block in timeline.shared}
+    bound = max(start + timeline.length[name] for name, start in timeline.heads.items())
     for device in range(placement.num_devices):
         here = [block.name for block in placement.on(device) if block.name not in shared]
         for names in (here, [name for name in here if name in placement.per_micro_batch.by_name]):
             if names:
                 runs = {name: len(micro_batches_of(placement, name, num_micro_batches)) for name in names}
-                work = sum(runs[name] * axis.length[name] for name in names)
-                head, tail = min(axis.heads[name] for name in names), min(axis.tails[name] for name in names)
+                work = sum(runs[name] * timeline.length[name] for name in names)
+                head, tail = (
+                    min(timeline.heads[name] for name in names),
+                    min(timeline.tails[name] for name in names),
+                )
                 bound = max(bound, head + work + tail)
-    return bound + num_micro_batches * axis.shared_time
+    return bound + num_micro_batches * timeline.shared_time
 
 
-def _unused_memory(axis: Contraction, device: int, makespan: int) -> int:
+def _unused_memory(timeline: Timeline, device: int, makespan: int) -> int:
     """Return memory times ticks that a device must leave unused in a schedule of at least this makespan.
 
     Proof. A device holds nothing before the first block that takes memory starts, and nothing after the
@@ -62,7 +64,7 @@ def _unused_memory(axis: Contraction, device: int, makespan: int) -> int:
     only where the makespan leaves room for both one after the other. With transient memory nothing is
     claimed.
     """
-    placement = axis.placement
+    placement = timeline.placement
     if placement.free_memory is None or any(block.transient for block in placement.on(device)):
         return 0
     capacity = placement.free_memory[device]
@@ -70,11 +72,13 @@ def _unused_memory(axis: Contraction, device: int, makespan: int) -> int:
     gives = [block for block in placement.on(device) if block.memory_on(device) < 0]
     if not takes or not gives:
         return 0
-    ticks = min(axis.heads[block.name] for block in takes) + min(axis.tails[block.name] for block in gives)
+    ticks = min(timeline.heads[block.name] for block in takes) + min(
+        timeline.tails[block.name] for block in gives
+    )
     unused = capacity * ticks
     for blocks in (takes, gives):
         step = max(abs(block.memory_on(device)) for block in blocks)
-        time = min(axis.length[block.name] for block in blocks)
+        time = min(timeline.length[block.name] for block in blocks)
         missing = range(capacity - step, 0, -step)
         unused += time * sum(missing)
         ticks += time * len(missing)

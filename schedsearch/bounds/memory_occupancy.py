@@ -14,12 +14,12 @@ import numpy as np
 from scipy.optimize import linprog
 
 from placements import Block, Placement
-from schedsearch.bounds.shared_time import Contraction, contractions
+from schedsearch.bounds.shared_time import Timeline, timelines
 
 
 @dataclass(frozen=True)
-class Residence:
-    """A proof by Little's law that no period per micro-batch is below a value; see `residence_bound`.
+class MemoryOccupancy:
+    """A proof by Little's law that no period per micro-batch is below a value; see `memory_occupancy_bound`.
 
     Attributes:
         device_weight: How much each device's memory counts; shape ``(num_devices,)``, at least 0.
@@ -41,7 +41,7 @@ class Residence:
             unused: Memory times ticks per micro-batch that each device is known to leave unused.
 
         Proof. Let block b start at s(b), averaged over micro-batches. A device d with capacity c(d) holds,
-        averaged over time and as counted in `residence_bound`, the sum over its blocks of
+        averaged over time and as counted in `memory_occupancy_bound`, the sum over its blocks of
         ``-memory(b, d) * s(b) + held_while_running(b, d)`` per period, which is at most c(d) times the
         period. Sum over devices with their weights, and let memory(b) be the sum over d of d's weight times
         memory(b, d); its sign may be another than on some devices. The flow balances what blocks take and
@@ -52,12 +52,12 @@ class Residence:
             ValueError: It proves nothing of the placement: the flow does not balance, or is negative.
         """
         assert placement.free_memory is not None, "there is no residence without capacities"
-        axis = Contraction(placement, frozenset(self.shared))
+        timeline = Timeline(placement, frozenset(self.shared))
         if min((*self.device_weight, *self.flow.values())) < 0 or not any(self.device_weight):
             raise ValueError("residence: weights and flows are not all 0 or more, with some weight above 0")
         left = _weighted_memory(placement, self.device_weight)
         held = sum(
-            weight * _held_while_running(block, device) * axis.length[block.name]
+            weight * _held_while_running(block, device) * timeline.length[block.name]
             for device, weight in enumerate(self.device_weight)
             for block in placement.on(device)
         )
@@ -66,15 +66,15 @@ class Residence:
                 raise ValueError(f"residence: {b} is not after {a}, so nothing can be passed on")
             left[a] -= amount
             left[b] += amount
-            held += amount * (axis.length[a] + axis.transfer_time(a, b))
+            held += amount * (timeline.length[a] + timeline.transfer_time(a, b))
         if any(left.values()):
             raise ValueError("residence: what blocks take is not what the others give back")
         idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
         capacity = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
-        return axis.shared_time + ((held + idle) / capacity if capacity else Fraction(0))
+        return timeline.shared_time + ((held + idle) / capacity if capacity else Fraction(0))
 
 
-def residence_bound(placement: Placement) -> Fraction:
+def memory_occupancy_bound(placement: Placement) -> Fraction:
     """Return the least period per micro-batch, in ticks, at which memory can hold what is in flight.
 
     Proof (Little's law). Memory given back by a block can be taken again only by a later block of the
@@ -87,27 +87,27 @@ def residence_bound(placement: Placement) -> Fraction:
     No cycle of blocks that wait for each other, by their inputs or for memory, takes longer than that.
     The bound is the greatest over all time axes of `schedsearch.bounds.shared_time`.
     """
-    proof = residence(placement)
+    proof = memory_occupancy(placement)
     return proof.bound(placement.per_micro_batch) if proof is not None else Fraction(0)
 
 
-def residence(placement: Placement) -> Residence | None:
+def memory_occupancy(placement: Placement) -> MemoryOccupancy | None:
     """Return the best proof on any time axis, or None where memory bounds nothing."""
-    proofs = [residence_on(axis) for axis in contractions(placement.per_micro_batch)]
+    proofs = [memory_occupancy_on(timeline) for timeline in timelines(placement.per_micro_batch)]
     found = [proof for proof in proofs if proof is not None]
     return max(found, key=lambda proof: proof.bound(placement.per_micro_batch), default=None)
 
 
-def residence_on(axis: Contraction, unused: Sequence[Fraction] = ()) -> Residence | None:
-    """Return the proof on one time axis, or None where memory bounds nothing; see `Residence.bound`.
+def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> MemoryOccupancy | None:
+    """Return the proof on one time axis, or None where memory bounds nothing; see `MemoryOccupancy.bound`.
 
-    The linear program of `residence_bound` says how much each device counts. Whatever the weights, the best
-    flow is a minimum cost flow in whole numbers, so that the proof is exact.
+    The linear program of `memory_occupancy_bound` says how much each device counts. Whatever the weights, the
+    best flow is a minimum cost flow in whole numbers, so that the proof is exact.
     """
-    placement = axis.placement
+    placement = timeline.placement
     if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
         return None
-    weight = _device_weights(axis, unused)
+    weight = _device_weights(timeline, unused)
     if weight is None:
         return None
     memory = _weighted_memory(placement, weight)
@@ -115,14 +115,14 @@ def residence_on(axis: Contraction, unused: Sequence[Fraction] = ()) -> Residenc
     for block in placement.blocks:
         graph.add_node(block.name, demand=-memory[block.name])
         for name in block.after:
-            ticks = axis.length[name] + axis.transfer_time(name, block.name)
+            ticks = timeline.length[name] + timeline.transfer_time(name, block.name)
             graph.add_edge(name, block.name, weight=-ticks)
     try:
         _, flows = nx.network_simplex(graph)
     except nx.NetworkXUnfeasible:  # not all that give back wait for those that take
         return None
     flow = {(a, b): amount for a, by_target in flows.items() for b, amount in by_target.items() if amount}
-    return Residence(weight, flow, tuple(sorted(axis.devices)))
+    return MemoryOccupancy(weight, flow, tuple(sorted(timeline.devices)))
 
 
 def _weighted_memory(placement: Placement, device_weight: Sequence[int]) -> dict[str, int]:
@@ -142,9 +142,9 @@ _FINEST_WEIGHT = 10_000
 """Devices are weighted in whole numbers up to this."""
 
 
-def _device_weights(axis: Contraction, unused: Sequence[Fraction]) -> tuple[int, ...] | None:
+def _device_weights(timeline: Timeline, unused: Sequence[Fraction]) -> tuple[int, ...] | None:
     """Return how much each device's memory counts in the tightest bound; None where that is not at all."""
-    placement = axis.placement
+    placement = timeline.placement
     assert placement.free_memory is not None
     blocks = placement.blocks
     column = {block.name: i for i, block in enumerate(blocks)}
@@ -156,14 +156,14 @@ def _device_weights(axis: Contraction, unused: Sequence[Fraction]) -> tuple[int,
         for block in placement.on(device):
             row[column[block.name]] = -block.memory_on(device)
         rows.append(row)
-        held = sum(_held_while_running(b, device) * axis.length[b.name] for b in placement.on(device))
+        held = sum(_held_while_running(b, device) * timeline.length[b.name] for b in placement.on(device))
         limits.append(-held - float(unused[device] if unused else 0))
     for block in blocks:
         for name in block.after:
             row = np.zeros(len(blocks) + 1)
             row[column[name]], row[column[block.name]] = 1, -1
             rows.append(row)
-            limits.append(-axis.length[name] - axis.transfer_time(name, block.name))
+            limits.append(-timeline.length[name] - timeline.transfer_time(name, block.name))
     cost = np.zeros(len(blocks) + 1)
     cost[-1] = 1
     answer = linprog(cost, A_ub=np.array(rows), b_ub=np.array(limits), bounds=(0, None), method="highs")

@@ -17,7 +17,7 @@ from placements import Block, Placement
 
 
 @dataclass(frozen=True)
-class Contraction:
+class Timeline:
     """A placement on the time axis without the blocks that some devices share.
 
     Attributes:
@@ -78,7 +78,7 @@ class Contraction:
         return tail
 
 
-def contractions(placement: Placement) -> list[Contraction]:
+def timelines(placement: Placement) -> list[Timeline]:
     """Return the placement as it is, and without what each set of several devices shares."""
     sets = {frozenset(block.devices) for block in placement.per_micro_batch.blocks if len(block.devices) > 1}
-    return [Contraction(placement, devices) for devices in [frozenset[int](), *sorted(sets, key=sorted)]]
+    return [Timeline(placement, devices) for devices in [frozenset[int](), *sorted(sets, key=sorted)]]

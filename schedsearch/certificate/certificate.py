@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from placements import Placement
-from schedsearch.bounds.memory_occupancy import Residence, residence
+from schedsearch.bounds.memory_occupancy import MemoryOccupancy, memory_occupancy
 from schedsearch.repetend import Repetend
 
 if TYPE_CHECKING:  # so that who checks a certificate need not load the search
@@ -70,7 +70,7 @@ class Cycles:
     cut_out: tuple[str, ...] = ()
 
 
-Reason = Load | Residence | Cycles | Refutation
+Reason = Load | MemoryOccupancy | Cycles | Refutation
 """Why a period is too short: for any number of micro-batches per repetend, or (`Refutation`) for one."""
 
 
@@ -145,11 +145,11 @@ class Certificate:
         """The ticks per micro-batch that the reasons prove for any number of micro-batches per repetend.
 
         Raises:
-            CertificateError: A residence proves nothing; see `Residence.bound`.
+            CertificateError: A residence proves nothing; see `MemoryOccupancy.bound`.
         """
         return max((b for _, b in self.universal_bounds()), default=Fraction(0))
 
-    def universal_bounds(self) -> Iterator[tuple[Load | Residence | Cycles, Fraction]]:
+    def universal_bounds(self) -> Iterator[tuple[Load | MemoryOccupancy | Cycles, Fraction]]:
         """Yield each reason for any number of micro-batches per repetend, with what it proves.
 
         Of cycles, it is what they are said to prove.
@@ -162,8 +162,8 @@ class Certificate:
                 if not 0 <= reason.device < self.placement.num_devices:
                     raise CertificateError(f"load: there is no device {reason.device}")
                 yield reason, reason.bound(self.placement)
-            elif isinstance(reason, Residence):
-                yield reason, _residence_bound(reason, self.placement.per_micro_batch)
+            elif isinstance(reason, MemoryOccupancy):
+                yield reason, _memory_occupancy_bound(reason, self.placement.per_micro_batch)
             elif isinstance(reason, Cycles):
                 yield reason, reason.period
 
@@ -182,7 +182,7 @@ class Certificate:
         return period
 
 
-def _residence_bound(reason: Residence, placement: Placement) -> Fraction:
+def _memory_occupancy_bound(reason: MemoryOccupancy, placement: Placement) -> Fraction:
     if placement.free_memory is None:
         raise CertificateError("residence: the placement has no memory capacities, so it bounds nothing")
     if len(reason.device_weight) != placement.num_devices:
@@ -224,11 +224,13 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
     return Certificate(placement, result.sizes, repetend, bound, (*reasons, *refutations), limits)
 
 
-def _universal_reasons(placement: Placement, result: SearchResult) -> Iterator[Load | Residence | Cycles]:
+def _universal_reasons(
+    placement: Placement, result: SearchResult
+) -> Iterator[Load | MemoryOccupancy | Cycles]:
     """Yield the busiest device, and residence and cycles where each proves more."""
     load = max((Load(device) for device in range(placement.num_devices)), key=lambda x: x.bound(placement))
     yield load
-    bound, proof = load.bound(placement), residence(placement)
+    bound, proof = load.bound(placement), memory_occupancy(placement)
     if proof is not None and proof.bound(placement.per_micro_batch) > bound:
         bound = proof.bound(placement.per_micro_batch)
         yield proof

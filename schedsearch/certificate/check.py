@@ -112,7 +112,7 @@ def _check_form(certificate: Certificate) -> None:
         raise CertificateError("repetend: is of another placement than the certificate")
     if repetend.period < 1 or repetend.micro_batches < 1:
         raise CertificateError("repetend: its period and its micro-batches are not both at least 1")
-    for what, numbers in (("start", repetend.start), ("ahead", repetend.ahead)):
+    for what, numbers in (("start", repetend.start), ("ahead", repetend.modulo_stage)):
         if set(numbers) != set(repetend.placement.by_name):
             raise CertificateError(f"repetend: '{what}' is not for just the blocks of the placement")
         for name, each in numbers.items():
@@ -133,12 +133,12 @@ def _check_repetend(certificate: Certificate) -> Claim:
     them.
     """
     repetend = certificate.repetend
-    rounds = 3 * (1 + max(max(ahead) for ahead in repetend.ahead.values()))
+    rounds = 3 * (1 + max(max(modulo_stage) for modulo_stage in repetend.modulo_stage.values()))
     facts = f"{_counted(repetend.micro_batches)} in {repetend.period} ticks"
     if rounds * repetend.micro_batches * len(repetend.start) > _MOST_BLOCKS:
         return Claim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
     first = {
-        (name, lane): repetend.start[name][lane] - repetend.ahead[name][lane] * repetend.period
+        (name, lane): repetend.start[name][lane] - repetend.modulo_stage[name][lane] * repetend.period
         for name in repetend.start
         for lane in range(repetend.micro_batches)
     }
@@ -228,7 +228,7 @@ def _keeps_limits(certificate: Certificate) -> bool:
     spans = []
     for lane in range(repetend.micro_batches):
         start = {
-            name: repetend.start[name][lane] - repetend.ahead[name][lane] * repetend.period
+            name: repetend.start[name][lane] - repetend.modulo_stage[name][lane] * repetend.period
             for name in repetend.start
         }
         end = max(ticks + repetend.placement.by_name[name].time for name, ticks in start.items())

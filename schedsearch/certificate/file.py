@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from placements import Placement
-from schedsearch.bounds.memory_occupancy import Residence
+from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -38,7 +38,7 @@ def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
 def _reason_to_dict(reason: Reason) -> dict[str, Any]:
     if isinstance(reason, Load):
         return {"reason": "load", "device": reason.device}
-    if isinstance(reason, Residence):
+    if isinstance(reason, MemoryOccupancy):
         flow = [[a, b, amount] for (a, b), amount in reason.flow.items()]
         weights, shared = list(reason.device_weight), list(reason.shared)
         return {"reason": "residence", "device_weight": weights, "flow": flow, "shared": shared}
@@ -89,7 +89,7 @@ def _read_load(data: object, where: str) -> Load:
     return Load(whole(_fields(data, where, ("reason", "device"))["device"], f"{where}.device"))
 
 
-def _read_residence(data: object, where: str) -> Residence:
+def _read_memory_occupancy(data: object, where: str) -> MemoryOccupancy:
     entry = _fields(data, where, ("reason", "device_weight", "flow", "shared"))
     flow: dict[tuple[str, str], int] = {}
     for i, row in enumerate(_list(entry["flow"], f"{where}.flow")):
@@ -99,7 +99,7 @@ def _read_residence(data: object, where: str) -> Residence:
             raise CertificateError(f"{where}.flow[{i}]: {row[0]} to {row[1]} is given twice; give it once")
         flow[row[0], row[1]] = row[2]
     weights = whole_numbers(entry["device_weight"], f"{where}.device_weight")
-    return Residence(weights, flow, whole_numbers(entry["shared"], f"{where}.shared"))
+    return MemoryOccupancy(weights, flow, whole_numbers(entry["shared"], f"{where}.shared"))
 
 
 def _read_cycles(data: object, where: str) -> Cycles:
@@ -124,7 +124,7 @@ def _read_refutation(data: object, where: str) -> Refutation:
 
 _READERS: dict[str, Callable[[object, str], Reason]] = {
     "load": _read_load,
-    "residence": _read_residence,
+    "residence": _read_memory_occupancy,
     "cycles": _read_cycles,
     "refutation": _read_refutation,
 }

@@ -75,14 +75,14 @@ class PeriodicSchedule:
         """Return the lane and the round of a block of one micro-batch."""
         name, micro_batch = instance
         turn, lane = divmod(micro_batch, self.repetend.micro_batches)
-        if name not in self.repetend.ahead:
+        if name not in self.repetend.modulo_stage:
             return 0, turn + 2 * self.repetend.in_flight
-        return lane, turn + self.repetend.in_flight - 1 - self.repetend.ahead[name][lane]
+        return lane, turn + self.repetend.in_flight - 1 - self.repetend.modulo_stage[name][lane]
 
     def ties(self, instance: Instance, num_micro_batches: int) -> tuple[Tie, ...]:
         """Return with what an instance shares its clock: one tie, or two where the steady part is empty."""
         name, micro_batch = instance
-        if name not in self.repetend.ahead:
+        if name not in self.repetend.modulo_stage:
             return (Tie("cooldown", name, 0, 0),)
         lane, at = self.position(instance)
         turn = micro_batch // self.repetend.micro_batches

@@ -17,7 +17,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.improve import window
 from schedsearch.improve.window import Part
 from schedsearch.schedule import Instance, Schedule, with_optimizer
-from schedsearch.solver.budget import Effort
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space import least_makespan
 from schedsearch.validate import validate
@@ -37,7 +37,7 @@ _SHARE_OF_STATES = 0.4
 _MOST_EFFORT = 12
 """Rounds after which the effort grows no more: by then a step may take an hour."""
 
-Solve = Callable[[Part, Effort], dict[Instance, int] | None]
+Solve = Callable[[Part, SolverBudget], dict[Instance, int] | None]
 
 
 @dataclass(frozen=True)
@@ -202,10 +202,10 @@ class _Improvement:
             self.best = validate(schedule)
             self.on_progress(self.best.makespan, self.bound)
 
-    def effort(self, work: float) -> Effort:
+    def effort(self, work: float) -> SolverBudget:
         """Return the effort of the next step; raise when there is no time for one."""
         INTERRUPTS.raise_if_seen()
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise _OutOfTimeError
-        return Effort(work, left, next(self.seeds))
+        return SolverBudget(work, left, next(self.seeds))

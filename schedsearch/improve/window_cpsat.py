@@ -14,11 +14,11 @@ from ortools.sat.python import cp_model
 from schedsearch.improve import memory_precedence
 from schedsearch.improve.window import Part
 from schedsearch.schedule import Instance
-from schedsearch.solver.budget import Effort
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.cpsat import solve
 
 
-def shorten(part: Part, effort: Effort) -> dict[Instance, int] | None:
+def shorten(part: Part, effort: SolverBudget) -> dict[Instance, int] | None:
     """Return starts of a makespan at most the given one, or None when none are found.
 
     Of equal makespans it prefers early ends on the other devices, which may help the next part.
@@ -29,7 +29,7 @@ def shorten(part: Part, effort: Effort) -> dict[Instance, int] | None:
     return query.starts(solver, solve(solver, query.model))
 
 
-def shorten_quickly(part: Part, effort: Effort) -> dict[Instance, int] | None:
+def shorten_quickly(part: Part, effort: SolverBudget) -> dict[Instance, int] | None:
     """Return starts as `shorten` does, without a preference and with more guesses than reasoning."""
     query = _Query(part)
     query.model.minimize(query.makespan)
@@ -39,7 +39,7 @@ def shorten_quickly(part: Part, effort: Effort) -> dict[Instance, int] | None:
     return query.starts(solver, solve(solver, query.model))
 
 
-def settle(part: Part, effort: Effort) -> tuple[dict[Instance, int] | None, int]:
+def settle(part: Part, effort: SolverBudget) -> tuple[dict[Instance, int] | None, int]:
     """Return starts as `shorten` does, and a bound that no order beats; rather the bound than the starts."""
     query = _Query(part)
     query.model.minimize(query.makespan)
@@ -51,7 +51,7 @@ def settle(part: Part, effort: Effort) -> tuple[dict[Instance, int] | None, int]
     return query.starts(solver, status), bound
 
 
-def _solver(effort: Effort) -> cp_model.CpSolver:
+def _solver(effort: SolverBudget) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1  # more would make answers depend on the machine
     solver.parameters.max_deterministic_time = effort.work

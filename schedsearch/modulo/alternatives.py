@@ -37,7 +37,7 @@ _SHARE_TO_SHORTEN = 0.05
 
 
 @dataclass(frozen=True)
-class Proposal:
+class Candidate:
     """A schedule, and where it comes from.
 
     Attributes:
@@ -67,7 +67,7 @@ def schedules_of_equal_period(
     count: int = 16,
     time_limit_s: float = 30.0,
     seed: int = 0,
-) -> Iterator[Proposal]:
+) -> Iterator[Candidate]:
     """Yield different schedules of the period that a search found, its own first.
 
     Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
@@ -90,12 +90,12 @@ def schedules_of_equal_period(
     deadline = time.monotonic() + time_limit_s
     limit = reached(result, OBJECTIVES) if limit is None else limit
     known: set[tuple[tuple[Instance, ...], ...]] = set()
-    for proposal in _all(placement, num_micro_batches, result, limit, deadline, seed):
-        if proposal is not None:
-            orders = orders_of(proposal.schedule)
-            if orders not in known and keeps_memory(proposal.schedule, limit):
+    for candidate in _all(placement, num_micro_batches, result, limit, deadline, seed):
+        if candidate is not None:
+            orders = orders_of(candidate.schedule)
+            if orders not in known and keeps_memory(candidate.schedule, limit):
                 known.add(orders)
-                yield proposal
+                yield candidate
         if len(known) >= count or (known and time.monotonic() >= deadline):
             return
 
@@ -125,16 +125,16 @@ def _all(
     limit: Mapping[Objective, int],
     deadline: float,
     seed: int,
-) -> Iterator[Proposal | None]:
+) -> Iterator[Candidate | None]:
     """Yield proposals, some of them equal, and None for a sample that brought none."""
     assert result.schedule is not None
-    yield from _with_gathered(Proposal(validate(result.schedule), result.repetend, "search"), limit)
+    yield from _with_gathered(Candidate(validate(result.schedule), result.repetend, "search"), limit)
     if result.repetend is not None:
         unrolled = _unrolled(placement, number, result.repetend)
-        yield from _with_gathered(Proposal(unrolled, result.repetend, "repetend"), limit)
+        yield from _with_gathered(Candidate(unrolled, result.repetend, "repetend"), limit)
     if may_reorder(limit):
         for name, schedule in applicable(placement, number).items():
-            yield Proposal(schedule, result.repetend, name)
+            yield Candidate(schedule, result.repetend, name)
     if result.repetend is not None:
         yield from _samples(placement, number, result, limit, deadline, seed)
 
@@ -146,7 +146,7 @@ def _samples(
     limit: Mapping[Objective, int],
     deadline: float,
     seed: int,
-) -> Iterator[Proposal | None]:
+) -> Iterator[Candidate | None]:
     """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
     assert result.repetend is not None and result.schedule is not None
     best = replace(result.repetend, placement=placement.per_micro_batch)
@@ -167,7 +167,7 @@ def _samples(
         in_vain = 0 if fresh else in_vain + 1
         for repetend in (replace(each, placement=best.placement) for each in fresh):
             schedule = _unrolled(placement, number, repetend)
-            yield from _with_gathered(Proposal(schedule, repetend, "sample"), limit)
+            yield from _with_gathered(Candidate(schedule, repetend, "sample"), limit)
             if schedule.makespan > result.schedule.makespan and may_reorder(limit):
                 seconds = (deadline - time.monotonic()) * _SHARE_TO_SHORTEN
                 shortened = _shortened(schedule, repetend, result.schedule.makespan, seconds, seed)
@@ -177,14 +177,14 @@ def _samples(
         yield None
 
 
-def _with_gathered(proposal: Proposal, limit: Mapping[Objective, int]) -> Iterator[Proposal]:
+def _with_gathered(candidate: Candidate, limit: Mapping[Objective, int]) -> Iterator[Candidate]:
     """Yield a proposal, and the same with its shared blocks at the ends where that is valid."""
-    yield proposal
+    yield candidate
     if may_reorder(limit):
         with contextlib.suppress(InvalidScheduleError):
-            gathered = window.gathered(proposal.schedule.per_micro_batch)
-            schedule = validate(with_optimizer(proposal.schedule.placement, gathered))
-            yield replace(proposal, schedule=schedule, origin="gathered")
+            gathered = window.gathered(candidate.schedule.per_micro_batch)
+            schedule = validate(with_optimizer(candidate.schedule.placement, gathered))
+            yield replace(candidate, schedule=schedule, origin="gathered")
 
 
 def _sampled(search: ModuloSearch, span: int | None, seed: int) -> list[Repetend]:
@@ -198,13 +198,13 @@ def _sampled(search: ModuloSearch, span: int | None, seed: int) -> list[Repetend
         INTERRUPTS.unwatch()
 
 
-def _shortened(schedule: Schedule, repetend: Repetend, makespan: int, seconds: float, seed: int) -> Proposal:
+def _shortened(schedule: Schedule, repetend: Repetend, makespan: int, seconds: float, seed: int) -> Candidate:
     """Return a schedule made as short as another, or as short as the time allows."""
     alone = schedule.per_micro_batch
     improved = improve(alone, time_limit_s=seconds, bound=makespan, seed=seed)
     if improved.interrupted:
         raise KeyboardInterrupt
-    return Proposal(validate(with_optimizer(schedule.placement, improved.schedule)), repetend, "shortened")
+    return Candidate(validate(with_optimizer(schedule.placement, improved.schedule)), repetend, "shortened")
 
 
 def _unrolled(placement: Placement, number: int, repetend: Repetend) -> Schedule:

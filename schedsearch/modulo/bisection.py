@@ -151,7 +151,7 @@ class ModuloSearch:
 
     def begin(self) -> None:
         """Find a first repetend: one block after another, or what the solver finds."""
-        order, ample = one_after_another(self.placement), ample_period(self.placement)
+        order, ample = one_after_another(self.placement), serial_period(self.placement)
         if order is not None:
             starts = _one_by_one(self.placement, order)
             self.best = Repetend.from_first_starts(self.placement, 1, ample, starts)
@@ -159,7 +159,7 @@ class ModuloSearch:
             answer, self.best = self.asking(Query(self.placement, 1, ample), self.time_left_s)
             self.infeasible = answer is Answer.NO
         if self.best is not None:
-            self.best = self.best.compacted(bounds.least_period(self.placement, 1)).repeated(
+            self.best = self.best.with_least_period(bounds.least_period(self.placement, 1)).repeated(
                 self.micro_batches
             )
 
@@ -217,9 +217,11 @@ class ModuloSearch:
             return Answer.NO
         answer, repetend = self.asking(self._query(objective, candidate), min(slice_s, self.time_left_s))
         if repetend is not None:
-            compacted = repetend.compacted(bounds.least_period(self.placement, self.micro_batches))
-            good = self.keeps_limits(compacted) and VALUE[objective](compacted) <= candidate
-            self.best = compacted if good else repetend
+            with_least_period = repetend.with_least_period(
+                bounds.least_period(self.placement, self.micro_batches)
+            )
+            good = self.keeps_limits(with_least_period) and VALUE[objective](with_least_period) <= candidate
+            self.best = with_least_period if good else repetend
         elif answer is Answer.NO:
             self._note_refuted(objective, candidate)
         self.asking.report(objective, self._top(objective), self.bound[objective], self.micro_batches)
@@ -270,14 +272,16 @@ class ModuloSearch:
         _, repetend = self.asking(query, self.time_left_s / 4, seed)
         if repetend is None:
             return []
-        return [each for each in (repetend, repetend.compacted(query.period)) if self.keeps_limits(each)]
+        return [
+            each for each in (repetend, repetend.with_least_period(query.period)) if self.keeps_limits(each)
+        ]
 
     def keeps_limits(self, repetend: Repetend) -> bool:
         """Return whether a repetend reaches what earlier objectives reached."""
         return all(VALUE[objective](repetend) <= limit for objective, limit in self.limit.items())
 
 
-def ample_period(placement: Placement) -> int:
+def serial_period(placement: Placement) -> int:
     """Return a period in which one micro-batch can run on its own, one block after another."""
     return sum(block.time for block in placement.blocks) + sum(ticks for _, _, ticks in placement.transfer)
 

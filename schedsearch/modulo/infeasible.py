@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from placements import Placement
-from schedsearch.modulo.bisection import Asking, ample_period
+from schedsearch.modulo.bisection import Asking, serial_period
 from schedsearch.solver.query import Answer, Query
 
 
@@ -37,7 +37,7 @@ def _needs(placement: Placement, asking: Asking, deadline: float) -> Iterator[st
 
         def fits(more: int) -> bool:
             capacity = [each + more * mark for each, mark in zip(memory, devices, strict=True)]
-            query = Query(placement.with_memory(capacity), 1, ample_period(placement))
+            query = Query(placement.with_memory(capacity), 1, serial_period(placement))
             return asking(query, max(0.1, (deadline - time.monotonic()) / 8))[0] is Answer.YES
 
         if not fits(high):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from placements import Placement
 from schedsearch import bounds
-from schedsearch.modulo.bisection import ample_period
+from schedsearch.modulo.bisection import serial_period
 from schedsearch.modulo.search import SOLVERS
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -105,7 +105,7 @@ def _least(
     solver, time_limit_s, seed = how
     decide, began = SOLVERS[solver](), time.monotonic()
     low = bound = bounds.least_period(placement, 1)
-    high = best.period if best is not None else ample_period(placement) + 1
+    high = best.period if best is not None else serial_period(placement) + 1
     while low < high:
         INTERRUPTS.raise_if_seen()
         left_s = time_limit_s - (time.monotonic() - began)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Effort:
+class SolverBudget:
     """How hard to try.
 
     Attributes:

@@ -10,7 +10,7 @@ import itertools
 
 from ortools.sat.python import cp_model
 
-from schedsearch.bounds.shared_time import Contraction
+from schedsearch.bounds.shared_time import Timeline
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.interrupts import interruptible
@@ -78,7 +78,7 @@ class _Model:
 
         This follows from the rest, but the solver sees it at once, where else it goes along long chains.
         """
-        for name, ticks in Contraction(self.placement, frozenset()).heads.items():
+        for name, ticks in Timeline(self.placement, frozenset()).heads.items():
             for lane in range(self.micro_batches):
                 self.model.add(self._at((name, lane)) >= ticks)
         sources = [block.name for block in self.placement.blocks if not block.after]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.bounds.shared_time import Contraction
+from schedsearch.bounds.shared_time import Timeline
 
 Ints = NDArray[np.int64]
 
@@ -181,7 +181,7 @@ def _apart(
 
 def _activities(placement: Placement, blocks: Sequence[Block]) -> list[Activity]:
     kept = {block.name for block in blocks}
-    tails = Contraction(
+    tails = Timeline(
         replace(
             placement,
             blocks=tuple(

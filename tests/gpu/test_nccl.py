@@ -20,7 +20,7 @@ from runtime.launching import in_process
 from runtime.launching.launch import launch
 from runtime.profiling.profiler import Sweep
 from runtime.program.lower import lower
-from runtime.program.prefetch import post_early
+from runtime.program.prefetch import prefetch_receives
 from schedsearch.baselines import gpipe, one_f_one_b
 
 pytestmark = pytest.mark.gpu
@@ -127,7 +127,7 @@ def test_the_stream_waits_for_messages_and_buffers_live_so_long(
 ) -> None:
     """As between GPUs the script waits for nothing; a buffer that is given back early shows in the bits."""
     schedule = one_f_one_b(v_shape(3), 5) if shape == "v" else gpipe(k_shape(2), 4)
-    programs = post_early(lower(schedule), ahead, None, lambda producer, consumer: 1)
+    programs = prefetch_receives(lower(schedule), ahead, None, lambda producer, consumer: 1)
     model = {"name": "synthetic", "hidden_size": 64, "sequence_length": 32, "micro_batch_size": 4}
     generate(programs, {}, model, tmp_path / "scripts")
     count = programs.placement.num_devices

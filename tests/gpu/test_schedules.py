@@ -19,7 +19,7 @@ from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import check
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
-from runtime.program.prefetch import post_early
+from runtime.program.prefetch import prefetch_receives
 from schedsearch.baselines import gpipe, one_f_one_b, zb_v
 
 pytestmark = pytest.mark.gpu
@@ -94,7 +94,7 @@ def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
 ) -> None:
     name, placement = CASES[case]
     late = lower(gpipe(placement, 4))
-    early = post_early(late, 3, None, lambda producer, consumer: 1)
+    early = prefetch_receives(late, 3, None, lambda producer, consumer: 1)
     assert early.instructions != late.instructions
     check(early)
     found = [

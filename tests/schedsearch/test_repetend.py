@@ -11,7 +11,7 @@ ONE_F_ONE_B = {("F0", 0): 0, ("F1", 0): 1, ("B1", 0): 2, ("B0", 0): 5}
 def test_the_repetend_of_one_f_one_b() -> None:
     repetend = Repetend.from_first_starts(v_shape(2), 1, 4, ONE_F_ONE_B)
     assert repetend.start == {"F0": (0,), "F1": (1,), "B1": (2,), "B0": (1,)}
-    assert repetend.ahead == {"F0": (1,), "F1": (1,), "B1": (1,), "B0": (0,)}
+    assert repetend.modulo_stage == {"F0": (1,), "F1": (1,), "B1": (1,), "B0": (0,)}
     assert (repetend.in_flight, repetend.span, repetend.bubble_rate) == (2, 8, 0)
     for n in range(1, 6):
         assert validate(repetend.unroll(n)).makespan == 4 * n + 4
@@ -36,12 +36,12 @@ def test_compacting_finds_the_shortest_period_of_the_order() -> None:
     loose = Repetend.from_first_starts(
         v_shape(2), 1, 40, {("F0", 0): 3, ("F1", 0): 11, ("B1", 0): 19, ("B0", 0): 45}
     )
-    assert loose.compacted().period == 4
+    assert loose.with_least_period().period == 4
     one_by_one = Repetend.from_first_starts(
         v_shape(2), 1, 40, {("F0", 0): 0, ("F1", 0): 9, ("B1", 0): 19, ("B0", 0): 30}
     )
-    assert one_by_one.compacted().period == 8
-    assert one_by_one.compacted(shortest=11).period == 11
+    assert one_by_one.with_least_period().period == 8
+    assert one_by_one.with_least_period(shortest=11).period == 11
 
 
 def test_unrolling_fewer_micro_batches_than_the_repetend_holds() -> None:

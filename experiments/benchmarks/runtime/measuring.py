@@ -24,7 +24,7 @@ from runtime.launching.launch import launch
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
 from runtime.program.lower import lower
-from runtime.program.prefetch import post_early
+from runtime.program.prefetch import prefetch_receives
 from runtime.simulate.network import Communication, play
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
@@ -82,7 +82,7 @@ def asleep(
     """
     clock = CpuClock()
     late = check(lower(_searched(placement, num_micro_batches)))
-    early = check(post_early(late, RECEIVE_AHEAD))
+    early = check(prefetch_receives(late, RECEIVE_AHEAD))
     ways = {
         "blocking": Way(_scripts(late), blocking=True),
         "non-blocking": Way(_scripts(late)),
@@ -125,7 +125,7 @@ def computed(
     """
     clock = CpuClock()
     late = check(lower(_searched(placement, num_micro_batches)))
-    early = check(post_early(late, RECEIVE_AHEAD))
+    early = check(prefetch_receives(late, RECEIVE_AHEAD))
     times: dict[str, list[float]] = {"blocking": [], "non-blocking": [], "early": []}
     losses = set()
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:

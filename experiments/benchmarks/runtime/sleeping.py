@@ -24,7 +24,7 @@ from runtime.execution.results import Position
 from runtime.execution.train import timed_iteration
 from runtime.models import Blocks
 from runtime.program.tensor_flow import tensor_inputs
-from runtime.program.tensor_spec import Form
+from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.process_groups import Channel, Transport, connect
 
 _TIMEOUT_S = 300.0
@@ -80,9 +80,9 @@ class SleepingBlocks:
     def begin(self, iteration: int) -> None:
         """Do nothing: all iterations are alike."""
 
-    def form_between(self, producer: str, consumer: str) -> Form:
+    def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         """Return the form of every message."""
-        return Form("float32", tuple(self._tensor.shape))
+        return TensorSpec("float32", tuple(self._tensor.shape))
 
     def run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         """Sleep, and hand the tensor to whoever takes one.

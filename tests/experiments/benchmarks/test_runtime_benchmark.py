@@ -118,7 +118,7 @@ def test_a_block_is_not_given_what_nobody_sent() -> None:
     transport = MemoryTransport.of(Network(2), placement, ((0, 1), (1, 0)), 0)
     blocks = SleepingBlocks(placement, transport, 0.1, 64)
     (sent,) = blocks.run("F0", 0, []).values()
-    assert sent.shape == blocks.form_between("F0", "F1").shape == (16,)
+    assert sent.shape == blocks.spec_between("F0", "F1").shape == (16,)
     assert blocks.run("B0", 0, [sent]) == {}
     with pytest.raises(RuntimeError, match="B0 was given something that nobody sent"):
         blocks.run("B0", 1, [torch.zeros(16)])

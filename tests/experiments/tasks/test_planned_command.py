@@ -13,8 +13,9 @@ from commands import one_line_error
 from places import ROOT
 
 from experiments.config.command import CONFIG
-from experiments.config.options import NUM_MICRO_BATCHES, Options, read_options
+from experiments.config.options import NUM_MICRO_BATCHES, read_options
 from experiments.config.planned_model import what_is_run
+from experiments.config.records import Options
 from placements import Kind
 from placements.planners.galvatron import layers_per_block
 from placements.planners.galvatron_file import galvatron_from_dict, read_galvatron

@@ -53,7 +53,7 @@ def check_run(out: Path, reorders_sums: bool) -> None:
     assert "finish even if" in check_file(out / "scripts")
     programs = read_programs(out / "scripts/programs.json")
     assert programs == read_scripts(out / "scripts").programs
-    assert len(programs.forms) == schedule.placement.num_devices
+    assert len(programs.specs) == schedule.placement.num_devices
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(PICTURES)
     assert not re.search(r'(src|href)="https?:', page)

@@ -14,9 +14,10 @@ from fake_driver import FakeDriver, FakeGpu
 from placements import ProfileError
 from placements.hardware import ClockLatency
 from runtime.clocks.clock import NvmlClock, RecordingClock
-from runtime.clocks.latency import BLOCK_MS, Answer, LatencyError, Pairs, Probe, measure
+from runtime.clocks.latency import LatencyError, Pairs, measure
 from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_latency
 from runtime.clocks.nvml import NvmlGpu
+from runtime.clocks.probe import BLOCK_MS, Answer, Probe
 
 CLOCKS = range(300, 1800 + 1, 15)
 TRIED = (300, 600, 1200, 1800)

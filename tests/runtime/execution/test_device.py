@@ -30,7 +30,7 @@ from runtime.plans.shared_plans import SharedPlans
 from runtime.program.calls import Calls, ScriptError
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import lower
-from runtime.program.tensor_spec import Form
+from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.process_groups import Channels, connect
 from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
@@ -173,14 +173,14 @@ def forms_of(programs: Programs, name: str = "", **model: object) -> Programs:
     """Return programs with the forms of the model that `run` takes for them."""
     placement = programs.placement
     options = ModelOptions(name=name or suitable_model(placement), **MODEL | model)  # type: ignore[arg-type]
-    return programs.with_forms(Blocks(placement, Model(options, placement, {}), 1).form_between)
+    return programs.with_specs(Blocks(placement, Model(options, placement, {}), 1).spec_between)
 
 
 @pytest.mark.parametrize("shape", ["k_shape", "nn_shape"])
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_forms_of_scripts_are_those_of_the_model(shape: str, dtype: str, tmp_path: Path) -> None:
     programs = forms_of(lower(gpipe(SHAPES[shape](), 2)), dtype=dtype)
-    assert len({form for forms in programs.forms for form in forms.values()}) == 1 + (shape == "nn_shape")
+    assert len({spec for specs in programs.specs for spec in specs.values()}) == 1 + (shape == "nn_shape")
     found = comparison_of(run(programs, tmp_path, iterations=1, dtype=dtype))
     assert found.bitwise_equal
     assert f'"dtype": "{dtype}"' in (tmp_path / "device_0.py").read_text()
@@ -287,8 +287,8 @@ class OneBlock:
 
     def begin(self, iteration: int) -> None: ...
 
-    def form_between(self, producer: str, consumer: str) -> Form:
-        return Form("float32", (2,))
+    def spec_between(self, producer: str, consumer: str) -> TensorSpec:
+        return TensorSpec("float32", (2,))
 
     def run(self, block: str, micro_batch: int, arrived: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         self.events.append(f"run {block}")

@@ -238,9 +238,9 @@ def test_who_has_a_share() -> None:
 
 def test_only_the_share_goes_over() -> None:
     blocks = Blocks(BOTH_TO_DATA, Model(OPTIONS, BOTH_TO_DATA, {}), 1)
-    assert blocks.form_between("F0", "F1").shape == blocks.form_between("B1", "B0").shape == (2, 5, 8)
+    assert blocks.spec_between("F0", "F1").shape == blocks.spec_between("B1", "B0").shape == (2, 5, 8)
     blocks = Blocks(BOTH_TO_TENSOR, Model(OPTIONS, BOTH_TO_TENSOR, {}), 1)
-    assert blocks.form_between("F0", "F1").shape == blocks.form_between("B1", "B0").shape == (4, 5, 8)
+    assert blocks.spec_between("F0", "F1").shape == blocks.spec_between("B1", "B0").shape == (4, 5, 8)
 
 
 def swap_sources(programs: Programs) -> Programs:

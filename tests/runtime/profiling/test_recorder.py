@@ -12,7 +12,7 @@ from torch import Tensor
 from placements import Placement
 from placements.shapes import v_shape, wave_shape
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
-from runtime.profiling.activation_memory import HeldMemory
+from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.recorder import DeviceRecorder, HostTimes, Recorder, machine_name
 from runtime.program.calls import Transfer
 
@@ -72,7 +72,7 @@ def test_what_a_forward_block_holds_is_what_its_graph_leads_to(frozen: bool) -> 
     blocks, model = blocks_of(placement)
     for shard, weight in model.parameters.items():
         weight.requires_grad_(not (frozen and shard.name.startswith("F1")))
-    memory = HeldMemory(placement, blocks, model)
+    memory = ActivationMemory(placement, blocks, model)
     with memory.counting("F0", []):
         handed = blocks.run("F0", 0, [])["F1"]
     alone = memory.bytes([])
@@ -98,7 +98,7 @@ def test_what_a_forward_block_holds_is_what_its_graph_leads_to(frozen: bool) -> 
 def test_a_recomputed_block_holds_its_inputs_only() -> None:
     placement = v_shape(2)
     blocks, model = blocks_of(placement, "all")
-    memory = HeldMemory(placement, blocks, model)
+    memory = ActivationMemory(placement, blocks, model)
     with memory.counting("F0", []):
         arrived = blocks.run("F0", 0, [])["F1"].clone()
     assert memory.bytes([]) == 0
@@ -111,7 +111,7 @@ def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:
     placement = wave_shape(1, split_backward=True)
     blocks, model = blocks_of(placement)
     first, last = (block.name for block in placement.blocks if block.name.startswith("F"))
-    memory = HeldMemory(placement, blocks, model)
+    memory = ActivationMemory(placement, blocks, model)
     with memory.counting(first, []):
         handed = blocks.run(first, 0, [])[last]
     alone = memory.bytes([])
@@ -134,7 +134,7 @@ def test_counting_changes_no_bit() -> None:
     placement, gradients = v_shape(2), []
     for counts in (False, True):
         blocks, model = blocks_of(placement)
-        memory = HeldMemory(placement, blocks, model)
+        memory = ActivationMemory(placement, blocks, model)
         handed = torch.randn(1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         if counts:
             with memory.counting("F1", [handed]):

@@ -21,7 +21,7 @@ from runtime.launching.launch import launch
 from runtime.plans.planned import Planned
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, aligned
 from runtime.profiling.trace import write_trace
-from runtime.profiling.utilisation import busy_table
+from runtime.profiling.utilisation import utilisation_table
 from runtime.profiling.zero_comm import free_transfers
 from runtime.program.lower import lower
 from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualRun, VirtualScripts, run_virtually
@@ -296,7 +296,7 @@ def test_free_transfers_by_hand() -> None:
         ("B1", 1): (16, 22),
         ("B0", 1): (22, 26),
     }
-    table = busy_table(v_shape(2), records)
+    table = utilisation_table(v_shape(2), records)
     assert (table.planned_ms, table.free_transfers_ms, table.measured_ms) == (None, 26, 34)
     assert table.ratio == pytest.approx(34 / 26)
     assert [shares.measured for shares in table.devices] == [pytest.approx(13 / 34), pytest.approx(20 / 34)]
@@ -318,7 +318,7 @@ def test_no_block_was_earlier_than_with_free_transfers(shape: Placement, tmp_pat
     for each in records:
         for row in each.blocks:
             assert spans[row.instance][0] <= offset_ms[each.device] + row.begin_ms + 1e-9
-    table = busy_table(plan.schedule.placement, records, plan)
+    table = utilisation_table(plan.schedule.placement, records, plan)
     assert table.ratio >= 1
     for shares in table.devices:
         assert 0 < shares.measured + shares.waiting <= 1
@@ -342,14 +342,14 @@ def test_a_device_waits_wherever_it_stands_for_a_tensor(waited_ms: tuple[float, 
         *(1, 0, "here", 0.0, 10.0, (BlockRecord("F1", 0, reached_ms, ready_ms, ready_ms, 10.0),)),
         receives=(MessageRecord("F0", "F1", 0, 0, 1, 0.0, begin_ms, end_ms),),
     )
-    table = busy_table(v_shape(2, inference=True), [first, second])
+    table = utilisation_table(v_shape(2, inference=True), [first, second])
     assert [shares.waiting for shares in table.devices] == pytest.approx([0.0, 0.4])
 
 
 def test_in_virtual_time_devices_are_as_busy_as_planned(tmp_path: Path) -> None:
     plan = planned(gpipe(v_shape(3), 4))
     run = virtually(plan, scripts_of(plan, tmp_path / "scripts"))
-    table = busy_table(plan.schedule.placement, run.records, plan)
+    table = utilisation_table(plan.schedule.placement, run.records, plan)
     assert table.measured_ms == pytest.approx(plan.time_ms)
     assert table.ratio == pytest.approx(1)
     for shares in table.devices:

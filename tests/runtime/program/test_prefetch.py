@@ -16,7 +16,7 @@ from runtime.launching.launch import launch
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs, Receive, Run
 from runtime.program.lower import lower
-from runtime.program.prefetch import peak_posted, post_early
+from runtime.program.prefetch import peak_posted, prefetch_receives
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 
@@ -49,7 +49,7 @@ def test_early_receives_are_safe_and_within_their_bounds(
     schedule: Schedule, blocks_ahead: int, most: int | None
 ) -> None:
     before = check(lower(schedule))
-    after = check(post_early(before, blocks_ahead, most))
+    after = check(prefetch_receives(before, blocks_ahead, most))
     assert channels_of(after) == channels_of(before)
     for program, other in zip(before.instructions, after.instructions, strict=True):
         assert sorted(map(str, program)) == sorted(map(str, other))
@@ -69,7 +69,7 @@ def test_a_transfer_overlaps_with_the_block_before_it() -> None:
     """1F1B: device 1 posts the receive of its second input before it runs the first, not after."""
     programs = lower(one_f_one_b(v_shape(2), 4))
     assert peak_posted(programs) == (1, 1)
-    early = check(post_early(programs, 1))
+    early = check(prefetch_receives(programs, 1))
     assert peak_posted(early) == (2, 2)
     second = 1, Receive("F0", "F1", 1, 0)
     assert (runs_ahead(programs)[second], runs_ahead(early)[second]) == (1, 2)
@@ -78,7 +78,7 @@ def test_a_transfer_overlaps_with_the_block_before_it() -> None:
 def test_moving_further_than_that_would_be_a_deadlock() -> None:
     """A receive does not pass what its message waits for: no bound on blocks makes programs unsafe."""
     programs = lower(one_f_one_b(v_shape(4), 8))
-    early = check(post_early(programs, 1000))
+    early = check(prefetch_receives(programs, 1000))
     reckless = tuple(
         tuple(sorted(program, key=lambda each: not isinstance(each, Receive)))
         for program in programs.instructions
@@ -94,16 +94,16 @@ def test_bytes_bound_what_is_posted() -> None:
     def size(producer: str, consumer: str) -> int:
         return 100
 
-    assert peak_posted(post_early(programs, 9, None, size), size)[1] >= 300
-    assert peak_posted(post_early(programs, 9, 250, size), size)[1] == 200
-    assert post_early(programs, 9, 99, size) == programs
+    assert peak_posted(prefetch_receives(programs, 9, None, size), size)[1] >= 300
+    assert peak_posted(prefetch_receives(programs, 9, 250, size), size)[1] == 200
+    assert prefetch_receives(programs, 9, 99, size) == programs
 
 
 @pytest.mark.parametrize("shape", ["v_shape", "m_shape", "k_shape"])
 @pytest.mark.parametrize("blocking", [False, True])
 def test_early_receives_change_no_bit(shape: str, blocking: bool, tmp_path: Path) -> None:
     placement: Placement = SHAPES[shape]()
-    programs = post_early(lower(gpipe(placement, 3)), 2)
+    programs = prefetch_receives(lower(gpipe(placement, 3)), 2)
     generate(programs, {}, MODEL, tmp_path)
     found = launch(tmp_path, placement.num_devices, 1, 30, launcher="in_process", blocking=blocking)
     assert found.comparison is not None

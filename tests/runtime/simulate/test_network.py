@@ -16,7 +16,7 @@ from placements.shapes import SHAPES, m_shape, v_shape, wave_shape, x_shape
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.lower import Message, lower
-from runtime.program.prefetch import post_early
+from runtime.program.prefetch import prefetch_receives
 from runtime.simulate.network import Communication, Copy, play
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.schedule import Schedule, as_soon_as_possible
@@ -51,10 +51,10 @@ def test_a_blocking_sender_waits_for_a_busy_receiver_and_another_does_not() -> N
     assert blocking.start_of == {("A", 0): 0, ("D", 0): 0, ("C", 0): 7, ("B", 0): 7}
     assert directed.start_of == {("A", 0): 0, ("D", 0): 0, ("C", 0): 1, ("B", 0): 7}
     assert (blocking.time, directed.time) == (11, 8)
-    early = play(check(post_early(programs, 1)), DIRECTED, transfer_time=uniform(2))
+    early = play(check(prefetch_receives(programs, 1)), DIRECTED, transfer_time=uniform(2))
     assert early.moved == {message: (1, 3)}
     assert early.time == 6
-    assert play(check(post_early(programs, 1)), BLOCKING, transfer_time=uniform(2)).time == 9
+    assert play(check(prefetch_receives(programs, 1)), BLOCKING, transfer_time=uniform(2)).time == 9
 
 
 def test_a_receive_that_is_not_due_holds_up_what_shares_its_communicator() -> None:
@@ -176,7 +176,7 @@ def solved(programs: Programs, communication: Communication, transfer: float) ->
 def test_times_are_the_least_that_the_equations_allow(
     schedule: Schedule, transfer: float, ahead: int
 ) -> None:
-    programs = post_early(lower(schedule), ahead)
+    programs = prefetch_receives(lower(schedule), ahead)
     times = {how: play(programs, how, transfer_time=uniform(transfer)).time for how in Communication}
     assert times == {how: solved(programs, how, transfer) for how in Communication}
 
@@ -189,7 +189,7 @@ def test_whoever_waits_for_less_is_never_later(schedule: Schedule, transfer: flo
     for more, less in pairwise(late):
         assert all(less.start_of[block] <= start for block, start in more.start_of.items())
         assert less.time <= more.time
-    early = play(post_early(programs, ahead), DIRECTED, transfer_time=uniform(transfer))
+    early = play(prefetch_receives(programs, ahead), DIRECTED, transfer_time=uniform(transfer))
     assert all(early.start_of[block] <= start for block, start in late[-1].start_of.items())
     assert early.time <= late[-1].time
 
@@ -198,7 +198,7 @@ def test_whoever_waits_for_less_is_never_later(schedule: Schedule, transfer: flo
 @given(any_schedules())
 def test_without_transfer_times_no_block_starts_after_its_plan(schedule: Schedule) -> None:
     for ahead in (0, 2):
-        found = play(post_early(lower(schedule), ahead), DIRECTED, transfer_time=uniform(0))
+        found = play(prefetch_receives(lower(schedule), ahead), DIRECTED, transfer_time=uniform(0))
         assert all(found.start_of[name, n] <= start for start, n, name in schedule.blocks)
 
 

@@ -25,7 +25,7 @@ from runtime.codegen.codegen import generate
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.lower import lower
 from runtime.program.program_file import ProgramFileError, programs_to_dict, read_programs, read_scripts
-from runtime.program.tensor_spec import Form
+from runtime.program.tensor_spec import TensorSpec
 from runtime.torch_pipelining.csv import torch_order
 from runtime.verify.saved_programs import check_file, main
 from schedsearch.baselines import gpipe, one_f_one_b
@@ -50,15 +50,15 @@ def saved(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_scripts_and_text_hold_the_programs(shape: str, tmp_path: Path) -> None:
     known = lower(gpipe(SHAPES[shape](2), 5))
-    for programs in (known, known.with_forms(one_for_each_producer)):
+    for programs in (known, known.with_specs(one_for_each_producer)):
         generate(programs, {}, {}, tmp_path)
         assert read_scripts(tmp_path).programs == programs
         path = write_json(tmp_path / "programs.json", programs_to_dict(programs))
         assert read_programs(path) == programs
 
 
-def one_for_each_producer(producer: str, consumer: str) -> Form:
-    return Form("bfloat16", (len(producer), *map(ord, producer)))
+def one_for_each_producer(producer: str, consumer: str) -> TensorSpec:
+    return TensorSpec("bfloat16", (len(producer), *map(ord, producer)))
 
 
 def test_what_was_proved_is_said_in_a_line_for_each_file(
@@ -258,13 +258,15 @@ def test_ends_that_expect_different_forms_are_a_fault_with_its_place(
 
 def test_forms_that_are_not_forms_make_a_script_unreadable(scripts: Path) -> None:
     edited(scripts / "device_1.py", "(1, 4, 4)", "4")
-    with pytest.raises(ProgramFileError, match=r"device_1.py: fails \(FormError: FORMS\[0\].shape: 4 is not"):
+    with pytest.raises(
+        ProgramFileError, match=r"device_1.py: fails \(TensorSpecError: FORMS\[0\].shape: 4 is not"
+    ):
         check_file(scripts)
 
 
 def test_programs_of_version_1_have_no_forms(saved: Path) -> None:
     write_json(saved, without(DATA, "forms") | {"schema_version": 1})
-    assert read_programs(saved) == replace(PROGRAMS, forms=())
+    assert read_programs(saved) == replace(PROGRAMS, specs=())
     assert "shapes" not in check_file(saved)
 
 

@@ -12,23 +12,23 @@ from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
-from schedsearch.bounds.memory_occupancy import residence_bound
+from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
 from schedsearch.metrics import peak_memory
 
 
 def test_residence_by_hand() -> None:
     """On device 0 a micro-batch is held from F0 to the end of B0: 4 forwards and 4 backwards of 3 ticks."""
-    assert residence_bound(v_shape().with_memory(3)) == pytest.approx(16 / 3)
-    assert residence_bound(v_shape().with_memory(4)) == pytest.approx(4)
-    assert residence_bound(v_shape()) == 0
+    assert memory_occupancy_bound(v_shape().with_memory(3)) == pytest.approx(16 / 3)
+    assert memory_occupancy_bound(v_shape().with_memory(4)) == pytest.approx(4)
+    assert memory_occupancy_bound(v_shape()) == 0
     assert period_bound(v_shape().with_memory(8)) == load_bound(v_shape()) == 4
 
 
 def test_residence_beside_blocks_on_all_devices() -> None:
     """While an embedding runs on all devices no micro-batch gets on: its time comes on top."""
-    assert residence_bound(m_shape().with_memory(3)) == 2 + Fraction(16, 3)
-    assert residence_bound(nn_shape().with_memory(2)) == 4 + Fraction(16, 2)
-    assert residence_bound(m_shape().with_memory(1)) == critical_path(m_shape()) == 18
+    assert memory_occupancy_bound(m_shape().with_memory(3)) == 2 + Fraction(16, 3)
+    assert memory_occupancy_bound(nn_shape().with_memory(2)) == 4 + Fraction(16, 2)
+    assert memory_occupancy_bound(m_shape().with_memory(1)) == critical_path(m_shape()) == 18
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
@@ -93,7 +93,7 @@ def test_residence_and_makespan_bounds_by_hand() -> None:
     """With transfers of 2 each way F0's activation is held 2 + 2 + 4 * 4 ticks, and memory 1 holds one."""
     blocks = v_shape().blocks
     there_and_back = Placement("t", 4, blocks, transfer=(("F0", "F1", 2), ("B1", "B0", 2)))
-    assert residence_bound(there_and_back.with_memory(1)) == pytest.approx(20)
+    assert memory_occupancy_bound(there_and_back.with_memory(1)) == pytest.approx(20)
     assert makespan_bound(there_and_back.with_memory(1), 5) == 100
     assert makespan_bound(there_and_back, 5) == 5 * 4 + 4 * 3 + 4
 

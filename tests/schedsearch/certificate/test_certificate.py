@@ -18,7 +18,7 @@ from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
-from schedsearch.bounds.memory_occupancy import Residence
+from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -158,11 +158,13 @@ def with_placement(certificate: Certificate, placement: Placement) -> Certificat
     )
 
 
-def with_residence(certificate: Certificate, change: Callable[[Residence], Residence]) -> Certificate:
-    assert any(isinstance(reason, Residence) for reason in certificate.reasons)
+def with_residence(
+    certificate: Certificate, change: Callable[[MemoryOccupancy], MemoryOccupancy]
+) -> Certificate:
+    assert any(isinstance(reason, MemoryOccupancy) for reason in certificate.reasons)
     return replace(
         certificate,
-        reasons=tuple(change(r) if isinstance(r, Residence) else r for r in certificate.reasons),
+        reasons=tuple(change(r) if isinstance(r, MemoryOccupancy) else r for r in certificate.reasons),
     )
 
 
@@ -183,7 +185,9 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     "block moved": (V3, lambda c: moved(c, "B3", -1), "repetend: is not valid; B3|is out of its range"),
     "block a round further": (
         V3,
-        lambda c: replace(c, repetend=replace(c.repetend, ahead=dict(c.repetend.ahead) | {"F0": (9,) * 3})),
+        lambda c: replace(
+            c, repetend=replace(c.repetend, modulo_stage=dict(c.repetend.modulo_stage) | {"F0": (9,) * 3})
+        ),
         "repetend: is not valid; device 0 holds",
     ),
     "block left out": (
@@ -193,7 +197,9 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     ),
     "starts left out": (
         V3,
-        lambda c: replace(c, repetend=replace(c.repetend, ahead=dict(c.repetend.ahead) | {"F0": (1,)})),
+        lambda c: replace(
+            c, repetend=replace(c.repetend, modulo_stage=dict(c.repetend.modulo_stage) | {"F0": (1,)})
+        ),
         "repetend: 'ahead' of F0 is not one for each micro-batch",
     ),
     "capacity lowered": (
@@ -251,7 +257,7 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: with_residence(c, lambda r: replace(r, device_weight=(1,))),
         "residence: weighs 1 devices of 4",
     ),
-    "residence left out": (V3, lambda c: without(c, Residence), "does not follow for 1 micro-batches"),
+    "residence left out": (V3, lambda c: without(c, MemoryOccupancy), "does not follow for 1 micro-batches"),
     "refutations left out": (TWO, lambda c: without(c, Refutation), "does not follow for 2 micro-batches"),
     "a size left out": (
         TWO,
@@ -338,8 +344,8 @@ def test_out_of_time_is_not_rechecked_never_true(time_limit_s: float, genuine) -
 def test_what_is_too_large_is_not_rechecked(genuine) -> None:
     """A file can name any number; the check neither hangs nor runs out of memory."""
     certificate = genuine(V3)
-    far = dict(certificate.repetend.ahead) | {"F0": (10**12,) * 3}
-    huge = replace(certificate, repetend=replace(certificate.repetend, ahead=far))
+    far = dict(certificate.repetend.modulo_stage) | {"F0": (10**12,) * 3}
+    huge = replace(certificate, repetend=replace(certificate.repetend, modulo_stage=far))
     assert not check(huge).claims[0].holds
     many = replace(certificate, reasons=(*certificate.reasons, Refutation(10**9, 5, "me")))
     assert not check(many).holds

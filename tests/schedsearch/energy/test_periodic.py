@@ -87,7 +87,7 @@ def check_ties(made: PeriodicPlan, n: int, clocks: dict[str, tuple[int, ...]]) -
     """Wherever the pattern is whole, but for one round on each side, a block of a lane has one clock."""
     repetend = made.periodic.repetend
     lanes, rounds = repetend.micro_batches, -(-n // repetend.micro_batches)
-    for name, ahead in repetend.ahead.items():
+    for name, ahead in repetend.modulo_stage.items():
         for lane in range(lanes):
             first = ahead[lane] + 1
             last = rounds - 1 - (repetend.in_flight - 1 - ahead[lane]) - 1
@@ -192,7 +192,7 @@ def test_warmup_and_cooldown_have_clocks_of_their_own(periodic: PeriodicSchedule
                 {"warmup": each + 1, "steady": 1, "cooldown": repetend.in_flight - each}[part]
                 for each in ahead
             ]
-            for name, ahead in repetend.ahead.items()
+            for name, ahead in repetend.modulo_stage.items()
         }
 
 

@@ -20,10 +20,10 @@ from schedsearch.improve import memory_precedence, window, window_cpsat
 from schedsearch.improve.improve import improve
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
-from schedsearch.solver.budget import Effort
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.validate import validate
 
-EFFORT = Effort(work=2.0, timeout_s=60.0, seed=0)
+EFFORT = SolverBudget(work=2.0, timeout_s=60.0, seed=0)
 
 
 def tight(placement: Placement, spare: int) -> Placement:

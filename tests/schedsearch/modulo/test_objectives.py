@@ -47,7 +47,7 @@ def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> 
     if result.repetend is not None:
         assert result.status is Status.OPTIMAL
         assert all(held <= c for held, c in zip(peak_memory(result.schedule), placement.memory, strict=True))
-        long = validate(result.repetend.at_rhythm(3 * result.repetend.in_flight))
+        long = validate(result.repetend.at_initiation_interval(3 * result.repetend.in_flight))
         assert peak_memory(long).tolist() == list(result.repetend.peak_memory)
 
 
@@ -62,7 +62,7 @@ def test_solvers_agree_on_transient_memory_and_latency(
     assert one is other is not Answer.UNKNOWN
     if repetend is not None:
         assert repetend.latency <= latency
-        validate(repetend.at_rhythm(5))
+        validate(repetend.at_initiation_interval(5))
 
 
 @settings(max_examples=30, deadline=None)
@@ -78,7 +78,7 @@ def test_latency_first_equals_brute_force(placement: Placement) -> None:
     assert shortest is None or expected == shortest
     assert result.status is Status.OPTIMAL
     assert result.repetend.period == period == result.period_bound
-    assert max(latency(result.repetend.at_rhythm(4))) == expected
+    assert max(latency(result.repetend.at_initiation_interval(4))) == expected
 
 
 def _runs_alone(placement: Placement) -> bool:

@@ -139,7 +139,11 @@ def test_every_answer_is_valid_and_above_the_bounds(
     assert repetend.period_per_micro_batch >= period_bound(placement) * (1 - 1e-9)
     for n in (1, number, 2 * micro_batches + 3):
         unrolled = validate(repetend.unroll(n))
-        assert makespan_bound(placement, n) <= unrolled.makespan <= validate(repetend.at_rhythm(n)).makespan
+        assert (
+            makespan_bound(placement, n)
+            <= unrolled.makespan
+            <= validate(repetend.at_initiation_interval(n)).makespan
+        )
 
 
 @settings(max_examples=15, deadline=None)

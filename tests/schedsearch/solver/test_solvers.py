@@ -44,7 +44,7 @@ def test_they_agree(
     if repetend is not None:
         assert repetend.period == period
         assert span is None or repetend.span <= span
-        validate(repetend.at_rhythm(4))
+        validate(repetend.at_initiation_interval(4))
 
 
 @settings(max_examples=40, deadline=None)

@@ -22,7 +22,7 @@ from schedsearch.improve import window, window_cpsat
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import as_soon_as_possible
-from schedsearch.solver.budget import Effort
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.state_space import least_makespan, least_period
 from schedsearch.state_space.model import model_of
 from schedsearch.validate import validate
@@ -85,7 +85,7 @@ def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: i
     ).schedule
     assume(schedule is not None and model_of(placement) is not None)
     part = window.between(window.in_order(schedule), 0, schedule.makespan, 0)
-    starts, bound = window_cpsat.settle(part, Effort(work=2.0, timeout_s=60.0, seed=0))
+    starts, bound = window_cpsat.settle(part, SolverBudget(work=2.0, timeout_s=60.0, seed=0))
     assume(starts is not None)
     settled = window.with_starts(window.in_order(schedule), starts).makespan
     found = least_makespan(placement, n, at_most=schedule.makespan)

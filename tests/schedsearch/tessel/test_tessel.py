@@ -99,11 +99,11 @@ def test_a_repetend_overlaps_with_the_next() -> None:
     """Device 1 idles at the end of a repetend of 8 ticks, where device 1 of the next one can begin."""
     together = {"F0": 0, "F1": 1, "B1": 2, "B0": 5}
     assert repetend_time(v_shape(2), dict.fromkeys(together, 0), together) == 8
-    ahead = {"F0": 1, "F1": 0, "B1": 0, "B0": 0}
-    assert repetend_time(v_shape(2), ahead, {"F0": 0, "F1": 0, "B1": 1, "B0": 4}) == 7
-    assert repetend_time(v_shape(2), ahead, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 4
+    modulo_stage = {"F0": 1, "F1": 0, "B1": 0, "B0": 0}
+    assert repetend_time(v_shape(2), modulo_stage, {"F0": 0, "F1": 0, "B1": 1, "B0": 4}) == 7
+    assert repetend_time(v_shape(2), modulo_stage, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 4
     late = Placement("late", 2, v_shape(2).blocks, transfer=(("F0", "F1", 3),))
-    assert repetend_time(late, ahead, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 7
+    assert repetend_time(late, modulo_stage, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 7
     two_ahead = {"F0": 2, "F1": 0, "B1": 0, "B0": 0}
     assert repetend_time(late, two_ahead, {"F0": 3, "F1": 0, "B1": 1, "B0": 4}) == 4
 

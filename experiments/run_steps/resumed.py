@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from experiments.config.options import OptionError, Options, RuntimeOptions, read_fields
+from experiments.config.options import OptionError, read_fields
+from experiments.config.records import Options, RuntimeOptions
 from placements.files import read_json, write_json
 
 SCHEMA_VERSION = 1

@@ -10,9 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from experiments.config.options import RuntimeOptions
-from experiments.steps.results import EnergyOutcome, SearchOutcome
-from experiments.steps.traces import planned_run
+from experiments.config.records import RuntimeOptions
+from experiments.run_steps.traces import planned_run
+from experiments.steps.results import EnergyResult, SearchStepResult
 from placements.files import write_json
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import Clocks, generate
@@ -20,7 +20,7 @@ from runtime.models import Blocks, Model, ModelOptions
 from runtime.plans.planned import Planned
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
-from runtime.program.prefetch import peak_posted, post_early
+from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
@@ -30,7 +30,11 @@ log = logging.getLogger(__name__)
 
 
 def generate_scripts(
-    options: RuntimeOptions, found: SearchOutcome, tuned: EnergyOutcome, model: ModelOptions, directory: Path
+    options: RuntimeOptions,
+    found: SearchStepResult,
+    tuned: EnergyResult,
+    model: ModelOptions,
+    directory: Path,
 ) -> list[Path]:
     """Lower the schedule, prove the programs free of deadlock, and write one script per GPU.
 
@@ -44,8 +48,8 @@ def generate_scripts(
     schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
     blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
     size_bytes = functools.partial(_message_bytes, blocks)
-    programs = lower(schedule).with_forms(blocks.form_between)
-    programs = post_early(programs, options.receive_ahead, options.receive_memory, size_bytes)
+    programs = lower(schedule).with_specs(blocks.spec_between)
+    programs = prefetch_receives(programs, options.receive_ahead, options.receive_memory, size_bytes)
     check(programs)
     posted = max(peak_posted(programs, size_bytes))
     log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
@@ -66,7 +70,7 @@ def generate_scripts(
 
 
 def planned_scripts(
-    found: SearchOutcome, tuned: EnergyOutcome, num_micro_batches: int | None = None
+    found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
 ) -> Planned:
     """Return what is planned for the scripts, by default for their own number of micro-batches."""
     schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
@@ -74,7 +78,7 @@ def planned_scripts(
 
 
 def _schedule_and_clocks(
-    found: SearchOutcome, tuned: EnergyOutcome, num_micro_batches: int | None = None
+    found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
 ) -> tuple[Schedule, Clocks]:
     """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
     names = found.placement.per_micro_batch.by_name
@@ -93,4 +97,4 @@ def _schedule_and_clocks(
 
 
 def _message_bytes(blocks: Blocks, producer: str, consumer: str) -> int:
-    return math.prod(blocks.form_between(producer, consumer).shape) * blocks.dtype.itemsize
+    return math.prod(blocks.spec_between(producer, consumer).shape) * blocks.dtype.itemsize

@@ -10,7 +10,7 @@ from experiments.config.command import Failed
 from experiments.config.options import OptionError
 from experiments.config.progress import StepBar
 from experiments.config.run_options import devices_in_words
-from experiments.steps.resumed import KeptOptions, resume_command, save_options
+from experiments.run_steps.resumed import KeptOptions, resume_command, save_options
 from placements import Placement
 from placements.files import write_json
 from runtime.execution.measurement import Measurement

@@ -13,7 +13,7 @@ from runtime.codegen.codegen import Clocks
 from runtime.plans.planned import Planned
 from runtime.profiling.records import Record
 from runtime.profiling.trace import write_trace
-from runtime.profiling.utilisation import BusyTable, busy_table
+from runtime.profiling.utilisation import UtilisationTable, utilisation_table
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def save_trace(
     directory: Path,
     planned: Planned | None = None,
     name: str = "trace",
-) -> BusyTable:
+) -> UtilisationTable:
     """Write ``NAME.json`` and ``NAME.csv`` of a run, and a line; return the table.
 
     Args:
@@ -55,7 +55,7 @@ def save_trace(
         name: Of the files.
     """
     write_trace(directory / f"{name}.json", placement, records, planned)
-    table = busy_table(placement, [of_device[-1] for of_device in records], planned)
+    table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)
     table.write_csv(directory / f"{name}.csv")
     log.info("%s", table.describe())
     return table

@@ -12,8 +12,15 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from experiments.config.command import CONFIG
-from experiments.config.options import OptionError, Options, read_options
-from experiments.steps.resumed import KeptOptions, options_of, resume_command, resumed_directory, save_options
+from experiments.config.options import OptionError, read_options
+from experiments.config.records import Options
+from experiments.run_steps.resumed import (
+    KeptOptions,
+    options_of,
+    resume_command,
+    resumed_directory,
+    save_options,
+)
 
 
 def changed(options: Options, **more: object) -> Options:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from experiments.config.options import OptionError, Options
-from experiments.steps.traces import save_trace
+from experiments.config.options import OptionError
+from experiments.config.records import Options
+from experiments.run_steps.traces import save_trace
 from placements.files import write_json
 from runtime.plans.planned import Planned
 from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualScripts, run_virtually

@@ -1,0 +1,236 @@
+"""The options of every command as typed records, one for each group of the config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GptPlacementOptions:
+    """The `placement` group of a GPT; see `placements.models.gpt`."""
+
+    arrangement: str
+    num_devices: int
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    vocab_size: int
+    sequence_length: int
+    micro_batch_size: int
+    recompute: bool
+    flash_attention: bool
+    model_flops_utilisation: float
+    output_layer_utilisation: float
+    memory_efficiency: float
+    link_efficiency: float
+    reserve_gib: float
+    tick_ms: float | None
+    num_gpus: int | list[Any]
+    data_parallel: int | dict[Any, Any] | None
+
+
+@dataclass(frozen=True)
+class PlanPlacementOptions:
+    """The `placement` group of a planner's plan; see `placements.planners` and `placements.models.rates`."""
+
+    planner: str
+    path: str
+    balance: str | None
+    world_size: int | None
+    num_layers: int | None
+    hidden_size: int
+    num_heads: int
+    vocab_size: int
+    sequence_length: int
+    flash_attention: bool
+    model_flops_utilisation: float
+    output_layer_utilisation: float
+    memory_efficiency: float
+    link_efficiency: float
+    overlap_slowdown: float
+    reserve_gib: float
+    tick_ms: float | None
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The `search` group; see `schedsearch.methods.SearchRequest` and `schedsearch.cache`."""
+
+    method: str
+    num_micro_batches: int
+    memory: int | float | list[Any] | None
+    micro_batches_per_repetend: int | None
+    most_micro_batches_per_repetend: int
+    objectives: list[Any]
+    solver: str
+    time_limit_s: float
+    polish_time_limit_s: float
+    seed: int
+    cache_dir: str | None
+    export: str | None
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """The `profile` group; see `placements.profile.Profile.from_csv`."""
+
+    path: str | None
+    gpu: str
+    time_scale: float
+    energy_scale: float
+    blocking_power_w: float | dict[Any, Any] | None
+    clock_latency: str | None
+
+
+@dataclass(frozen=True)
+class ProfilingOptions:
+    """The `profiling` group, of `experiments.profile` alone; see `runtime.profiling.profiler.Sweep`.
+
+    Attributes:
+        in_pipeline: Whether the blocks are measured where the schedule runs them, beside the others.
+    """
+
+    iterations: int
+    least_ms: float
+    rises: int
+    blocking_clocks: int
+    in_pipeline: bool
+
+
+@dataclass(frozen=True)
+class EnergyOptions:
+    """The `energy` group; see `schedsearch.energy`."""
+
+    deadline_ms: float | None
+    slowdown: float | None
+    num_plans: int
+    method: str
+    curve: str
+    unit_ms: float
+    polish: str | None
+    polish_time_limit_s: float
+    baselines: list[Any]
+    orders: int
+    orders_time_limit_s: float
+    export: str | None
+    periodic: bool
+    dwell_ms: float | str
+    switch_ms: float | str
+    back_to_back: bool
+    power_cap_w: float | None
+    device_power_cap_w: float | None
+    signal: str | None
+    iterations: int | None
+    job_deadline_s: float | None
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """The `runtime` group; see `runtime.models` and `runtime.launch`."""
+
+    model: str
+    num_layers: int | None
+    layers_per_block: dict[Any, Any] | None
+    hidden_size: int
+    num_heads: int
+    sequence_length: int
+    micro_batch_size: int
+    vocab_size: int
+    dtype: str
+    learning_rate: float
+    seed: int
+    text: str | None
+    path: str | None
+    iterations: int
+    timeout_s: float
+    simulated_gpus: bool
+    optimizer: str
+    weight_decay: float
+    recompute: str | list[Any]
+    launcher: str
+    device: str | None
+    blocking: bool
+    num_micro_batches: int | None
+    receive_ahead: int
+    receive_memory: int | None
+    checkpoint_every: int
+    keep_checkpoints: int
+    resume: str | None
+    trace: bool
+
+
+@dataclass(frozen=True)
+class Options:
+    """A whole config.
+
+    Attributes:
+        placement: The chosen placement group, read by `experiments.steps.pipeline_steps.build_placement`.
+        schedule: ``searched``, or a key of `schedsearch.baselines.HAND_MADE`.
+        search: How to search.
+        profile: What blocks cost.
+        profiling: How to measure it.
+        energy: What the iteration may take.
+        runtime: What to run.
+    """
+
+    placement: dict[str, Any]
+    schedule: str
+    search: SearchOptions
+    profile: ProfileOptions
+    profiling: ProfilingOptions
+    energy: EnergyOptions
+    runtime: RuntimeOptions
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The config of `experiments.check`.
+
+    Attributes:
+        schedule: Path of a ``schedule.json``.
+        time_limit_s: Seconds for all refutations.
+    """
+
+    schedule: str
+    time_limit_s: float
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """The config of `experiments.bubble_by_in_flight`, and what both figures of the bubble have in common."""
+
+    shapes: list[Any]
+    num_devices: int
+    most_in_flight: int | None
+    tessel_time_limit_s: float
+    time_limit_s: float
+    solver: str
+    seed: int
+    num_processes: int | None
+    cache_dir: str | None
+
+
+@dataclass(frozen=True)
+class MemorySweepOptions(SweepOptions):
+    """The config of `experiments.bubble_by_memory`."""
+
+    memories: list[Any] | None
+    most_micro_batches_per_repetend: int
+
+
+@dataclass(frozen=True)
+class TransferSweepOptions:
+    """The config of `experiments.time_by_transfer`."""
+
+    placements: list[Any]
+    num_devices: int
+    num_micro_batches: int
+    memory: int | None
+    transfers: list[Any]
+    receive_ahead: int
+    gpu: str
+    time_limit_s: float
+    solver: str
+    seed: int
+    num_processes: int | None
