@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import networkx as nx
+
 from placements import Block, Kind, Placement
 
 
@@ -144,15 +146,11 @@ def _unsuitable(
 
 def _components(placement: Placement) -> list[list[Block]]:
     """Return the blocks that hang together by `after`, each group in topological order."""
-    group: dict[str, list[Block]] = {}
-    for block in placement.topological_order:
-        joined = [block]
-        for members in {id(group[name]): group[name] for name in block.after}.values():
-            joined = members + joined
-        group.update({member.name: joined for member in joined})
-    position = {block.name: i for i, block in enumerate(placement.topological_order)}
-    groups = {id(members): members for members in group.values()}.values()
-    return [sorted(members, key=lambda block: position[block.name]) for members in groups]
+    order = placement.topological_order
+    graph = nx.Graph()
+    graph.add_nodes_from(block.name for block in order)
+    graph.add_edges_from((name, block.name) for block in order for name in block.after)
+    return [[block for block in order if block.name in group] for group in nx.connected_components(graph)]
 
 
 def _pipeline(placement: Placement, blocks: list[Block]) -> list[Stage]:
