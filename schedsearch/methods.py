@@ -14,8 +14,7 @@ from placements import Placement
 from placements.placement_file import placement_to_dict
 from schedsearch import bounds
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.bisection import Progress
-from schedsearch.modulo.result import SearchError, SearchResult, Status
+from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import OBJECTIVES, search
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import validate

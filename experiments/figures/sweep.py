@@ -22,7 +22,7 @@ from placements.shapes import SHAPES
 from schedsearch import bounds
 from schedsearch.cache import remembered
 from schedsearch.figures.curves import Panel, draw_curves, image
-from schedsearch.modulo.search import SOLVERS
+from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.tessel import TesselResult
 
 log = logging.getLogger(__name__)

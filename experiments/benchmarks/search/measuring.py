@@ -83,7 +83,7 @@ def steady(
         optimal: Whether it must be proved.
         gap_below: Where it is not proved, the gap must be a lesser share of the bound; None for any gap.
         most_micro_batches: Per repetend.
-        solver: A key of `schedsearch.modulo.search.SOLVERS`.
+        solver: A key of `schedsearch.solver.portfolio.SOLVERS`.
     """
     result, took_s = search_timed(
         placement,
