@@ -23,7 +23,7 @@ def bubble_rate(schedule: Schedule) -> float:
 def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return when a device's memory changes, and what it holds from then on, static memory included.
 
-    Memory is taken and given back at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
+    Memory is allocated and released at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
     need only while they run is not in it, but is in `peak_memory`.
 
     Returns:
@@ -39,7 +39,7 @@ def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
 def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     """Return the most memory each device holds at any one time.
 
-    A device runs one block at a time, so only the order of its blocks matters: memory given back at a
+    A device runs one block at a time, so only the order of its blocks matters: memory released at a
     block's start, as in Tessel (Sec. III-A, Eq. 1, constraint 2), or at its end, makes the same peak.
 
     Args:
