@@ -44,6 +44,7 @@ OWNERS = {
     "yaml": ["placements/placement_file.py", "experiments/config/command.py"],
     "scipy": ["schedsearch/bounds/memory_occupancy.py", "schedsearch/energy/"],
     "networkx": [
+        "schedsearch/baselines/structure.py",
         "schedsearch/bounds/memory_need.py",
         "schedsearch/bounds/memory_occupancy.py",
         "experiments/benchmarks/frontier/lowtime_plans.py",

@@ -22,8 +22,8 @@ from placements.shapes import SHAPES
 from schedsearch import bounds
 from schedsearch.cache import remembered
 from schedsearch.figures.curves import Panel, draw_curves, image
-from schedsearch.modulo.search import SOLVERS
-from schedsearch.tessel import TesselResult
+from schedsearch.modulo.result import SearchResult
+from schedsearch.solver.portfolio import SOLVERS
 
 log = logging.getLogger(__name__)
 
@@ -224,14 +224,14 @@ def bubble_rate_at(placement: Placement, period: float) -> float:
 
 
 def tessel_row(
-    placement: Placement, shape: str, in_flight: int, searched_by: str, result: TesselResult
+    placement: Placement, shape: str, in_flight: int, searched_by: str, result: SearchResult
 ) -> Row:
     """Return what Tessel's search knew when it had tried repetends of up to so many micro-batches."""
-    until = [sweep for sweep in result.sweeps if sweep.in_flight <= in_flight]
+    until = [found for found in result.by_in_flight if found.in_flight <= in_flight]
     last = until[-1] if until else None
-    period = last.period if last is not None else None
-    met = period is not None and period <= result.period_bound
-    decided = met or (len(until) == in_flight and all(sweep.complete for sweep in until))
+    period = last.repetend.period if last is not None and last.repetend is not None else None
+    bound = last.bound if last is not None and last.in_flight == in_flight else 0
+    decided = period is not None and period <= max(bound, result.period_bound)
     rate = None if period is None else bubble_rate_at(placement, period)
     least = bubble_rate_at(placement, float(bounds.period_bound(placement)))
     return Row(
@@ -245,5 +245,5 @@ def tessel_row(
         bubble_rate=rate,
         least_bubble_rate=rate if decided and rate is not None else least,
         decided=decided,
-        seconds=last.elapsed_s if last is not None else result.seconds,
+        seconds=last.seconds if last is not None else result.seconds,
     )

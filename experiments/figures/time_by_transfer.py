@@ -40,8 +40,9 @@ from runtime.simulate.network import Communication, play
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.figures.curves import image
 from schedsearch.figures.lines import LinePanel, draw_lines
-from schedsearch.modulo.search import SOLVERS, search
+from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.solver.portfolio import SOLVERS
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placements import Block, Placement
+from schedsearch.schedule import earliest_starts
 
 
 @dataclass(frozen=True)
@@ -61,21 +62,22 @@ class Timeline:
     @cached_property
     def heads(self) -> Mapping[str, int]:
         """The ticks of one micro-batch that are known to be left before each block starts."""
-        head: dict[str, int] = {}
-        for block in self.placement.topological_order:
-            waits = [head[a] + self.length[a] + self.transfer_time(a, block.name) for a in block.after]
-            head[block.name] = max(waits, default=0)
-        return head
+        return earliest_starts(
+            {
+                block.name: [(a, self.length[a] + self.transfer_time(a, block.name)) for a in block.after]
+                for block in self.placement.blocks
+            }
+        )
 
     @cached_property
     def tails(self) -> Mapping[str, int]:
         """The ticks that are known to be left from each block's end to the end of its micro-batch."""
-        tail: dict[str, int] = {}
-        for block in reversed(self.placement.topological_order):
-            followers = self.placement.successors[block.name]
-            rests = [self.transfer_time(block.name, b) + self.length[b] + tail[b] for b in followers]
-            tail[block.name] = max(rests, default=0)
-        return tail
+        return earliest_starts(
+            {
+                name: [(b, self.transfer_time(name, b) + self.length[b]) for b in followers]
+                for name, followers in self.placement.successors.items()
+            }
+        )
 
 
 def timelines(placement: Placement) -> list[Timeline]:
