@@ -1,7 +1,7 @@
 """Scripts, read: their calls and their data, for any number of micro-batches that their loops allow.
 
-It is the only reader of scripts. It knows neither processes nor transfers, and does not load torch; the scripts
-do. What is read here can be checked before anything is started.
+It is the only reader of scripts. It knows neither processes nor transfers, and does not load torch itself.
+What is read here can be checked before anything is started.
 """
 
 from __future__ import annotations
