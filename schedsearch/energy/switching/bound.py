@@ -21,6 +21,7 @@ from scipy.sparse import coo_array
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.highs import SolverError, SolverStatus, status_of
 from schedsearch.energy.switching.model import SwitchingModel
 from schedsearch.energy.timing_program import free_timing, least_energy
 
@@ -144,9 +145,12 @@ def _prices(model: SwitchingModel) -> list[Floats]:
     """Return the prices of the relaxed problem without limits, and of that with changes of clock."""
     curves = cost_curves(model.schedule.placement, model.profile)
     timing = free_timing(model.graph, [curves[name] for name, _ in model.graph.instances])
-    relaxed = least_energy(timing, model.latest_ms)
     zero = np.zeros(len(model.waits.tail))
-    if relaxed is None:
+    try:
+        relaxed = least_energy(timing, model.latest_ms)
+    except SolverError:
+        relaxed = None
+    if relaxed is None:  # `latest_ms` is kept by some plan: nothing is known, and any prices make a bound
         return [zero]
     place = {edge: k for k, edge in enumerate(zip(model.waits.tail, model.waits.head, strict=True))}
     free = zero.copy()
@@ -163,7 +167,8 @@ def _prices(model: SwitchingModel) -> list[Floats]:
 def _prices_with_changes(model: SwitchingModel) -> Floats | None:
     """Return the prices of the linear program in which an instance may be at several clocks in parts.
 
-    Then a change is the part that leaves a clock. None where no such plan keeps the deadline.
+    Then a change is the part that leaves a clock. None where the solver has no answer, for whatever reason:
+    other prices make a bound as well.
     """
     waits, costs, size = model.waits, model.costs, model.graph.size
     some = _some_clocks(model)
@@ -219,7 +224,7 @@ def _prices_with_changes(model: SwitchingModel) -> Floats | None:
         bounds=np.column_stack([np.zeros(total), upper]),
         method="highs",
     )
-    if answer.x is None or answer.status != 0:
+    if status_of(answer) is not SolverStatus.OPTIMAL:
         return None
     price: Floats = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(edge)], 0.0) * unit_mj / unit_ms
     return price

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.bound import LowerBound, proved
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
@@ -161,7 +161,7 @@ def plan_of(
     (clocks,) = clocks_by_block(model.graph, state.clock[:, None])
     unlimited_mj = bound.at(simulation.time_ms) if bound else 0.0
     waiting_mj = waiting_w(model.schedule.placement, model.profile) * deadline_ms
-    least_mj = min(least_mj, state.effective_mj)
+    least_mj = proved(least_mj, state.effective_mj, waiting_mj)
     lower_bound_mj = least_mj + waiting_mj
     return SwitchedPlan(
         simulated_plan(clocks, simulation, unlimited_mj),
