@@ -17,6 +17,7 @@ waited at the least, and the plan is counted as they do.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,6 +35,8 @@ from schedsearch.energy.simulation import simulate, simulated_plan
 from schedsearch.energy.timing_program import RelaxedTimes, Timing, least_energy, least_possible_mj
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Instance, micro_batches_of
+
+log = logging.getLogger(__name__)
 
 WIDTH = 2
 """Partly rounded plans that are kept while clocks are fixed one after another."""
@@ -83,6 +86,13 @@ class PeriodicPlan:
         curves = cost_curves(periodic.placement, self.profile)
         is_whole = number * len(periodic.placement.blocks) <= MOST_UNFOLDED
         graph = fold(periodic, number, periodic.num_rounds(number) if is_whole else SETTLING_ROUNDS)
+        if not is_whole:
+            log.info(
+                "%d micro-batches are more than %d block instances: the bound of clocks that repeat is only "
+                "all blocks at their cheapest",
+                number,
+                MOST_UNFOLDED,
+            )
         own = [curves[tie.block] for tie in graph.ties]
         until_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
         relaxed = _least_energy(graph, own, until_ms) if is_whole else None

@@ -12,6 +12,7 @@ iterations costs is left out.
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +25,8 @@ from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.highs import SolverError, SolverStatus, status_of
 from schedsearch.energy.switching.model import SwitchingModel
 from schedsearch.energy.timing_program import free_timing, least_energy
+
+log = logging.getLogger(__name__)
 
 MOST_INSTANCES = 400
 """Up to so many, the prices come from the problem with changes of clock too, within seconds."""
@@ -158,7 +161,14 @@ def _prices(model: SwitchingModel) -> list[Floats]:
     for a, b, price in edges:
         free[place[a, b]] = price
     found = [free]
-    if model.limits.latency_ms > 0 and model.graph.size <= MOST_INSTANCES:
+    if model.limits.latency_ms > 0 and model.graph.size > MOST_INSTANCES:
+        log.info(
+            "%d block instances, more than %d: the bound under switching limits is without the price of "
+            "changes of clock, so the gap may be larger than it is",
+            model.graph.size,
+            MOST_INSTANCES,
+        )
+    elif model.limits.latency_ms > 0:
         with_changes = _prices_with_changes(model)
         found += [] if with_changes is None else [with_changes]
     return found

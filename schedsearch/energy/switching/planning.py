@@ -112,9 +112,9 @@ def switched_plan(
     """Return a plan of little energy that keeps both the switching limits and the deadline.
 
     Plans of the frontier, of the deadline and faster ones, are the start, beside one clock for all blocks
-    of a device. Stretches that are too short take the higher clock of a neighbor, which makes nothing
-    later, and so do those between which the critical path waits. Then clocks are lowered as far as slack
-    and limits allow, and chosen anew for one device after the other. The best result stays.
+    of a device. Stretches that are too short take a faster clock together with a neighbor, and so do those
+    between which the critical path waits. Then clocks are lowered as far as slack and limits allow, and
+    chosen anew for one device after the other. The best result stays.
 
     Args:
         schedule: Any valid schedule; only its orders are used.
@@ -218,8 +218,8 @@ def _starts(
     for i in np.unique(np.linspace(0, len(plans) - 1, min(len(plans), MOST_STARTS)).round().astype(int)):
         yield model.clocks_of(plans[i].clock_mhz)
     maximum = model.clocks_of(all_maximum_clocks(schedule, profile))
-    one_each = one_for_each_device(model, maximum)
-    yield from (maximum, one_each)
-    of_blocks = best_state(_one_for_each_block(model), (maximum, one_each))
+    steady = [maximum, *model.faster_than(maximum), one_for_each_device(model, maximum)]
+    yield from steady
+    of_blocks = best_state(_one_for_each_block(model), steady)
     if of_blocks is not None:
         yield of_blocks.clock
