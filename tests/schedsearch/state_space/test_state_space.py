@@ -289,3 +289,26 @@ def test_ticks_beyond_16_bits() -> None:
     assert found.bound == validate(found.schedule).makespan == 3 * 420_000
     assert least_period(placement, known=AMPLE).ticks == 420_000
     assert math.isclose(search(placement, 2, polish_time_limit_s=0).period_bound, 420_000)
+
+
+@pytest.mark.parametrize("longest", [255, 65_535])
+def test_the_longest_ticks_of_so_many_bits(longest: int) -> None:
+    """They were refused with an OverflowError, as a tick more did not fit."""
+    placement = v_shape(2, 1, longest).with_memory(1)
+    assert least_makespan(placement, 3, at_most=10**7).bound == 6 * (longest + 1)
+    assert least_period(placement, known=AMPLE).ticks == 2 * (longest + 1)
+
+
+def test_ticks_that_do_not_fit_are_refused() -> None:
+    """The states kept 32 bits of the ticks still to run, and so took some for the same: 6 was proved here."""
+
+    def scaled(times: int) -> Placement:
+        blocks = (replace(block, time=times * block.time) for block in m_shape().blocks)
+        return replace(m_shape().with_memory(3), blocks=tuple(blocks))
+
+    assert least_period(scaled(2**28), known=Fraction(20 * 2**28)).ticks / 2**28 == Fraction(22, 3)
+    for times in (2**32, 2**33):
+        assert least_period(scaled(times), known=Fraction(20 * times)) is None
+        assert least_makespan(scaled(times), 1, at_most=0) is None
+    too_fine = (20 + Fraction(1, 10**9 + 7)) * 2**28  # lengths of paths do not fit either
+    assert least_period(scaled(2**28), known=too_fine) is None
