@@ -18,7 +18,8 @@ from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.certificate.recheck_states import no_shorter_period
-from schedsearch.improve import window, window_cpsat
+from schedsearch.improve import neighbourhood
+from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import as_soon_as_possible
@@ -84,17 +85,17 @@ def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: i
         placement, n, time_limit_s=5, polish_time_limit_s=0, micro_batches_per_repetend=1
     ).schedule
     assume(schedule is not None and model_of(placement) is not None)
-    part = window.between(window.in_order(schedule), 0, schedule.makespan, 0)
-    starts, bound = window_cpsat.settle(part, SolverBudget(work=2.0, timeout_s=60.0, seed=0))
+    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0)
+    starts, bound = NeighbourhoodModel(whole).prove(SolverBudget(work=2.0, timeout_s=60.0, seed=0))
     assume(starts is not None)
-    settled = window.with_starts(window.in_order(schedule), starts).makespan
+    solved = neighbourhood.with_starts(neighbourhood.in_order(schedule), starts).makespan
     found = least_makespan(placement, n, at_most=schedule.makespan)
     assert found is not None
     assert found.schedule is not None
-    assert bound <= validate(found.schedule).makespan == found.bound <= settled
+    assert bound <= validate(found.schedule).makespan == found.bound <= solved
     assert makespan_bound(placement, n) <= found.bound
-    if bound == settled:
-        assert found.bound == settled
+    if bound == solved:
+        assert found.bound == solved
 
 
 X = x_shape(4, split_backward=True)
