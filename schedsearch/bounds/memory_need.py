@@ -32,7 +32,10 @@ def minimum_memory(placement: Placement, device: int) -> int:
 
 
 def least_in_use(placement: Placement, device: int, started: set[str], missing: set[str]) -> int:
-    """Return the least memory that one micro-batch can hold on a device at some point of its course.
+    """Return the least memory that one micro-batch can have in use on a device at some point of its course.
+
+    Proof: what has started is closed under dependencies, and project selection (a minimum cut) finds the
+    choice among the other blocks that releases most.
 
     Args:
         placement: What runs where.
@@ -50,13 +53,13 @@ def least_in_use(placement: Placement, device: int, started: set[str], missing: 
 
 
 def require_capacity(placement: Placement) -> None:
-    """Check that each device can hold one micro-batch, which gives nothing back before it has taken it.
+    """Check that one micro-batch fits on each device, and releases nothing before it has allocated it.
 
-    Were a micro-batch able to hold less than nothing for a while, the others could rely on it, and the steady
+    Were a micro-batch able to use less than nothing for a while, the others could rely on it, and the steady
     state would say nothing of warmup and cooldown, where it is missing.
 
     Raises:
-        CapacityError: A device's memory is too small, or blocks may give back before others take; the
+        CapacityError: A device's memory is too small, or blocks may release it before others allocate it; the
             message names the device.
     """
     graph = _dependencies(placement) if placement.memory is not None else nx.DiGraph()
@@ -88,7 +91,7 @@ def _memory_on(placement: Placement, device: int) -> dict[str, int]:
 
 
 def _most_released(graph: nx.DiGraph, memory: dict[str, int]) -> int:
-    """Return the greatest total of memory given back by a set of blocks closed under dependencies."""
+    """Return the most memory that a set of blocks closed under dependencies can release in total."""
     network = nx.DiGraph()
     network.add_nodes_from(["source", "sink"])
     total = 0

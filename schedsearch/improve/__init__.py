@@ -1,4 +1,4 @@
-"""Large-neighbourhood search (LNS): shorten a whole schedule for its number of micro-batches, or prove it shortest.
+"""Large-neighbourhood search (LNS): shorten a whole schedule, or prove that none is shorter.
 
 Knows nothing of periods and repetends. In the order in which to read:
 

@@ -10,7 +10,7 @@ import itertools
 
 from ortools.sat.python import cp_model
 
-from schedsearch.bounds.shared_time import Timeline
+from schedsearch.bounds.timeline import Timeline
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.interrupts import interruptible
