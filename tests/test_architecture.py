@@ -21,7 +21,7 @@ OWNERS = {
         "schedsearch/certificate/recheck_z3.py",
         "schedsearch/tessel/queries.py",
     ],
-    "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/window_cpsat.py"],
+    "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/neighbourhood_model.py"],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "matplotlib": [
         "schedsearch/figures/canvas.py",
