@@ -18,7 +18,7 @@ from runtime.models import ModelOptions
 from runtime.program.calls import Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
-from runtime.transport.process_groups import Channel
+from runtime.transport.protocol import Channel
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,17 @@ from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard, fits, suitable_model
 from runtime.models.user.cut import cut
-from runtime.transport.shards import WHOLE, EmulatedShards, ProcessShards, Shards
+from runtime.transport.shards import WHOLE, Shards
 
 __all__ = [
     "MODEL_NAMES",
     "USER_MODEL",
     "WHOLE",
     "Blocks",
-    "EmulatedShards",
     "Model",
     "ModelError",
     "ModelOptions",
     "ParameterShard",
-    "ProcessShards",
     "Shards",
     "Text",
     "Tokens",

@@ -163,16 +163,14 @@ class LayeredBody:
     def __init__(self, options: ModelOptions, placement: Placement) -> None:
         """Find the layers."""
         self._layers = layers(placement, options)
+        self._parameters = {block: _parameters(found) for block, found in self._layers.items()}
         self._architecture = ARCHITECTURES[options.name]
         self._options = options
         self._placement = placement
 
     def parameters(self, block: str) -> tuple[Parameter, ...]:
         """Return the parameters of the block's layers, each once."""
-        found = {
-            parameter.name: parameter for layer in self._layers[block] for parameter in layer.parameters()
-        }
-        return tuple(found.values())
+        return self._parameters[block]
 
     def initial(self, parameter: Parameter) -> Tensor:
         """Return normally distributed float64 values; they depend on the name and the seed alone."""
@@ -202,6 +200,11 @@ class LayeredBody:
         graph_of = {block: i for i, graph in enumerate(graphs) for block in graph}
         text = Text(self._options, num_micro_batches * len(graphs), device)
         return _TextOfGraphs(text, graph_of, len(graphs))
+
+
+def _parameters(layers: Sequence[Layer]) -> tuple[Parameter, ...]:
+    found = {parameter.name: parameter for layer in layers for parameter in layer.parameters()}
+    return tuple(found.values())
 
 
 class _TextOfGraphs(NamedTuple):

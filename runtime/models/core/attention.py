@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.models.core.layers import Parameter, Weights, norm, norm_parameters
+from runtime.models.core.layers import Parameter, Weights, norm_parameters, normal_copy, with_residual
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.tokens import Tokens
-from runtime.transport.shards import Shards, copy_to_shards, sum_over_shards
+from runtime.transport.shards import Shards, copy_to_shards
 
 
 def check_heads(options: ModelOptions, num_shards: int = 1) -> None:
@@ -66,20 +66,11 @@ class Attention:
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the input plus the attention's output."""
         assert hidden is not None, "attention has an input"
-        normal = norm(hidden, f"{self.name}.norm", weights)
-        copies = [normal] if shards.count == 1 else copy_to_shards(normal, shards)
-        parts = []
-        for copy, into, bias, out in zip(
-            copies,
-            weights[f"{self.name}.in.weight"],
-            weights[f"{self.name}.in.bias"],
-            weights[f"{self.name}.out.weight"],
-            strict=True,
-        ):
-            query, key, value = (_heads(copy, into) + bias.unsqueeze(1)).chunk(3, dim=-1)
-            parts.append(_joined(_attend(query, key, value, self.causal), out))
-        total = parts[0] if shards.count == 1 else sum_over_shards(parts, shards)
-        return hidden + (total + weights[f"{self.name}.out.bias"][0])
+        normal = normal_copy(hidden, self.name, weights, shards)
+        joint = _heads(normal, weights[f"{self.name}.in.weight"])
+        query, key, value = (joint + weights[f"{self.name}.in.bias"].unsqueeze(1)).chunk(3, dim=-1)
+        part = _joined(_attend(query, key, value, self.causal), weights[f"{self.name}.out.weight"])
+        return with_residual(hidden, part, weights[f"{self.name}.out.bias"], shards)
 
 
 @dataclass(frozen=True)
@@ -118,20 +109,11 @@ class CrossAttention:
         """
         assert hidden is not None, "attention over an encoder has an input"
         memory, own = hidden.unbind(1)
-        normal = norm(own, f"{self.name}.norm", weights)
-        parts = []
-        for asks, holds, ask, hold, out in zip(
-            [normal] if shards.count == 1 else copy_to_shards(normal, shards),
-            [memory] if shards.count == 1 else copy_to_shards(memory, shards),
-            weights[f"{self.name}.query.weight"],
-            weights[f"{self.name}.memory.weight"],
-            weights[f"{self.name}.out.weight"],
-            strict=True,
-        ):
-            key, value = _heads(holds, hold).chunk(2, dim=-1)
-            parts.append(_joined(_attend(_heads(asks, ask), key, value, causal=False), out))
-        total = parts[0] if shards.count == 1 else sum_over_shards(parts, shards)
-        return torch.stack([memory, own + (total + weights[f"{self.name}.out.bias"][0])], 1)
+        normal, seen = normal_copy(own, self.name, weights, shards), copy_to_shards(memory, shards)
+        query = _heads(normal, weights[f"{self.name}.query.weight"])
+        key, value = _heads(seen, weights[f"{self.name}.memory.weight"]).chunk(2, dim=-1)
+        part = _joined(_attend(query, key, value, causal=False), weights[f"{self.name}.out.weight"])
+        return torch.stack([memory, with_residual(own, part, weights[f"{self.name}.out.bias"], shards)], 1)
 
 
 def _heads(hidden: Tensor, weight: Tensor) -> Tensor:

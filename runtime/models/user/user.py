@@ -101,7 +101,7 @@ class UserModules:
         Raises:
             ModelError: The module fails at its shapes, or changes a buffer.
         """
-        parameters = {local: weights[each.name][0] for local, each in self._parameters[block].items()}
+        parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
         device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
         if (block, device) not in self._buffers_on:
             self._buffers_on[block, device] = self._buffers(block, device)

@@ -58,7 +58,7 @@ class Patches:
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the embedded image; shape ``(rows, sequence_length, hidden_size)``."""
         assert hidden is None, "only a block without inputs reads images"
-        (projection,), (positions,) = weights[f"{self.name}.patches"], weights[f"{self.name}.positions"]
+        projection, positions = weights[f"{self.name}.patches"], weights[f"{self.name}.positions"]
         bits = torch.arange(PATCH_SIZE, device=projection.device)
         pixels = (tokens.inputs.unsqueeze(-1) >> bits & 1) * 2 - 1
         return pixels.to(projection.dtype) @ projection + positions
