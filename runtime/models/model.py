@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.models.body import ARCHITECTURES, Body, Data, Sample, body_of
-from runtime.models.core.chains import most_shards
+from runtime.models.body import Body, Data, Sample, body_of
 from runtime.models.core.layers import Parameter
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.optimizer import Optimizer
-from runtime.models.zoo import flava, gpt, mt5
+from runtime.program.tensor_flow import computes_loss
 from runtime.transport.protocol import Team
 from runtime.transport.shards import WHOLE, Shards, share_shape, sum_in_order
 
 ReplicaGroups = tuple[Team, ...]
 """The teams that hold replicas of the same parameters, ascending; each holds one, cut over its devices."""
-
-
-def fits(placement: Placement, name: str) -> bool:
-    """Tell whether a model can run a placement, given enough layers and heads."""
-    check: Mapping[str, Callable[[Placement], object]] = {
-        "gpt": gpt.chains_of_stages,
-        "mt5": mt5.encoder_and_decoder,
-        "flava": flava.parts,
-    }
-    try:
-        check.get(name, str)(placement)
-    except ModelError:
-        return False
-    return name in ARCHITECTURES
-
-
-def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
-    """Return the first model that fits: of ``gpt``, ``mt5``, ``flava`` and, for any graph, ``synthetic``.
-
-    Args:
-        placement: What is to run.
-        num_heads: Attention heads there are, or None for enough; ``flava`` cuts them over the devices of a
-            group.
-
-    >>> from placements.shapes import k_shape, m_shape, nn_shape
-    >>> suitable_model(m_shape()), suitable_model(nn_shape()), suitable_model(k_shape())
-    ('gpt', 'mt5', 'flava')
-    """
-    found = next(name for name in ARCHITECTURES if fits(placement, name))
-    if found == "flava" and num_heads is not None:
-        most = most_shards(block for part in flava.parts(placement) for block in part)
-        return found if num_heads >= most else "synthetic"
-    return found
 
 
 class ParameterShard(NamedTuple):
@@ -187,7 +153,7 @@ class Model:
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a forward block's output for all samples; its gradient has the same."""
-        return self._body.output_shape(block)
+        return () if computes_loss(self._placement, block) else self._body.output_shape(block)
 
     def trained(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block that are trained, by name."""

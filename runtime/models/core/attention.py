@@ -13,27 +13,9 @@ import torch
 from torch import Tensor
 
 from runtime.models.core.layers import Parameter, Weights, norm_parameters, normal_copy, with_residual
-from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.options import ModelOptions
 from runtime.models.core.tokens import Tokens
 from runtime.transport.shards import Shards, copy_to_shards
-
-
-def check_heads(options: ModelOptions, num_shards: int = 1) -> None:
-    """Reject heads that do not share the hidden size evenly, or are too few for the shards.
-
-    Raises:
-        ModelError: They are so.
-    """
-    if options.hidden_size % options.num_heads:
-        raise ModelError(
-            f"model.num_heads: {options.num_heads} does not divide hidden_size {options.hidden_size}; "
-            "use a divisor"
-        )
-    if options.num_heads < num_shards:
-        raise ModelError(
-            f"model.num_heads: {options.num_heads} cannot be cut over {num_shards} devices; "
-            f"use at least {num_shards}, or model=synthetic"
-        )
 
 
 @dataclass(frozen=True)
@@ -42,25 +24,22 @@ class Attention:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output.
-        num_heads: Divides `hidden_size`; at least one for each shard.
+        options: Give the width, and the heads: at least one for each shard.
         causal: Whether a position sees only itself and those before it.
     """
 
     name: str
-    hidden_size: int
-    num_heads: int
+    options: ModelOptions
     causal: bool = True
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of the normalization, of query, key and value together, and of the output."""
-        width = self.hidden_size // self.num_heads
+        hidden, heads, width = _sizes(self.options)
         return (
-            *norm_parameters(f"{self.name}.norm", self.hidden_size),
-            Parameter(f"{self.name}.in.weight", (self.hidden_size, self.num_heads, 3 * width), split=1),
-            Parameter(f"{self.name}.in.bias", (self.num_heads, 3 * width), split=0),
-            Parameter(f"{self.name}.out.weight", (self.num_heads, width, self.hidden_size), split=0),
-            Parameter(f"{self.name}.out.bias", (self.hidden_size,)),
+            *norm_parameters(f"{self.name}.norm", self.options),
+            Parameter(f"{self.name}.in.weight", (hidden, heads, 3 * width), split=1),
+            Parameter(f"{self.name}.in.bias", (heads, 3 * width), split=0),
+            *_output_parameters(self.name, self.options),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
@@ -69,8 +48,8 @@ class Attention:
         normal = normal_copy(hidden, self.name, weights, shards)
         joint = _heads(normal, weights[f"{self.name}.in.weight"])
         query, key, value = (joint + weights[f"{self.name}.in.bias"].unsqueeze(1)).chunk(3, dim=-1)
-        part = _joined(_attend(query, key, value, self.causal), weights[f"{self.name}.out.weight"])
-        return with_residual(hidden, part, weights[f"{self.name}.out.bias"], shards)
+        mixed = _attend(query, key, value, self.causal)
+        return _with_output(hidden, mixed, self.name, weights, shards)
 
 
 @dataclass(frozen=True)
@@ -79,23 +58,20 @@ class CrossAttention:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output.
-        num_heads: Divides `hidden_size`; at least one for each shard.
+        options: Give the width, and the heads: at least one for each shard.
     """
 
     name: str
-    hidden_size: int
-    num_heads: int
+    options: ModelOptions
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of the normalization, of query, of key and value together, of the output."""
-        width = self.hidden_size // self.num_heads
+        hidden, heads, width = _sizes(self.options)
         return (
-            *norm_parameters(f"{self.name}.norm", self.hidden_size),
-            Parameter(f"{self.name}.query.weight", (self.hidden_size, self.num_heads, width), split=1),
-            Parameter(f"{self.name}.memory.weight", (self.hidden_size, self.num_heads, 2 * width), split=1),
-            Parameter(f"{self.name}.out.weight", (self.num_heads, width, self.hidden_size), split=0),
-            Parameter(f"{self.name}.out.bias", (self.hidden_size,)),
+            *norm_parameters(f"{self.name}.norm", self.options),
+            Parameter(f"{self.name}.query.weight", (hidden, heads, width), split=1),
+            Parameter(f"{self.name}.memory.weight", (hidden, heads, 2 * width), split=1),
+            *_output_parameters(self.name, self.options),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
@@ -112,8 +88,19 @@ class CrossAttention:
         normal, seen = normal_copy(own, self.name, weights, shards), copy_to_shards(memory, shards)
         query = _heads(normal, weights[f"{self.name}.query.weight"])
         key, value = _heads(seen, weights[f"{self.name}.memory.weight"]).chunk(2, dim=-1)
-        part = _joined(_attend(query, key, value, causal=False), weights[f"{self.name}.out.weight"])
-        return torch.stack([memory, with_residual(own, part, weights[f"{self.name}.out.bias"], shards)], 1)
+        mixed = _attend(query, key, value, causal=False)
+        return torch.stack([memory, _with_output(own, mixed, self.name, weights, shards)], 1)
+
+
+def _sizes(options: ModelOptions) -> tuple[int, int, int]:
+    """Return the hidden size, the number of heads and the width of one."""
+    return options.hidden_size, options.num_heads, options.hidden_size // options.num_heads
+
+
+def _output_parameters(name: str, options: ModelOptions) -> tuple[Parameter, Parameter]:
+    hidden, heads, width = _sizes(options)
+    weight = Parameter(f"{name}.out.weight", (heads, width, hidden), split=0)
+    return weight, Parameter(f"{name}.out.bias", (hidden,))
 
 
 def _heads(hidden: Tensor, weight: Tensor) -> Tensor:
@@ -123,9 +110,10 @@ def _heads(hidden: Tensor, weight: Tensor) -> Tensor:
     return (hidden @ weight.flatten(1)).view(rows, length, heads, width).transpose(1, 2)
 
 
-def _joined(mixed: Tensor, weight: Tensor) -> Tensor:
-    """Return ``(rows, length, hidden)`` from ``(rows, heads, length, width)``."""
-    return mixed.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
+def _with_output(hidden: Tensor, mixed: Tensor, name: str, weights: Weights, shards: Shards) -> Tensor:
+    """Add what the heads found, ``(rows, heads, length, width)``, to ``(rows, length, hidden)``."""
+    part = mixed.transpose(1, 2).flatten(2) @ weights[f"{name}.out.weight"].flatten(0, 1)
+    return with_residual(hidden, part, weights[f"{name}.out.bias"], shards)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from runtime.models.core.options import ModelOptions
 from runtime.models.core.tokens import Tokens
 from runtime.transport.shards import Shards, copy_to_shards, sum_over_shards
 
@@ -73,24 +74,21 @@ class Embedding:
     Attributes:
         tokens: Name of the table of the vocabulary.
         positions: Name of the table of the positions.
-        vocab_size: Rows of the table of the vocabulary.
-        sequence_length: Rows of the table of the positions.
-        hidden_size: Columns of both.
+        options: Give the sizes of both.
         reads: Which bytes of a micro-batch: the name of a part of `Tokens`.
     """
 
     tokens: str
     positions: str
-    vocab_size: int
-    sequence_length: int
-    hidden_size: int
+    options: ModelOptions
     reads: str = "inputs"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return both tables."""
+        sizes = self.options
         return (
-            Parameter(self.tokens, (self.vocab_size, self.hidden_size), split=0),
-            Parameter(self.positions, (self.sequence_length, self.hidden_size)),
+            Parameter(self.tokens, (sizes.vocab_size, sizes.hidden_size), split=0),
+            Parameter(self.positions, (sizes.sequence_length, sizes.hidden_size)),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
@@ -100,7 +98,7 @@ class Embedding:
         values: Tensor = getattr(tokens, self.reads)
         if shards.count == 1:
             return functional.embedding(values, table) + positions
-        rows, mine = _local_rows(values, _first_row(self.vocab_size, shards), len(table))
+        rows, mine = _local_rows(values, _first_row(self.options.vocab_size, shards), len(table))
         part = functional.embedding(rows, table) * mine.unsqueeze(-1).to(table.dtype)
         return sum_over_shards(part, shards) + positions
 
@@ -112,8 +110,7 @@ class Output:
     Attributes:
         name: Prefix of the normalization's parameters.
         tokens: Name of the table of the vocabulary, the embedding's where they are tied.
-        vocab_size: Rows of the table.
-        hidden_size: Columns of the table.
+        options: Give the sizes.
         truth: Which bytes of a micro-batch are true: the name of a part of `Tokens`.
         replicas: Of the model, each with micro-batches of its own; the loss is divided by so many, so that
             the sum over the replicas is their mean.
@@ -121,16 +118,15 @@ class Output:
 
     name: str
     tokens: str
-    vocab_size: int
-    hidden_size: int
+    options: ModelOptions
     truth: str = "targets"
     replicas: int = 1
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the normalization's parameters and the table."""
         return (
-            *norm_parameters(f"{self.name}.norm", self.hidden_size),
-            Parameter(self.tokens, (self.vocab_size, self.hidden_size), split=0),
+            *norm_parameters(f"{self.name}.norm", self.options),
+            Parameter(self.tokens, (self.options.vocab_size, self.options.hidden_size), split=0),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
@@ -140,7 +136,7 @@ class Output:
         truth: Tensor = getattr(tokens, self.truth)
         if shards.count == 1:
             return functional.cross_entropy(logits.flatten(0, 1), truth.flatten()) / self.replicas
-        first_row = _first_row(self.vocab_size, shards)
+        first_row = _first_row(self.options.vocab_size, shards)
         return _sharded_cross_entropy(logits, truth, first_row, shards) / self.replicas
 
 
@@ -150,17 +146,17 @@ class FeedForward:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output; the middle is four times as wide.
+        options: Give the width of input and output; the middle is four times as wide.
     """
 
     name: str
-    hidden_size: int
+    options: ModelOptions
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of the normalization and of both layers; weights are (in, out)."""
-        hidden, middle = self.hidden_size, 4 * self.hidden_size
+        hidden, middle = self.options.hidden_size, 4 * self.options.hidden_size
         return (
-            *norm_parameters(f"{self.name}.norm", hidden),
+            *norm_parameters(f"{self.name}.norm", self.options),
             Parameter(f"{self.name}.up.weight", (hidden, middle), split=1),
             Parameter(f"{self.name}.up.bias", (middle,), split=0),
             Parameter(f"{self.name}.down.weight", (middle, hidden), split=0),
@@ -182,15 +178,15 @@ class Normalization:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output.
+        options: Give the width of input and output.
     """
 
     name: str
-    hidden_size: int
+    options: ModelOptions
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return both parameters."""
-        return norm_parameters(self.name, self.hidden_size)
+        return norm_parameters(self.name, self.options)
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the normalized input."""
@@ -198,10 +194,10 @@ class Normalization:
         return norm(hidden, self.name, weights)
 
 
-def norm_parameters(name: str, hidden_size: int) -> tuple[Parameter, Parameter]:
+def norm_parameters(name: str, options: ModelOptions) -> tuple[Parameter, Parameter]:
     """Return the two parameters of a layer normalization; never cut."""
-    weight = Parameter(f"{name}.weight", (hidden_size,), mean=1.0)
-    return weight, Parameter(f"{name}.bias", (hidden_size,))
+    shape = (options.hidden_size,)
+    return Parameter(f"{name}.weight", shape, mean=1.0), Parameter(f"{name}.bias", shape)
 
 
 def norm(hidden: Tensor, name: str, weights: Weights) -> Tensor:

@@ -128,7 +128,7 @@ def drawn(parameters: Sequence[Parameter]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_is_torchs(causal: bool) -> None:
-    layer = Attention("a", 8, 2, causal)
+    layer = Attention("a", replace(OPTIONS, num_heads=2), causal)
     weights = drawn(layer.parameters())
     hidden = torch.randn(3, 5, 8, dtype=torch.float64)
     normal = torch.nn.functional.layer_norm(hidden, (8,), weights["a.norm.weight"], weights["a.norm.bias"])
@@ -141,7 +141,7 @@ def test_attention_is_torchs(causal: bool) -> None:
 
 
 def test_cross_attention_is_torchs_and_keeps_the_encoders_output() -> None:
-    layer = CrossAttention("a", 8, 2)
+    layer = CrossAttention("a", replace(OPTIONS, num_heads=2))
     weights = drawn(layer.parameters())
     state = torch.randn(3, 2, 5, 8, dtype=torch.float64)
     memory, own = state.unbind(1)
