@@ -24,7 +24,7 @@ from runtime.profiling.profiler import Profiler
 from runtime.profiling.recorder import Recorder
 from runtime.program.calls import Calls, ScriptError, Transfer
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
-from runtime.transport.process_groups import Channel, Pending, Transport
+from runtime.transport.protocol import Channel, Pending, Transport
 
 
 class TransferError(RuntimeError):

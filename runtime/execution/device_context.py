@@ -22,7 +22,7 @@ from runtime.plans.plan_client import PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.recorder import DeviceRecorder, HostTimes, Recorder, StreamTimes
-from runtime.transport.process_groups import Transport
+from runtime.transport.protocol import Transport
 
 Connect = Callable[[Script, RunOptions], AbstractContextManager[Transport]]
 """Connects a device to the others, and takes that down again."""

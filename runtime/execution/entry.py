@@ -23,7 +23,8 @@ from runtime.execution.device_context import take_part
 from runtime.execution.run_options import RunOptions
 from runtime.plans.plan_client import PlanSource
 from runtime.program.tensor_spec import specs_from_plain
-from runtime.transport.process_groups import Channel, Transport, connect
+from runtime.transport.process_groups import connect
+from runtime.transport.protocol import Channel, Transport
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
 

@@ -26,7 +26,7 @@ from runtime.models.blocks import Instance
 from runtime.plans.shared_plans import SharedPlans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.recorder import Recorder
-from runtime.transport.process_groups import Transport
+from runtime.transport.protocol import Transport
 
 Loss = tuple[str, int, float]
 """(block, micro-batch, loss)."""
@@ -85,7 +85,7 @@ def train(part: Part) -> None:
         ScriptError: The run cannot be resumed.
     """
     script, options, transport, model = part.script, part.options, part.transport, part.model
-    copies = transport.connect_copies(model.teams_of_copies())
+    replicas = transport.connect_teams(model.teams_of_replicas())
     _report(options, part.profiler.description if part.profiler else part.clock.description)
     first = checkpoint.resume(script, options, transport, model) if options.resume else 0
     times_ms: list[float] = []
@@ -94,7 +94,7 @@ def train(part: Part) -> None:
         _follow_plan(part, index)
         times_ms.append(timed_iteration(script, part.device, index, transport))
         losses.append([(*instance, float(loss)) for instance, loss in part.blocks.losses.items()])
-        model.sum_copies(copies.__getitem__)
+        model.sum_replicas(replicas)
         _keep(options, f"gradients_{index}", model.gradients())
         model.step()
         if checkpoint.is_due(options, index + 1):
