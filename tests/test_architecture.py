@@ -137,6 +137,15 @@ def test_every_outside_library_is_listed() -> None:
     assert outside - {"numpy"} <= set(OWNERS)
 
 
+@pytest.mark.parametrize("module", ["runtime.device", "runtime.check", "runtime.launching.processes"])
+def test_a_devices_script_loads_no_solvers_and_no_figures(module: str) -> None:
+    """Each process of a run would wait for them, and hold them in its memory."""
+    heavy = "z3", "ortools", "pandas", "networkx", "scipy", "matplotlib", "hydra", "omegaconf", "joblib"
+    code = f"import sys, {module}; sys.exit(', '.join({{*{heavy}}} & set(sys.modules)) or 0)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 WITHOUT_TORCH = [
     "experiments.tasks.search",
     "experiments.tasks.frontier",
@@ -144,6 +153,7 @@ WITHOUT_TORCH = [
     "schedsearch.energy",
     "runtime.server.app",
     "runtime.client",
+    "runtime.clock",
 ]
 
 

@@ -19,8 +19,8 @@ from placements.placement_file import placement_from_dict
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.script import Script, hand_over
 from runtime.execution.device import Device, TransferError
-from runtime.execution.device_context import take_part
 from runtime.execution.run_options import RunOptions
+from runtime.execution.train import run_device
 from runtime.plans.plan_client import PlanSource
 from runtime.program.tensor_spec import specs_from_plain
 from runtime.transport.process_groups import connect
@@ -73,7 +73,7 @@ def main(
     )
     if hand_over(script):
         return
-    take_part(script, options or RunOptions.from_environment(), _connected, plans)
+    run_device(script, options or RunOptions.from_environment(), _connected, plans)
 
 
 @contextmanager

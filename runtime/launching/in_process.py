@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from runtime.codegen.script import Script, read_script
-from runtime.execution.device_context import take_part
 from runtime.execution.run_options import RunOptions
+from runtime.execution.train import run_device
 from runtime.launching.processes import POLL_S, report_failure
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.transport.protocol import Transport
@@ -68,7 +68,7 @@ class InProcess:
         turns.begin(options.device)
         failed = True
         try:
-            take_part(script, options, self._connected)
+            run_device(script, options, self._connected)
             failed = False
         except StoppedError:
             pass
