@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from experiments.config.plans import BALANCES, PLANNERS, read_plan
+from experiments.config.plans import BALANCES, PLANNERS, Planned, read_plan
 from experiments.config.records import Options, PlanPlacementOptions, ProfileOptions
 from placements.hardware import GPUS, Gpu
 from placements.planners.galvatron import recomputed_blocks
@@ -57,6 +57,20 @@ def read_plan_options(placement: dict[str, Any]) -> PlanPlacementOptions | None:
         if getattr(options, name) is not None:
             require_known(f"placement.{name}", getattr(options, name), known)
     return options
+
+
+def planned_by(options: Options) -> Planned | None:
+    """Return the plan that the placement is of, or None where there is none.
+
+    Raises:
+        OptionError: An option is wrong.
+        PlanError: The plan is wrong, or does not fit the model.
+    """
+    chosen, number = read_plan_options(options.placement), options.search.num_micro_batches
+    if chosen is None:
+        return None
+    require_least("search.num_micro_batches", number, 1)
+    return read_plan(chosen, read_gpu(options.profile.gpu), number)
 
 
 def read_gpu(name: str) -> Gpu:
@@ -152,6 +166,12 @@ def require_known(where: str, value: object, known: Iterable[str], wanted: str =
     """Reject an option that is none of the names."""
     known = list(known)
     require(value in known, where, value, wanted, did_you_mean(str(value), known))
+
+
+def require_path(where: str, value: object) -> str:
+    """Return an option that is a path; reject any other."""
+    require(isinstance(value, str) and value != "", where, value, "a path", "give that of a file")
+    return str(value)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from experiments.figures.sweep import (
     tessel_row,
     to_table,
 )
-from experiments.steps.pipeline_steps import cache_directory
+from experiments.steps.schedule_finding import cache_directory
 from experiments.steps.search_step import output_directory
 from placements.shapes import SHAPES
 from schedsearch.modulo.period_by_in_flight import in_flight_as_memory, period_by_in_flight

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from experiments.config.options import OptionError, require, require_least
 from experiments.config.records import EnergyOptions, Options
 from experiments.steps.clock_latency import check_switching, say_switching, switching_limits
-from experiments.steps.pipeline_steps import complete_profile
+from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult
 from experiments.steps.schedule_selection import asked_deadline_ms
 from placements import Placement, Profile

@@ -12,7 +12,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.progress import StepBar
 from experiments.config.records import EnergyOptions, Options
-from experiments.steps.pipeline_steps import complete_profile
+from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult, SelectionResult
 from experiments.steps.search_step import describe, save_schedule
 from placements import Profile

@@ -33,7 +33,8 @@ from experiments.steps.energy_methods import (
     polish,
 )
 from experiments.steps.frontier_files import save_frontier
-from experiments.steps.pipeline_steps import build_placement, complete_profile, read_profile
+from experiments.steps.placement_building import build_placement
+from experiments.steps.profile_reading import complete_profile, read_profile
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.savings import describe_savings
 from experiments.steps.schedule_selection import asked_deadline_ms, check_selection, select_schedule

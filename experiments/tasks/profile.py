@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import read_options, require, require_least
+from experiments.config.options import planned_by, read_options, require, require_least
 from experiments.config.progress import IterationBar
 from experiments.config.records import Options
 from experiments.config.run_options import (
@@ -20,7 +20,8 @@ from experiments.config.run_options import (
     choose_model,
     devices_in_words,
 )
-from experiments.steps.pipeline_steps import PROFILE_FILES, build_placement, planned_by, read_profile
+from experiments.steps.placement_building import build_placement
+from experiments.steps.profile_reading import PROFILE_FILES, read_profile
 from experiments.steps.search_step import output_directory, search_and_save
 from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text

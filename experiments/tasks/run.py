@@ -8,7 +8,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.config.options import OptionError, read_options
+from experiments.config.options import OptionError, planned_by, read_options
 from experiments.config.records import Options
 from experiments.config.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.report.report import save_report, save_report_of_run
@@ -18,7 +18,8 @@ from experiments.run_steps.scripts import generate_scripts, planned_scripts
 from experiments.run_steps.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run_steps.traces import save_trace
 from experiments.steps.clock_latency import switching_limits
-from experiments.steps.pipeline_steps import build_placement, planned_by, read_profile
+from experiments.steps.placement_building import build_placement
+from experiments.steps.profile_reading import read_profile
 from experiments.steps.search_step import output_directory
 from experiments.tasks.frontier import check_energy_on, check_energy_options, search_and_tune
 from placements import Placement
