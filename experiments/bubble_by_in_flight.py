@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("bubble_by_in_flight", "experiments.figures.bubble_by_in_flight")
+main = command("bubble_by_in_flight", "figures.bubble_by_in_flight")
 
 if __name__ == "__main__":
     main()

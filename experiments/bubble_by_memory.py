@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("bubble_by_memory", "experiments.figures.bubble_by_memory")
+main = command("bubble_by_memory", "figures.bubble_by_memory")
 
 if __name__ == "__main__":
     main()

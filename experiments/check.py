@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("check", "experiments.tasks.check")
+main = command("check", "tasks.check")
 
 if __name__ == "__main__":
     main()

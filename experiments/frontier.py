@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("frontier", "experiments.tasks.frontier")
+main = command("frontier", "tasks.frontier")
 
 if __name__ == "__main__":
     main()

@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("profile", "experiments.tasks.profile")
+main = command("profile", "tasks.profile")
 
 if __name__ == "__main__":
     main()

@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("run", "experiments.tasks.run")
+main = command("run", "tasks.run")
 
 if __name__ == "__main__":
     main()

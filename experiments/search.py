@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("search", "experiments.tasks.search")
+main = command("search", "tasks.search")
 
 if __name__ == "__main__":
     main()

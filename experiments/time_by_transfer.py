@@ -2,7 +2,7 @@
 
 from experiments.config.command import command
 
-main = command("time_by_transfer", "experiments.figures.time_by_transfer")
+main = command("time_by_transfer", "figures.time_by_transfer")
 
 if __name__ == "__main__":
     main()

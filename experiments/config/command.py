@@ -39,7 +39,7 @@ def command(name: str, task: str) -> Callable[[], None]:
 
     Args:
         name: Of the command and of its config.
-        task: The module whose ``task`` it runs. A `ValueError` from there is taken to be the user's.
+        task: The module of this layer whose ``task`` it runs. A `ValueError` from there is the user's.
     """
 
     def main() -> None:
@@ -59,7 +59,7 @@ def _run_in_hydra(name: str, module: str) -> None:
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
-    task = importlib.import_module(module).task
+    task = importlib.import_module(f"experiments.{module}").task
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
 
     def guarded(config: DictConfig) -> None:
