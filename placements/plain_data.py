@@ -31,9 +31,9 @@ class Field:
 
     Attributes:
         value: The plain data.
-        where: Its place, with which messages begin.
+        where: Its place, with which messages begin; empty for all of the data.
         error: What is raised where it is wrong.
-        is_root: It is all of the data, so that the fields in it stand under their names alone.
+        is_root: It is all of the data although it has a name; the fields in it stand under theirs alone.
     """
 
     value: Any
@@ -45,17 +45,20 @@ class Field:
         """Return the error of a value that is not what is wanted."""
         shown = repr(self.value)
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-        return self.error(f"{self.where}: {shown} is not {wanted}; {remedy}")
+        return self._error(f"{shown} is not {wanted}; {remedy}")
+
+    def _error(self, text: str) -> ValueError:
+        return self.error(f"{self.where}: {text}" if self.where else text)
 
     def inside(self, key: object, value: Any) -> Field:
         """Return a value that stands in this one, under a name or at an index."""
         where = f"{self.where}.{key}" if isinstance(key, str) else f"{self.where}[{key}]"
-        return Field(value, str(key) if self.is_root else where, self.error)
+        return Field(value, str(key) if self.is_root or not self.where else where, self.error)
 
     def __getitem__(self, name: str) -> Field:
         """Return the field of that name."""
         if name not in self.mapping():
-            raise self.error(f"{self.where}: lacks the field {name!r}; add it")
+            raise self._error(f"lacks the field {name!r}; add it")
         return self.inside(name, self.value[name])
 
     def get(self, name: str, default: Any = None) -> Field:
@@ -76,7 +79,7 @@ class Field:
             self[name]
         for name in fields:
             if name not in (*required, *optional):
-                raise self.error(f"{self.where}: has an unknown field {name!r}; the fields are {known}")
+                raise self._error(f"has an unknown field {name!r}; the fields are {known}")
         return self
 
     def version(self, newest: int, default: int | None = None) -> int:
