@@ -26,9 +26,9 @@ OWNERS = {
     "matplotlib": [
         "schedsearch/figures/canvas.py",
         "schedsearch/figures/timeline.py",
-        "schedsearch/figures/curves.py",
+        "schedsearch/figures/panels.py",
         "schedsearch/figures/frontier.py",
-        "schedsearch/figures/lines.py",
+        "schedsearch/figures/memory.py",
     ],
     "pynvml": ["runtime/clocks/nvml.py"],
     "torch": [

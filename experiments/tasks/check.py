@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import OptionError, read_record
+from experiments.config.options import read_record, require
 from experiments.config.records import CheckOptions
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckReport, Claim, check
@@ -29,14 +29,12 @@ def task(config: DictConfig) -> None:
             bounds on the makespan and the span are not in it: one that could not be shown is named.
     """
     options = read_record(config, CheckOptions)
-    if not 0 < options.time_limit_s < math.inf:
-        raise OptionError(
-            f"time_limit_s: {options.time_limit_s:g} is not a positive number of seconds; give one"
-        )
+    limit_s = options.time_limit_s
+    require(0 < limit_s < math.inf, "time_limit_s", limit_s, "a positive number of seconds", "give one")
     try:
         claims = read_claims(options.schedule)
-        deadline = time.monotonic() + options.time_limit_s
-        report = check(claims.certificate, time_limit_s=options.time_limit_s) if claims.certificate else None
+        deadline = time.monotonic() + limit_s
+        report = check(claims.certificate, time_limit_s=limit_s) if claims.certificate else None
         shown = [*_schedule_claims(claims, deadline), *(report.claims if report else ())]
         _check_summary(claims, report)
     except CertificateError as error:
