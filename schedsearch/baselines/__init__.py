@@ -1,4 +1,9 @@
-"""Hand-made schedules, as functions of a placement and a number of micro-batches."""
+"""Hand-made schedules, as functions of a placement and a number of micro-batches.
+
+They know no search. Read `structure` (the stages that a placement is made of), `pipelines` (GPipe, 1F1B),
+then `interleaved`, `embedding` (1F1B+), `bidirectional` (Chimera, GEMS), `zero_bubble`, `dual_pipe` and
+`controllable_memory` (V-Half, V-Min).
+"""
 
 from collections.abc import Callable
 
