@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,6 +86,7 @@ class Claims:
         makespan_bound: Ticks that no schedule beats; None where nothing is claimed.
         period_bound: Ticks per micro-batch, as a float; None where nothing is claimed.
         certificate: Why; None for a hand-made schedule. What it claims is not checked yet.
+        span_bound: Ticks that no repetend of its period beats; None where nothing is claimed.
     """
 
     schedule: Schedule
@@ -94,6 +95,7 @@ class Claims:
     makespan_bound: int | None
     period_bound: float | None
     certificate: Certificate | None
+    span_bound: int | None = None
 
 
 def read_schedule(path: str | Path) -> Schedule:
@@ -169,17 +171,25 @@ def _read_claims(data: Any) -> Claims:
         raise ScheduleFileError(f"status: {status!r} is not known; use {', '.join(Status)}")
     if bound is not None and type(bound) not in (int, float):
         raise ScheduleFileError(f"period_bound: {bound!r} is not a number; give one or null")
-    makespan_bound = data["makespan_bound"]
-    return Claims(
+    claims = Claims(
         schedule,
         Status(status),
         whole(data["makespan"], "makespan"),
-        None if makespan_bound is None else whole(makespan_bound, "makespan_bound"),
+        _whole_or_none(data["makespan_bound"], "makespan_bound"),
         bound,
-        None
-        if certificate is None
-        else certificate_from_dict(certificate, schedule.placement, _read_repetend(data, schedule)),
+        None,
     )
+    if certificate is None:
+        return claims
+    return replace(
+        claims,
+        certificate=certificate_from_dict(certificate, schedule.placement, _read_repetend(data, schedule)),
+        span_bound=_whole_or_none(data["repetend"].get("span_bound"), "repetend.span_bound"),
+    )
+
+
+def _whole_or_none(value: object, where: str) -> int | None:
+    return None if value is None else whole(value, where)
 
 
 def _read_repetend(data: dict[str, Any], schedule: Schedule) -> Repetend:

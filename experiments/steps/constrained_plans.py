@@ -292,7 +292,7 @@ def _dicts(outcome: EnergyResult, constrained: ConstrainedPlans) -> Iterator[tup
             {
                 "power_cap_w": capped.cap.job_w,
                 "device_power_cap_w": capped.cap.device_w,
-                "least_time_ms": min(capped.least_ms, capped.plan.time_ms),
+                "least_time_ms": capped.least_ms,
                 "running_ms": capped.running_ms,
                 "device_power_w": list(capped.power_w),
                 "plan": _plan_to_dict(capped.plan),

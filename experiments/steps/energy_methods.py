@@ -80,6 +80,8 @@ def make_frontier(
         frontier = compute_frontier(
             schedule, profile, options.num_plans, deadline_ms, on_progress, options.curve
         )
+        for note in frontier.notes:
+            log.info("%s", note)
         return frontier, deadline_ms
     frontier = perseus_frontier(schedule, profile, options.unit_ms, options.curve, on_progress)
     shortest_ms = frontier.shortest.time_ms

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from placements import Placement
 from schedsearch.baselines import applicable
-from schedsearch.improve import window
+from schedsearch.improve import neighbourhood
 from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.bisection import Asking, ModuloSearch
@@ -75,9 +75,8 @@ def schedules_of_equal_period(
     Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
     samples of repetends of that period with spans from the least on (see `ModuloSearch.sample`), unrolled;
     one that is longer than the search's schedule is also shortened. Each but the hand-made ones is there
-    again with blocks of several devices, such as embeddings, at its ends (see
-    `schedsearch.improve.window.gathered`). No two have the same orders. Their makespans may differ;
-    hand-made ones may have a period of their own.
+    again with blocks of several devices, such as embeddings, at its ends (see `neighbourhood.gathered`). No
+    two have the same orders. Their makespans may differ; hand-made ones may have a period of their own.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
@@ -197,7 +196,7 @@ class _Candidates:
         yield candidate
         if may_reorder(self.limit):
             with contextlib.suppress(InvalidScheduleError):
-                gathered = window.gathered(candidate.schedule.per_micro_batch)
+                gathered = neighbourhood.gathered(candidate.schedule.per_micro_batch)
                 schedule = validate(with_optimizer(candidate.schedule.placement, gathered))
                 yield replace(candidate, schedule=schedule, origin="gathered")
 

@@ -11,7 +11,7 @@ import math
 
 from ortools.sat.python import cp_model
 
-from schedsearch.bounds.shared_time import Timeline
+from schedsearch.bounds.timeline import Timeline
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.interrupts import interruptible

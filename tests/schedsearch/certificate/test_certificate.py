@@ -49,7 +49,6 @@ def certified(placement: Placement, **options: Any) -> Certificate:
     [
         ("v_shape", 3, 8),
         ("x_shape", 2, 13),
-        ("x_shape", 3, 9),
         ("m_shape", 3, 10),
         ("m_shape", 4, 7),
         ("m_shape", 5, 6),
