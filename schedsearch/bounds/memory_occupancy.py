@@ -39,8 +39,8 @@ class MemoryOccupancy:
             placement: What runs where, without optimizer blocks.
             unused: Memory times ticks per micro-batch that each device is known to leave unused.
 
-        Proof. Let block b start at s(b), averaged over micro-batches. What a device d with capacity c(d) has in
-        use, averaged over time and as counted in `memory_occupancy_bound`, is the sum over its blocks of
+        Proof. Let block b start at s(b), averaged over micro-batches. What a device d with capacity c(d) has
+        in use, averaged over time and as counted in `memory_occupancy_bound`, is the sum over its blocks of
         ``-memory(b, d) * s(b) + occupied_while_running(b, d)`` per period, which is at most c(d) times the
         period. Sum over devices with their weights, and let memory(b) be the sum over d of d's weight times
         memory(b, d); its sign may be another than on some devices. The flow balances what blocks allocate and

@@ -14,9 +14,9 @@ from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
-    Cycles,
     Limits,
     Load,
+    MinCycleRatio,
     Reason,
     Refutation,
 )
@@ -42,7 +42,7 @@ def _reason_to_dict(reason: Reason) -> dict[str, Any]:
         flow = [[a, b, amount] for (a, b), amount in reason.flow.items()]
         weights, shared = list(reason.device_weight), list(reason.shared)
         return {"reason": "residence", "device_weight": weights, "flow": flow, "shared": shared}
-    if isinstance(reason, Cycles):
+    if isinstance(reason, MinCycleRatio):
         period = [reason.period.numerator, reason.period.denominator]
         devices, names = list(reason.devices), list(reason.cut_out)
         return {"reason": "cycles", "period": period, "devices": devices, "cut_out": names}
@@ -102,13 +102,13 @@ def _read_memory_occupancy(data: object, where: str) -> MemoryOccupancy:
     return MemoryOccupancy(weights, flow, whole_numbers(entry["shared"], f"{where}.shared"))
 
 
-def _read_cycles(data: object, where: str) -> Cycles:
+def _read_cycles(data: object, where: str) -> MinCycleRatio:
     entry = _fields(data, where, ("reason", "period", "devices", "cut_out"))
     names = _list(entry["cut_out"], f"{where}.cut_out")
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise _wrong(f"{where}.cut_out", names, "names of blocks, each once")
     devices = whole_numbers(entry["devices"], f"{where}.devices")
-    return Cycles(_fraction(entry["period"], f"{where}.period"), devices, tuple(names))
+    return MinCycleRatio(_fraction(entry["period"], f"{where}.period"), devices, tuple(names))
 
 
 def _read_refutation(data: object, where: str) -> Refutation:
