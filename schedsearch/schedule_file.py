@@ -122,7 +122,7 @@ def schedule_from_dict(data: object) -> Schedule:
     Raises:
         ScheduleFileError: A field is missing, or the schedule breaks a rule.
     """
-    return _with_one_line_errors(data, _read)
+    return _in_words(data, _read)
 
 
 Read = TypeVar("Read")
@@ -132,12 +132,12 @@ def _read_file(path: str | Path, read: Callable[[Any], Read]) -> Read:
     """Return what a reader makes of a file's data; errors get the file's name."""
     data = read_json(path, "a schedule.json", ScheduleFileError)
     try:
-        return _with_one_line_errors(data, read)
+        return _in_words(data, read)
     except ScheduleFileError as error:
         raise ScheduleFileError(f"{path}: {error}") from None
 
 
-def _with_one_line_errors(data: Any, read: Callable[[Any], Read]) -> Read:
+def _in_words(data: Any, read: Callable[[Any], Read]) -> Read:
     """Return what a reader makes of data; errors are one line."""
     try:
         return read(data)
