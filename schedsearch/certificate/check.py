@@ -1,8 +1,7 @@
 """Checks a certificate claim by claim: the repetend by the rules, bounds by adding up, refutations by Z3.
 
-Cycles of states are gone through once more.
-
-Shares with the search only the words in which a question is put (`Query`) and the residence's proof.
+Minimum cycle ratios are shown state by state. Shares with the search only the words in which a question is
+put (`Query`) and the proof of `MemoryOccupancy`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from placements import Placement
 from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.certificate.certificate import Certificate, CertificateError, Cycles, Load, Refutation
+from schedsearch.certificate.certificate import Certificate, CertificateError, Load, MinCycleRatio, Refutation
 from schedsearch.certificate.recheck_states import no_shorter_period
 from schedsearch.certificate.recheck_z3 import find_starts
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
@@ -79,7 +78,7 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
     _check_form(certificate)
     claims = [_check_repetend(certificate)]
     for universal, bound in certificate.universal_bounds():
-        if isinstance(universal, Cycles):
+        if isinstance(universal, MinCycleRatio):
             claims.append(_check_cycles(certificate, universal, (deadline - time.monotonic()) / 2))
         else:
             name = (
@@ -173,7 +172,7 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
             )
 
 
-def _check_cycles(certificate: Certificate, cycles: Cycles, time_limit_s: float) -> Claim:
+def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, time_limit_s: float) -> Claim:
     text = f"cycles of states: no period is below {cycles.period} ticks per micro-batch"
     try:
         shown = no_shorter_period(
