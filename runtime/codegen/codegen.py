@@ -51,7 +51,7 @@ def generate(
         programs: Safe ones; see `runtime.program.deadlock.check`.
         clock_mhz: For each block the clock of each micro-batch, in MHz; or clocks that repeat with the
             loop; empty to leave the clocks alone. With a clock for each micro-batch, or without a steady
-            part of some block, the scripts are for exactly so many.
+            state of some block, the scripts are for exactly so many.
         model: What `runtime.device` builds the blocks' modules from; data that has a literal form.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
         shift: Micro-batches per round of the loops; those of the repetend. None: that of the loops that cover

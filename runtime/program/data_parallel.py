@@ -1,4 +1,4 @@
-"""Who holds which part of a block's tensors, where blocks run in data-parallel groups.
+"""Which device has which share of a block's tensors, where blocks run in data-parallel groups.
 
 Each group of a block computes its share of the samples. From a block to another of as many groups, group by
 group hands its share to its like; otherwise the producer's groups exchange their shares, and all of its

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from placements import Kind
 from runtime.program.data_parallel import holders
-from runtime.program.error_grid import Position, grid
+from runtime.program.error_grid import Position, cycle_from, grid
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, quoted
 from runtime.program.tensor_flow import pair_backward, tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
@@ -280,7 +280,7 @@ def _check_rendezvous(programs: Programs) -> None:
 
 
 def _peers(programs: Programs, device: int, instruction: Instruction) -> dict[int, Instruction]:
-    """Return each device that takes part in an operation of `device`, with the instruction it does so by."""
+    """Return each device of an operation of `device`, with the instruction it does so by."""
     if isinstance(instruction, Run):
         return dict.fromkeys(programs.placement.by_name[instruction.block].devices, instruction)
     producer, consumer, n = instruction.producer, instruction.consumer, instruction.micro_batch
@@ -295,16 +295,14 @@ def _waits(programs: Programs, device: int, index: int, instruction: Instruction
 
 
 def _deadlock(programs: Programs, index: Sequence[int]) -> UnsafeProgramsError:
-    """Follow who waits for whom until a device comes up again."""
-    device = next(d for d, program in enumerate(programs.instructions) if index[d] < len(program))
-    path: list[int] = []
-    while device not in path:
-        path.append(device)
+    """Return the error that shows the devices that wait for each other."""
+
+    def waits_for(device: int) -> int:
         peers = _peers(programs, device, _at(programs, (device, index[device])))
-        device = next(
-            peer for peer, wanted in peers.items() if not _waits(programs, peer, index[peer], wanted)
-        )
-    cycle = path[path.index(device) :]
+        return next(peer for peer, wanted in peers.items() if not _waits(programs, peer, index[peer], wanted))
+
+    first = next(d for d, program in enumerate(programs.instructions) if index[d] < len(program))
+    cycle = cycle_from(first, waits_for)
     waits = "; ".join(f"device {d} at '{_at(programs, (d, index[d]))}'" for d in cycle)
     return _fault(
         programs, f"devices wait for each other in a cycle: {waits}", [(d, index[d]) for d in cycle]

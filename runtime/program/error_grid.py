@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from runtime.program.instructions import Instruction, Programs, Run, Send, quoted
 
@@ -12,6 +12,19 @@ Position = tuple[int, int]
 _LEGEND = (
     "(F1#0 runs F1 of micro-batch 0, F1#0>2 sends its tensor to device 2, 0>F0#0 receives from device 0)"
 )
+
+
+def cycle_from(start: int, waits_for: Callable[[int], int]) -> list[int]:
+    """Follow which device waits for which until one comes up again; return those of the cycle, in order.
+
+    >>> cycle_from(0, {0: 2, 1: 2, 2: 1}.__getitem__)
+    [2, 1]
+    """
+    path: list[int] = []
+    while start not in path:
+        path.append(start)
+        start = waits_for(start)
+    return path[path.index(start) :]
 
 
 def grid(programs: Programs, positions: Sequence[Position], around: int = 3) -> str:

@@ -123,8 +123,8 @@ class _Order:
         program[place - 1], program[place] = program[place], program[place - 1]
         self._place[later, device], self._place[earlier, device] = place - 1, place
         first, last = self._rank[earlier], self._rank[later]
-        part = self._line[first : last + 1]
-        self._line[first : last + 1] = sorted(part, key=lambda node: node not in ahead)
+        between = self._line[first : last + 1]
+        self._line[first : last + 1] = sorted(between, key=lambda node: node not in ahead)
         for rank in range(first, last + 1):
             self._rank[self._line[rank]] = rank
         return True

@@ -264,7 +264,7 @@ def compare(results: Path, case: Case) -> Comparison:
 
 
 def _step(case: Case, model: Model, losses: Mapping[Instance, float]) -> Iterator[Step]:
-    """Yield an iteration's outcome, with the gradients of before and the parameters of after the step."""
+    """Yield an iteration's results, with the gradients of before and the parameters of after the step."""
     gradients = model.gradients()
     model.step()
     yield Step(_sum_over_sinks(case, losses), gradients, model.parameters)
