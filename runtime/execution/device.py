@@ -36,6 +36,7 @@ class Device:
     is kept until it has left; what was received, until its block has taken it.
 
     Attributes:
+        iteration: The one that was begun last.
         order: The (block, micro-batch) pairs that ran in this iteration, in order.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, of all iterations.
 
@@ -59,6 +60,7 @@ class Device:
         observers: Sequence[DeviceObserver] = (),
     ) -> None:
         """Begin with nothing computed and nothing on its way."""
+        self.iteration = 0
         self.order: list[tuple[str, int]] = []
         self.peak_posted_bytes = 0
         self._index, self._blocking = options.device, options.blocking
@@ -81,6 +83,7 @@ class Device:
         for observer in self._inner_first:
             observer.begin(iteration)
         self._blocks.begin(iteration)
+        self.iteration = iteration
         self.order = []
         arriving = {transfer for transfer, _ in self._calls.receives}
         self._uses_left = Counter(transfer for transfer, _ in self._calls.sends)
