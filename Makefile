@@ -1,11 +1,15 @@
 # make run: the main job on a fresh machine. make test: lint, types and the whole test suite, without a GPU.
+# make test-fast: a minute's tests, which start no process. WORKERS=1 for fewer processes than the machine has cores.
 # make test-gpu: what needs one; put a CUDA build of torch into .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: run test test-gpu clean
+WORKERS ?= logical
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
+
+.PHONY: run test test-fast test-gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/python -m experiments.run
@@ -14,7 +18,10 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(MEASURED) $(PYTEST)
+
+test-fast: $(INSTALLED)
+	$(PYTEST) -m 'not processes and not slow'
 
 test-gpu: $(INSTALLED)
 	$(BIN)/pytest -m gpu tests/gpu
@@ -26,4 +33,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .lines_run

@@ -22,7 +22,7 @@ from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver, Message
 from runtime.program.calls import Run, ScriptError, Transfer
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.process_groups import Channel, Pending, Transport
+from runtime.transport.protocol import Channel, Pending, Transport
 
 
 class TransferError(RuntimeError):
@@ -36,7 +36,6 @@ class Device:
     is kept until it has left; what was received, until its block has taken it.
 
     Attributes:
-        iteration: The one that was begun last.
         order: The (block, micro-batch) pairs that ran in this iteration, in order.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, of all iterations.
 
@@ -60,7 +59,6 @@ class Device:
         observers: Sequence[DeviceObserver] = (),
     ) -> None:
         """Begin with nothing computed and nothing on its way."""
-        self.iteration = 0
         self.order: list[tuple[str, int]] = []
         self.peak_posted_bytes = 0
         self._index, self._blocking = options.device, options.blocking
@@ -83,7 +81,6 @@ class Device:
         for observer in self._inner_first:
             observer.begin(iteration)
         self._blocks.begin(iteration)
-        self.iteration = iteration
         self.order = []
         arriving = {transfer for transfer, _ in self._calls.receives}
         self._uses_left = Counter(transfer for transfer, _ in self._calls.sends)

@@ -22,7 +22,7 @@ from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
 from runtime.profiling.records import Record
-from runtime.transport.process_groups import Transport
+from runtime.transport.protocol import Transport
 
 
 @dataclass(frozen=True)

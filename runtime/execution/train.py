@@ -25,7 +25,7 @@ from runtime.execution.results import Position, Progress, write_progress, write_
 from runtime.execution.run_options import RunOptions
 from runtime.models import ParameterShard
 from runtime.plans.plan_client import PlanSource
-from runtime.transport.process_groups import Transport
+from runtime.transport.protocol import Transport
 
 Loss = tuple[str, int, float]
 """(block, micro-batch, loss)."""
@@ -72,7 +72,7 @@ def train(context: DeviceContext) -> None:
         ScriptError: The run cannot be resumed.
     """
     script, options, transport, model = context.script, context.options, context.transport, context.model
-    copies = transport.connect_copies(model.teams_of_copies())
+    replicas = transport.connect_teams(model.teams_of_replicas())
     _report(options, context.profiler.description if context.profiler else context.clocks.clock.description)
     first = checkpoint.resume(script, options, transport, model) if options.resume else 0
     times_ms: list[float] = []
@@ -81,7 +81,7 @@ def train(context: DeviceContext) -> None:
         _follow_plan(context, index)
         times_ms.append(timed_iteration(script, context.device, index, transport))
         losses.append([(*instance, float(loss)) for instance, loss in context.blocks.losses.items()])
-        model.sum_copies(copies.__getitem__)
+        model.sum_replicas(replicas)
         _keep(options, f"gradients_{index}", model.gradients())
         model.step()
         if checkpoint.is_due(options, index + 1):

@@ -20,7 +20,7 @@ from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
 from runtime.program.calls import Run
 from runtime.transport.in_memory import MemoryTransport
-from runtime.transport.process_groups import Channel, Transport
+from runtime.transport.protocol import Channel, Transport
 
 WAIT_S = 1.0
 """How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""

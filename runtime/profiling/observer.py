@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from runtime.program.calls import Run, Transfer
-from runtime.transport.process_groups import Pending
+from runtime.transport.protocol import Pending
 
 
 class Message(NamedTuple):

@@ -25,7 +25,7 @@ from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.observer import DeviceObserver, Message
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, Sample
 from runtime.program.calls import Run
-from runtime.transport.process_groups import Pending
+from runtime.transport.protocol import Pending
 
 KEPT_ITERATIONS = 8
 """The last so many iterations are kept, so that a long run's record stays small."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     state = tmp_path / "gpus"
     monkeypatch.setenv("FAKE_NVML_FILE", str(state))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver_library.parent))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the GPUs of other tests have the same names
     fake = FakeDriver(driver_library, state)
     monkeypatch.setattr(pynvml, "nvmlLib", fake.shared_object)

@@ -26,7 +26,8 @@ from runtime.models import USER_MODEL, Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.torch_pipelining.csv import torch_order
-from runtime.transport.process_groups import Transport, connect
+from runtime.transport.process_groups import connect
+from runtime.transport.protocol import Transport
 from schedsearch.schedule import Schedule
 
 _MODEL = """

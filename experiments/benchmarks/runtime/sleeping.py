@@ -25,7 +25,8 @@ from runtime.execution.train import timed_iteration
 from runtime.models import Blocks
 from runtime.program.tensor_flow import tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.process_groups import Channel, Transport, connect
+from runtime.transport.process_groups import connect
+from runtime.transport.protocol import Channel, Transport
 
 _TIMEOUT_S = 300.0
 

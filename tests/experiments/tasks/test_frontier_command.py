@@ -2,18 +2,23 @@ import ast
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from commands import one_line_error
 from energy.cases import STAGE_PROFILES
 
+from experiments.config.records import EnergyOptions
+from experiments.steps.energy_methods import make_frontier
 from placements import Profile
 from placements.files import write_json
 from placements.hardware import GPUS, modelled_profile
 from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
-from schedsearch.energy import Frontier, simulate, simulate_switching
+from schedsearch.baselines import one_f_one_b
+from schedsearch.energy import Frontier, all_maximum_clocks, planning, simulate, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule
 
@@ -202,6 +207,19 @@ def test_plans_solved_exactly(command, tmp_path: Path) -> None:
     )
 
 
+def test_the_log_tells_what_is_left_out_for_the_size(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule = one_f_one_b(v_shape(1), 1)
+    profile = modelled_profile(schedule.placement, GPUS["a100"])
+    maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
+    monkeypatch.setattr(planning, "MOST_DIVED", 1)
+    caplog.set_level("INFO")
+    options = cast(EnergyOptions, SimpleNamespace(method="exact", num_plans=2, curve="hull"))
+    make_frontier(options, schedule, profile, maximum.time_ms, lambda *_: None)
+    assert "2 block instances, more than 1: deadlines are not planned device by device" in caplog.text
+
+
 def test_without_baselines(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "search.num_micro_batches=2", "energy.num_plans=2", "energy.baselines=[]"]
     assert command("frontier", *options).returncode == 0
@@ -307,25 +325,26 @@ def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
 
 
 def test_a_schedule_that_was_shortened_repeats_unrolled(command, tmp_path: Path) -> None:
-    options = [
-        "placement=m_shape",
-        "placement.num_devices=4",
-        "search.num_micro_batches=8",
-        "search.memory=4",
+    options = ["placement=m_shape", "placement.num_devices=3", "search.num_micro_batches=6"]
+    options += [
+        "search.memory=3",
+        "search.polish_time_limit_s=1",
+        "energy.num_plans=5",
+        "energy.baselines=[]",
     ]
-    options += ["search.polish_time_limit_s=1", "energy.num_plans=5", "energy.baselines=[]"]
     done = command("frontier", *options, "energy.periodic=true")
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "out/periodic.json").read_text())
     assert data["plan"]["time_ms"] <= data["deadline_ms"] * (1 + 1e-9)
-    assert ("of the unrolled repetend" in done.stdout) is not data["is_of_schedule"]
+    assert "of the unrolled repetend" in done.stdout and not data["is_of_schedule"]
 
 
 def test_a_straggler_saves_more(command, tmp_path: Path) -> None:
     savings = []
     for slowdown in (1.0, 1.2):
-        options = ["placement=x_shape", "search.num_micro_batches=4", "energy.num_plans=10"]
-        done = command("frontier", *options, f"energy.slowdown={slowdown}")
+        options = ["placement=x_shape", "placement.num_devices=2", "search.num_micro_batches=4"]
+        options += ["energy.num_plans=10", "energy.baselines=[]", f"energy.slowdown={slowdown}"]
+        done = command("frontier", *options)
         assert done.returncode == 0, done.stderr
         plan = json.loads((tmp_path / "out/plan.json").read_text())
         assert plan["time_ms"] <= plan["deadline_ms"] * (1 + 1e-9)
@@ -349,7 +368,7 @@ def test_a_placement_file_with_a_profile_of_its_blocks(command, tmp_path: Path) 
 
 
 def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_path: Path) -> None:
-    options = ["placement=m_shape", "placement.num_devices=4", "search.num_micro_batches=6"]
+    options = ["placement=m_shape", "placement.num_devices=3", "search.num_micro_batches=6"]
     options += ["search.polish_time_limit_s=1", "energy.num_plans=5", "energy.baselines=[]"]
     done = command("frontier", *options, "energy.orders=4", "energy.slowdown=1.05")
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 
 EXAMPLE = "examples/galvatron_plan.json"
-PLANNED = ["placement=galvatron", f"placement.path={EXAMPLE}"]
+PLANNED = ["placement=galvatron", f"placement.path={EXAMPLE}", "search.polish_time_limit_s=1"]
 
 
 def test_a_plan_is_searched(command, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_layers_are_divided_anew(command, tmp_path: Path) -> None:
     written = tmp_path / "plan.json"
     (tmp_path / "out/galvatron_config.json").rename(written)
     assert read_galvatron(written).stage_layers == (2, 2, 3, 1)
-    command("search", "placement=galvatron", f"placement.path={written}", large[-1])
+    command("search", *large, f"placement.path={written}")
     assert json.loads((tmp_path / "out/schedule.json").read_text())["period"] == balanced
     command("search", *large)
     assert json.loads((tmp_path / "out/schedule.json").read_text())["period"] > balanced

@@ -22,9 +22,8 @@ SMALL = ["runtime.hidden_size=8", "runtime.sequence_length=8", "search.num_micro
 
 
 def test_profile_then_search(command, tmp_path: Path) -> None:
-    done = command(
-        "profile", "placement=m_shape", "placement.num_devices=2", "profiling.iterations=2", *SMALL
-    )
+    options = ["placement=m_shape", "placement.num_devices=2", "runtime.launcher=fork"]
+    done = command("profile", *options, "profiling.iterations=2", *SMALL)
     assert done.returncode == 0, done.stderr
     assert "no GPU: times at the current clock of the processor, no energy\n" in done.stdout
     measured = tmp_path / "measured"
@@ -38,7 +37,8 @@ def test_profile_then_search(command, tmp_path: Path) -> None:
         assert ticks * placement.tick_ms == pytest.approx(1000 * float(row["time"]), rel=1e-5)
     facts = json.loads((measured / "profile.json").read_text())
     assert (facts["energy"], facts["blocking_power_w"], facts["iterations"]) == (False, None, 3)
-    done = command("search", "placement=profiled", f"placement.path={measured}", "search.num_micro_batches=5")
+    options = ["placement=profiled", f"placement.path={measured}", "search.polish_time_limit_s=1"]
+    done = command("search", *options, "search.num_micro_batches=5")
     assert done.returncode == 0, done.stderr
     assert validate(read_schedule(tmp_path / "out/schedule.json")).placement == placement
 

@@ -13,8 +13,9 @@ from perfetto_rules import problems, read_events, thread_of
 from places import CNN
 
 from placements.placement_file import read_placement
+from runtime.codegen.script import programs_of, read_scripts
 from runtime.launching.launch import launch
-from runtime.program.program_file import read_programs, read_scripts
+from runtime.program.program_file import read_programs
 from runtime.verify.saved_programs import check_file
 from schedsearch.schedule_file import read_schedule
 
@@ -52,7 +53,7 @@ def check_run(out: Path, reorders_sums: bool) -> None:
         )
     assert "finish even if" in check_file(out / "scripts")
     programs = read_programs(out / "scripts/programs.json")
-    assert programs == read_scripts(out / "scripts").programs
+    assert programs == programs_of(read_scripts(out / "scripts"))
     assert len(programs.specs) == schedule.placement.num_devices
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(PICTURES)
@@ -79,8 +80,13 @@ def check_traces(out: Path) -> None:
     assert "With free transfers" in (out / "report.html").read_text()
 
 
+SMALL = ["runtime.iterations=2", "search.polish_time_limit_s=1", "energy.num_plans=10"]
+FORKED = [*SMALL, "runtime.launcher=fork", "energy.baselines=[envpipe]"]
+
+
 def test_the_main_job(fresh_command, tmp_path: Path) -> None:
-    done = fresh_command("run", "runtime.iterations=2")
+    """As a user starts it, and with torchrun; the other tests fork both commands and devices."""
+    done = fresh_command("run", *SMALL)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     check_run(out, reorders_sums=True)
@@ -97,23 +103,15 @@ def test_the_main_job(fresh_command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", ["v_shape", "x_shape", "nn_shape", "k_shape"])
 def test_every_shape_runs(shape: str, command, tmp_path: Path) -> None:
-    small = [
-        "runtime.num_layers=4",
-        "runtime.hidden_size=16",
-        "runtime.sequence_length=16",
-        "runtime.iterations=2",
-    ]
-    done = command(
-        "run", f"placement={shape}", "search.num_micro_batches=5", "search.polish_time_limit_s=1", *small
-    )
+    small = ["runtime.num_layers=4", "runtime.hidden_size=16", "runtime.sequence_length=16"]
+    done = command("run", f"placement={shape}", "search.num_micro_batches=5", *small, *FORKED)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", reorders_sums=shape == "k_shape")
 
 
 def test_ones_own_model(command, tmp_path: Path) -> None:
-    model = CNN
-    options = ["placement=v_shape", "runtime.model=module", f"runtime.path={model}", "runtime.iterations=2"]
-    done = command("run", *options, "search.num_micro_batches=5", "search.polish_time_limit_s=1")
+    options = ["placement=v_shape", "runtime.model=module", f"runtime.path={CNN}"]
+    done = command("run", *options, "search.num_micro_batches=5", *FORKED)
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "out/measurement.json").read_text())
     assert data["bitwise_equal"] is True
@@ -138,9 +136,7 @@ def test_gpipe_of_ones_own_placement_with_a_split_backward(command, tmp_path: Pa
         "\n".join(["name: split", "num_devices: 2", "tick_ms: 5", "blocks:", *rows])
     )
     options = ["placement=file", f"placement.path={tmp_path / 'mine.yaml'}", "schedule=gpipe"]
-    done = command(
-        "run", *options, "search.num_micro_batches=4", "runtime.hidden_size=16", "runtime.iterations=2"
-    )
+    done = command("run", *options, "search.num_micro_batches=4", "runtime.hidden_size=16", *FORKED)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", reorders_sums=False)
 
@@ -170,8 +166,8 @@ def test_what_real_placements_have(command, tmp_path: Path) -> None:
     """Fractions of ticks, static and transient memory, and optimizer blocks, from the file to the run."""
     (tmp_path / "real.yaml").write_text(REAL)
     options = ["placement=file", f"placement.path={tmp_path / 'real.yaml'}", "search.num_micro_batches=5"]
-    more = ["runtime.hidden_size=16", "runtime.iterations=2", "runtime.simulated_gpus=true"]
-    done = command("run", *options, *more, "runtime.trace=true")
+    more = ["runtime.hidden_size=16", "runtime.simulated_gpus=true", "runtime.trace=true"]
+    done = command("run", *options, *more, *FORKED)
     assert done.returncode == 0, done.stderr
     check_run(tmp_path / "out", reorders_sums=False)
     simulated = json.loads((tmp_path / "out/simulated.json").read_text())
@@ -214,6 +210,7 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_pat
     options = [
         *("placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b"),
         *("search.num_micro_batches=6", "energy.periodic=true", "energy.slowdown=1.1"),
+        *("energy.num_plans=10", "energy.baselines=[]"),
         *("runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.launcher=in_process"),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01", "runtime.recompute=[F0]"),
         *("runtime.num_micro_batches=9", "runtime.receive_ahead=1", "runtime.blocking=true"),
@@ -284,7 +281,13 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
     (tmp_path / "alive").touch()
     options = [
         *("placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=4", "energy.num_plans=5"),
-        *("runtime.model=module", f"runtime.path={tmp_path / 'model.py'}", "runtime.launcher=fork"),
+        *(
+            "search.polish_time_limit_s=1",
+            "energy.baselines=[]",
+            "runtime.model=module",
+            f"runtime.path={tmp_path / 'model.py'}",
+            "runtime.launcher=fork",
+        ),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01"),
         *("runtime.iterations=6", "runtime.checkpoint_every=2", "runtime.keep_checkpoints=1"),
         "runtime.trace=true",

@@ -19,8 +19,8 @@ from schedsearch.schedule_file import ScheduleFileError, read_schedule
 from schedsearch.validate import validate
 
 
-def test_writes_both_files(fresh_command, tmp_path: Path) -> None:
-    done = fresh_command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
+def test_writes_both_files(command, tmp_path: Path) -> None:
+    done = command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
     assert done.returncode == 0, done.stderr
     placement = read_placement(tmp_path / "out/placement.yaml")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
@@ -52,7 +52,8 @@ def test_a_placement_of_ones_own(command, tmp_path: Path) -> None:
     data = placement_to_dict(m_shape()) | {"transfer": [{"from": "F0", "to": "F1", "time": 2}]}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
     path = tmp_path / "mine.yaml"
-    done = command("search", "placement=file", f"placement.path={path}", "search.memory=[6,6,6,5]")
+    options = ["placement=file", f"placement.path={path}", "search.polish_time_limit_s=1"]
+    done = command("search", *options, "search.memory=[6,6,6,5]")
     assert done.returncode == 0, done.stderr
     schedule = read_schedule(tmp_path / "out/schedule.json")
     assert schedule.placement.memory == (6, 6, 6, 5)
@@ -86,6 +87,7 @@ def test_a_sweep(command, tmp_path: Path) -> None:
         "search",
         "placement=v_shape,k_shape",
         "search.memory=3,4",
+        "search.polish_time_limit_s=1",
         "search.num_micro_batches=4",
         f"hydra.sweep.dir={sweep}",
         "-m",

@@ -458,6 +458,8 @@ def test_each_direction_has_a_group_of_its_own(index: int, monkeypatch: pytest.M
 
     monkeypatch.setattr(dist, "new_group", new_group)
     monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    monkeypatch.setattr(dist, "get_rank", lambda: index)
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 3)
     for name in ("send", "recv", "all_gather"):
         monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
     directions = ((0, 1), (1, 0), (1, 2), (2, 1))

@@ -56,7 +56,7 @@ def graph_storages(output: Tensor) -> dict[int, int]:
 def walked_bytes(blocks: Blocks, model: Model, others: Iterable[Tensor]) -> int:
     """Return what is held, by walking every graph; parameters aside."""
     found: dict[int, int] = {}
-    for held in blocks.held():
+    for held in blocks.saved():
         for tensor in held.tensors:
             found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             found |= graph_storages(tensor)
