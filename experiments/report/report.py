@@ -249,7 +249,7 @@ def _busy_facts(busy: UtilisationTable | None) -> tuple[Fact, ...]:
     planned = "" if busy.planned_ms is None else f"planned: {busy.planned_ms:.6g} ms"
     return (
         Fact("Last iteration", f"{busy.measured_ms:.6g} ms", planned),
-        Fact("With free transfers", f"{busy.free_transfers_ms:.6g} ms", "of the same measured block times"),
+        Fact("With free transfers", f"{busy.zero_comm_ms:.6g} ms", "of the same measured block times"),
         *(
             Fact(
                 f"Device {device}",
