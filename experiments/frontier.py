@@ -1,12 +1,8 @@
 """Search a schedule and compute its time-energy frontier: ``python -m experiments.frontier`` (see README)."""
 
-from experiments.config.command import run_command
+from experiments.config.command import command
 
-
-def main() -> None:
-    """Run the command."""
-    run_command("frontier", task="experiments.tasks.frontier")
-
+main = command("frontier", "tasks.frontier")
 
 if __name__ == "__main__":
     main()

@@ -1,12 +1,8 @@
 """Search a schedule for a placement: ``python -m experiments.search`` (see README)."""
 
-from experiments.config.command import run_command
+from experiments.config.command import command
 
-
-def main() -> None:
-    """Run the command."""
-    run_command("search", task="experiments.tasks.search")
-
+main = command("search", "tasks.search")
 
 if __name__ == "__main__":
     main()

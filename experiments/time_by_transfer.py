@@ -1,12 +1,8 @@
 """Draw Tessel's Fig. 17 for any transfer time: ``python -m experiments.time_by_transfer`` (see README)."""
 
-from experiments.config.command import run_command
+from experiments.config.command import command
 
-
-def main() -> None:
-    """Run the command."""
-    run_command("time_by_transfer", task="experiments.figures.time_by_transfer")
-
+main = command("time_by_transfer", "figures.time_by_transfer")
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,19 @@
-"""What runs where: placements, their shapes, and what their blocks cost. Knows no solver and no torch."""
+"""What runs where: placements, their shapes, and what their blocks cost. Knows no solver and no torch.
+
+Rooms and files in the order in which to read them; each imports only those above it:
+
+    files             files that are whole or absent
+    plain_data        plain data read field by field, with errors in one line
+    spec              the blocks of one micro-batch, the devices they run on, and what they need
+    operating_point   what a block costs at one clock
+    profile_csv       the file form of a profile
+    profile           what each block costs at each clock
+    placement_file    the file form of a placement
+    hardware          GPUs as data: clocks, power, link
+    shapes            V, X, M, NN and K (Tessel), wave and loop
+    models            what the layers of models cost
+    planners          placements from what a planner decided
+"""
 
 from placements.operating_point import OperatingPoint, ProfileError
 from placements.profile import BlockingPower, Profile

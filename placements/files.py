@@ -64,11 +64,20 @@ def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:
         error: What is raised, with one line that begins with the path.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_without_doubles)
     except OSError as cause:
         raise error(f"{path}: cannot be read ({cause.strerror}); give {wanted}") from None
     except (ValueError, RecursionError) as cause:
         raise error(f"{path}: is not JSON ({cause}); give {wanted}") from None
+
+
+def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the fields of a JSON object, refusing one that is there twice."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} is given twice")
+    return fields
 
 
 def to_json(data: object, indent: int = 0, width: int = 110) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from placements.plain_data import Field, in_file
 from placements.spec import Block, Kind, Placement, PlacementError, check_num_devices
 
 SCHEMA_VERSION = 1
@@ -88,30 +89,27 @@ def placement_from_dict(data: object) -> Placement:
     Raises:
         PlacementError: A field is missing, unknown or of the wrong type, or a rule is broken.
     """
-    top = _fields(data, "placement", required=_TOP_REQUIRED, optional=_TOP_OPTIONAL)
-    version = top.get("schema_version", SCHEMA_VERSION)
-    if type(version) is not int or version != SCHEMA_VERSION:
-        raise PlacementError(f"schema_version: {version!r} is not known; write {SCHEMA_VERSION}")
-    num_devices = _integer(top["num_devices"], "num_devices")
+    top = Field(data, "placement", PlacementError, is_root=True).only(_TOP_REQUIRED, _TOP_OPTIONAL)
+    top.version(SCHEMA_VERSION, SCHEMA_VERSION)
+    num_devices = _integer(top["num_devices"])
     check_num_devices(num_devices)
-    tick_ms = _number(top["tick_ms"], "tick_ms")
-    entries = _list(top["blocks"], "blocks")
-    times = [_read_time(entry, f"blocks[{i}]", tick_ms) for i, entry in enumerate(entries)]
-    transfer = _read_transfer([] if top.get("transfer") is None else top["transfer"])
+    tick_ms = _number(top["tick_ms"])
+    entries = [_block_entry(entry) for entry in _list(top["blocks"])]
+    times = [_read_time(entry, tick_ms) for entry in entries]
+    transfer = [_read_transfer(entry) for entry in _list(_optional(top, "transfer", []))]
     ticks = _Ticks.fine_enough(tick_ms, times + [time for _, _, time in transfer])
-    static = read_capacity(top.get("static_memory"), "static_memory", num_devices, math.ceil)
+    static = read_capacity(top.get("static_memory").value, "static_memory", num_devices, math.ceil)
     return Placement(
-        name=_text(top["name"], "name"),
+        name=_name(top["name"]),
         num_devices=num_devices,
         blocks=tuple(
-            _read_block(entry, f"blocks[{i}]", ticks.whole(time))
-            for i, (entry, time) in enumerate(zip(entries, times, strict=True))
+            _read_block(entry, ticks.whole(time)) for entry, time in zip(entries, times, strict=True)
         ),
         tick_ms=ticks.tick_ms,
         transfer=tuple((source, target, ticks.whole(time)) for source, target, time in transfer),
-        memory=read_capacity(top.get("memory"), "memory", num_devices),
+        memory=read_capacity(top.get("memory").value, "memory", num_devices),
         static_memory=static or (),
-        num_gpus=read_num_gpus(top.get("num_gpus"), "num_gpus", num_devices),
+        num_gpus=read_num_gpus(top.get("num_gpus").value, "num_gpus", num_devices),
     )
 
 
@@ -132,10 +130,8 @@ def read_placement(path: str | Path) -> Placement:
         raise PlacementError(f"{path}: is nested too deep, or has a number too long; see README") from None
     except yaml.YAMLError as error:
         raise PlacementError(f"{path}: is not YAML ({_one_line(error)}); see README, 'File forms'") from None
-    try:
+    with in_file(path, PlacementError):
         return placement_from_dict(data)
-    except PlacementError as error:
-        raise PlacementError(f"{path}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -185,6 +181,9 @@ _FINEST_POWER = 15
 
 _TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
 _TOP_OPTIONAL = ("schema_version", "memory", "static_memory", "num_gpus", "transfer")
+_BLOCK_REQUIRED = ("name", "kind", "devices")
+_BLOCK_OPTIONAL = ("time", "time_ms", "memory", "after", "transient", "data_parallel")
+_TRANSFER = ("from", "to", "time")
 
 
 def read_capacity(
@@ -201,15 +200,8 @@ def read_capacity(
     Raises:
         PlacementError: It is none of these, or the list has the wrong length.
     """
-    if value is None:
-        return None
-    if isinstance(value, (list, tuple)):
-        if len(value) != num_devices:
-            raise PlacementError(
-                f"{where}: has {len(value)} entries for {num_devices} devices; give one for each"
-            )
-        return tuple(rounded(_number(item, f"{where}[{i}]")) for i, item in enumerate(value))
-    return (rounded(_number(value, where)),) * num_devices
+    field = Field(value, where, PlacementError)
+    return None if value is None else _by_device(field, num_devices, lambda each: rounded(_number(each)))
 
 
 def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...]:
@@ -225,158 +217,126 @@ def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...
     """
     if value is None:
         return ()
-    if not isinstance(value, (list, tuple)):
-        return (_num_gpus(value, where),) * num_devices
-    if len(value) != num_devices:
+    remedy = "give a whole number of 1 or more"
+    field = Field(value, where, PlacementError)
+    return _by_device(field, num_devices, lambda each: each.whole("a number of GPUs", remedy, 1))
+
+
+def _by_device(field: Field, num_devices: int, read: Callable[[Field], int]) -> tuple[int, ...]:
+    """Return what is read for each device, from one value for all or a list."""
+    if not isinstance(field.value, (list, tuple)):
+        return (read(field),) * num_devices
+    if len(field.value) != num_devices:
         raise PlacementError(
-            f"{where}: has {len(value)} entries for {num_devices} devices; give one for each, or one number"
+            f"{field.where}: has {len(field.value)} entries for {num_devices} devices; give one for each, or "
+            "one number"
         )
-    return tuple(_num_gpus(item, f"{where}[{i}]") for i, item in enumerate(value))
+    return tuple(read(each) for each in field.items())
 
 
-def _num_gpus(value: object, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PlacementError(f"{where}: {value!r} is not a number of GPUs; give a whole number of 1 or more")
-    return value
+def _block_entry(field: Field) -> Field:
+    """Return a block's fields, whose place has the block's name."""
+    name = _name(field.only(_BLOCK_REQUIRED, _BLOCK_OPTIONAL)["name"])
+    return replace(field, where=f"{field.where} ({name})")
 
 
-def _read_block(data: object, where: str, time: int) -> Block:
-    entry = _block_fields(data, where)
-    where = f"{where} ({entry['name']})"
+def _read_block(entry: Field, time: int) -> Block:
     kind = entry["kind"]
-    if not isinstance(kind, str) or kind not in set(Kind):
-        raise PlacementError(f"{where}.kind: {kind!r} is not a kind; use F, B, I, W or O")
-    devices = entry["devices"]
-    devices = devices if isinstance(devices, list) else [devices]
-    devices = tuple(_integer(device, f"{where}.devices") for device in devices)
+    if kind.value not in list(Kind):
+        raise kind.wrong("a kind", "use F, B, I, W or O")
+    listed = isinstance(entry["devices"].value, list)
+    devices = tuple(_integer(each) for each in (entry["devices"].items() if listed else [entry["devices"]]))
     return Block(
-        name=entry["name"],
-        kind=Kind(kind),
+        name=entry["name"].value,
+        kind=Kind(kind.value),
         devices=devices,
         time=time,
-        memory=_read_memory(entry.get("memory", 0), f"{where}.memory", devices),
-        after=tuple(
-            _text(item, f"{where}.after")
-            for item in _list([] if entry.get("after") is None else entry["after"], f"{where}.after")
-        ),
-        transient=_integer(entry.get("transient", 0), f"{where}.transient"),
-        data_parallel=_integer(entry.get("data_parallel", 1), f"{where}.data_parallel"),
+        memory=_read_memory(entry.get("memory", 0), devices),
+        after=tuple(_name(name) for name in _list(_optional(entry, "after", []))),
+        transient=_integer(entry.get("transient", 0)),
+        data_parallel=_integer(entry.get("data_parallel", 1)),
     )
 
 
-def _read_memory(value: object, where: str, devices: tuple[int, ...]) -> int | tuple[int, ...]:
+def _read_memory(field: Field, devices: tuple[int, ...]) -> int | tuple[int, ...]:
     """Return a block's units: one number, or one for each device, 0 where a mapping leaves it out."""
-    if isinstance(value, list):
+    if isinstance(field.value, list):
         raise PlacementError(
-            f"{where}: {value!r} is a list; give one number, or units by device as in {{0: 1}}"
+            f"{field.where}: {field.value!r} is a list; give one number, or units by device as in {{0: 1}}"
         )
-    if not isinstance(value, dict):
-        return _integer(value, where)
+    if not isinstance(field.value, dict):
+        return _integer(field)
     known: dict[object, int] = {str(device): device for device in devices}  # JSON's keys are text
     known |= {device: device for device in devices}
     held: dict[int, int] = {}
-    for key, units in value.items():
+    for key, units in field.value.items():
         if type(key) not in (int, str) or key not in known:
-            raise PlacementError(f"{where}: {key!r} is not a device of this block; use only its 'devices'")
+            raise replace(field, value=key).wrong("a device of this block", "use only its 'devices'")
         if known[key] in held:
-            raise PlacementError(f"{where}: device {key} is given twice; give it once")
-        held[known[key]] = _integer(units, f"{where}[{key}]")
+            raise PlacementError(f"{field.where}: device {key} is given twice; give it once")
+        held[known[key]] = _integer(field.inside(known[key], units))
     return tuple(held.get(device, 0) for device in devices)
 
 
-def _block_fields(data: object, where: str) -> dict[str, Any]:
-    entry = _fields(
-        data,
-        where,
-        required=("name", "kind", "devices"),
-        optional=("time", "time_ms", "memory", "after", "transient", "data_parallel"),
-    )
-    _text(entry["name"], f"{where}.name")
-    return entry
-
-
-def _read_time(data: object, where: str, tick_ms: float) -> Fraction:
+def _read_time(entry: Field, tick_ms: float) -> Fraction:
     """Return a block's time in ticks of the file."""
-    entry = _block_fields(data, where)
-    where = f"{where} ({entry['name']})"
-    if ("time" in entry) == ("time_ms" in entry):
-        raise PlacementError(f"{where}: give either 'time' (ticks) or 'time_ms'")
-    if "time" in entry:
-        return _fraction(entry["time"], f"{where}.time")
-    time_ms = _fraction(entry["time_ms"], f"{where}.time_ms")
-    if not (tick_ms > 0 and math.isfinite(tick_ms)):
+    if ("time" in entry.value) == ("time_ms" in entry.value):
+        raise PlacementError(f"{entry.where}: give either 'time' (ticks) or 'time_ms'")
+    if "time" in entry.value:
+        return _fraction(entry["time"])
+    time_ms = _fraction(entry["time_ms"])
+    if tick_ms <= 0:
         raise PlacementError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
     ticks = time_ms / Fraction(str(tick_ms))
     if ticks > _LARGEST:
         raise PlacementError(
-            f"{where}.time_ms: {entry['time_ms']} is more than {_LARGEST:g} ticks; use a larger tick_ms"
+            f"{entry.where}.time_ms: {entry.value['time_ms']} is more than {_LARGEST:g} ticks; "
+            "use a larger tick_ms"
         )
     return ticks
 
 
-def _fraction(value: object, where: str) -> Fraction:
-    """Return a number as exactly what the file says, in decimals."""
-    return Fraction(str(_number(value, where)))
+def _read_transfer(field: Field) -> tuple[str, str, Fraction]:
+    if isinstance(field.value, dict):
+        source, target, ticks = (field.only(_TRANSFER)[name] for name in _TRANSFER)
+    elif len(field.items("a triple [from, to, time]")) == 3:
+        source, target, ticks = field.items()
+    else:
+        raise field.wrong("a triple [from, to, time]")
+    return _name(source), _name(target), _fraction(ticks)
 
 
-def _read_transfer(data: object) -> list[tuple[str, str, Fraction]]:
-    triples = []
-    for i, item in enumerate(_list(data, "transfer")):
-        where = f"transfer[{i}]"
-        if isinstance(item, (list, tuple)):
-            if len(item) != 3:
-                raise PlacementError(f"{where}: {item!r} is not a triple [from, to, time]")
-            source, target, ticks = item
-        else:
-            entry = _fields(item, where, required=("from", "to", "time"), optional=())
-            source, target, ticks = entry["from"], entry["to"], entry["time"]
-        triples.append((_text(source, where), _text(target, where), _fraction(ticks, f"{where}.time")))
-    return triples
+def _optional(field: Field, name: str, default: object) -> Field:
+    """Return a field of a mapping; the default also where it is null."""
+    found = field.get(name)
+    return replace(found, value=default) if found.value is None else found
 
 
-def _fields(data: object, where: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise PlacementError(
-            f"{where}: is not a mapping but {type(data).__name__}; give {', '.join(required)}"
-        )
-    for key in required:
-        if key not in data:
-            raise PlacementError(f"{where}: lacks the field {key!r}; add it")
-    for key in data:
-        if key not in required and key not in optional:
-            raise PlacementError(
-                f"{where}: has an unknown field {key!r}; the fields are {', '.join(required + optional)}"
-            )
-    return data
+def _list(field: Field) -> list[Field]:
+    return field.items(remedy="give one in brackets")
 
 
-def _list(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise PlacementError(f"{where}: {value!r} is not a list; give one in brackets")
-    return value
+def _name(field: Field) -> str:
+    return field.text("a name", "put text there, in quotes if it looks like a number")
 
 
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise PlacementError(
-            f"{where}: {value!r} is not a name; put text there, in quotes if it looks like a number"
-        )
-    return value
+def _number(field: Field) -> float:
+    number = field.number()
+    if abs(number) > _LARGEST:
+        raise PlacementError(f"{field.where}: is larger than {_LARGEST:g}; use a coarser unit")
+    return number
 
 
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise PlacementError(f"{where}: {value!r} is not a number; give one")
-    if abs(value) > _LARGEST:
-        raise PlacementError(f"{where}: is larger than {_LARGEST:g}; use a coarser unit")
-    return value
-
-
-def _integer(value: object, where: str) -> int:
-    number = _number(value, where)
+def _integer(field: Field) -> int:
+    number = _number(field)
     if number != int(number):
-        raise PlacementError(f"{where}: {value!r} is not a whole number; use a finer unit")
+        raise field.wrong("a whole number", "use a finer unit")
     return int(number)
+
+
+def _fraction(field: Field) -> Fraction:
+    """Return a number as exactly what the file says, in decimals."""
+    return Fraction(str(_number(field)))
 
 
 def _one_line(error: yaml.YAMLError) -> str:

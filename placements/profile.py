@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -99,7 +100,7 @@ class Profile:
         """Return the placement with every block's time at its highest clock.
 
         Args:
-            placement: Its transfers are kept, in the new ticks.
+            placement: Its transfers are kept, in the new ticks, rounded up.
             tick_ms: Length of a tick; by default the longest power of ten of which the shortest block
                 has at least 1000.
 
@@ -111,13 +112,12 @@ class Profile:
             tick_ms = _fine_tick(min(self.fastest(block.name).time_ms for block in placement.blocks))
         if not 0 < tick_ms < math.inf:
             raise ProfileError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
+        finer = Fraction(str(placement.tick_ms)) / Fraction(str(tick_ms))
         return replace(
             placement,
             tick_ms=tick_ms,
             blocks=tuple(self._timed(block, tick_ms) for block in placement.blocks),
-            transfer=tuple(
-                (a, b, round(ticks * placement.tick_ms / tick_ms)) for a, b, ticks in placement.transfer
-            ),
+            transfer=tuple((a, b, math.ceil(ticks * finer)) for a, b, ticks in placement.transfer),
         )
 
     def _timed(self, block: Block, tick_ms: float) -> Block:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from placements.files import write_text
 from placements.operating_point import OperatingPoint, ProfileError
 
 BLOCK_COLUMNS = ("block", "frequency", "time", "energy")
@@ -46,6 +45,7 @@ def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, 
     Raises:
         ProfileError: The file cannot be written.
     """
+    text = io.StringIO()
     lines = [
         (
             block,
@@ -55,8 +55,9 @@ def write_profile_rows(path: Path, rows: Iterable[tuple[str, int | None, float, 
         )
         for block, clock_mhz, time_ms, energy_mj in rows
     ]
+    csv.writer(text, lineterminator="\n").writerows([BLOCK_COLUMNS, *lines])
     try:
-        _write_rows(path, [BLOCK_COLUMNS, *lines])
+        write_text(path, text.getvalue())
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
 
@@ -186,15 +187,3 @@ def _cost(number: int, row: Mapping[str, str], column: str) -> float:
 
 _LARGEST = 1e9
 """Seconds, joules or megahertz beyond which a figure is a mistake; likewise below one over it."""
-
-
-def _write_rows(path: Path, rows: Iterable[Iterable[object]]) -> None:
-    """Write a CSV file under a temporary name and rename it, so that no half a file is ever seen."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", text=True)
-    try:
-        with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 
 class PlacementError(ValueError):
@@ -219,22 +220,16 @@ class Placement:
         Raises:
             PlacementError: The blocks wait for each other in a cycle.
         """
-        missing = {block.name: len(block.after) for block in self.blocks}
-        ready = [block.name for block in self.blocks if not block.after]
-        order: list[Block] = []
-        while ready:
-            name = ready.pop(0)
-            order.append(self.by_name[name])
-            for follower in self.successors[name]:
-                missing[follower] -= 1
-                if missing[follower] == 0:
-                    ready.append(follower)
-        if len(order) < len(self.blocks):
-            stuck = [name for name, count in missing.items() if count > 0]
+        sorter = TopologicalSorter[str]({block.name: () for block in self.blocks})
+        for block in self.blocks:
+            sorter.add(block.name, *block.after)
+        try:
+            return tuple(self.by_name[name] for name in sorter.static_order())
+        except CycleError as error:
+            cycle = ", ".join(error.args[1][1:7])
             raise PlacementError(
-                f"blocks: {', '.join(stuck[:6])} wait for each other in a cycle; remove one of their 'after'"
-            )
-        return tuple(order)
+                f"blocks: {cycle} wait for each other in a cycle; remove one of their 'after'"
+            ) from None
 
     @cached_property
     def _transfer_time(self) -> Mapping[tuple[str, str], int]:

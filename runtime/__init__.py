@@ -1,1 +1,28 @@
-"""Schedules on real devices: lowering, proof before launch, readable scripts, and what the scripts call."""
+"""Schedules on real devices: lowering, proof before launch, readable scripts, and what the scripts call.
+
+Rooms in the order in which to read them; each imports only those above it:
+
+    program           what each device runs, sends and receives, from a schedule, proved free of deadlock
+    transport         how a device reaches the others: processes, or threads of one process
+    plans             newer clocks for a run that goes on, from a server
+    clocks            the clock of a GPU: asked for, set, measured, given back
+    models            the torch modules behind the blocks
+    codegen           programs as scripts, and scripts read again
+    profiling         what blocks cost and what a run did
+    execution         a script carried out on one device
+    simulate          scripts and programs in virtual time
+    torch_pipelining  schedules as tables of torch.distributed.pipelining, and back
+    verify            saved programs proved, runs compared with the unpipelined model
+    launching         all devices of a run started, watched, and measured
+    server            a server that keeps the frontiers of many jobs
+
+What scripts, users' files and documented command lines name stands beside the rooms:
+
+    device            what a generated script imports
+    clock             ``python -m runtime.clock``
+    check             ``python -m runtime.check``
+    torch_csv         ``python -m runtime.torch_csv``
+    launch            ``-m runtime.launch`` under torchrun
+    speed             the clocks of a plan in a training loop of one's own
+    client            the requests of the server in Python
+"""

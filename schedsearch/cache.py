@@ -29,6 +29,12 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+_LIBRARIES = ("z3-solver", "ortools", "networkx", "numpy", "scipy")
+"""What a search calls, by the names of the distributions."""
+
+_LATER = frozenset({"certificate", "schedule_file", "energy", "figures", "models", "planners"})
+"""Rooms that are no part of a search: those after this one, and what makes placements of models."""
+
 
 def cached_search(
     directory: Path | None, request: SearchRequest, on_progress: Report | None = None
@@ -114,24 +120,24 @@ def _keep(path: Path, result: object) -> None:
 
 
 def _hash(key: Mapping[str, Any]) -> str:
-    """Return the name of an entry: a hash of the key, the package's version and its code."""
-    text = json.dumps({"key": key, "version": _version(), "source": source_hash()}, sort_keys=True)
+    """Return the name of an entry: a hash of the key, the code and the versions of the libraries it uses."""
+    versions = {name: metadata.version(name) for name in _LIBRARIES}
+    text = json.dumps({"key": key, "versions": versions, "source": source_hash()}, sort_keys=True)
     return str(joblib.hash(text, hash_name="sha1"))
 
 
-def _version() -> str:
-    try:
-        return metadata.version("schedsearch")
-    except metadata.PackageNotFoundError:  # run from a checkout
-        return ""
+def sources() -> list[Path]:
+    """Return the files that a result can depend on: imports go left, so none of the rooms after this one."""
+    layers = Path(__file__).parents[1]
+    files = [*(layers / "schedsearch").rglob("*.py"), *(layers / "placements").rglob("*.py")]
+    return sorted(file for file in files if not _LATER & set(file.relative_to(layers).with_suffix("").parts))
 
 
 @cache
 def source_hash() -> str:
-    """Return a hash of all code that a result can depend on: this package and that of the placements."""
-    package = Path(__file__).parent
+    """Return a hash of all code that a result can depend on."""
     digest = hashlib.sha256()
-    for folder in (package, package.parent / "placements"):
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sources():
+        name = path.relative_to(Path(__file__).parents[1]).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -1,27 +1,19 @@
 """Ways to search a schedule, by the name that the command line uses, with one question and one answer.
 
-Ours, `schedsearch.modulo.search`, and the two of `schedsearch.tessel`, whose results are put into the form
-of ours here. A method knows nothing of caches and processes.
+Ours, `schedsearch.modulo.search`, and the two of `schedsearch.tessel`. A method knows nothing of caches and
+processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placements import Placement
 from placements.placement_file import placement_to_dict
-from schedsearch import bounds
-from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.modulo.bisection import Progress
-from schedsearch.modulo.result import SearchError, SearchResult, Status
+from schedsearch.modulo.result import Progress, SearchError, SearchResult
 from schedsearch.modulo.search import OBJECTIVES, search
-from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.validate import validate
-
-if TYPE_CHECKING:
-    from schedsearch.tessel import TesselProgress, TimeOptimalProgress
 
 Report = Callable[[Progress], None]
 """What is told how far a search is."""
@@ -92,76 +84,28 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
 
 
 def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
-    """Search as Tessel does; the status is of the period against our bound, which is never below Tessel's."""
     from schedsearch.tessel import tessel  # takes a second to load, and is rarely needed
 
-    placement = _known_to_tessel(request)
-    bound = bounds.period_bound(request.placement)
-
-    def report(progress: TesselProgress) -> None:
-        phase = f"{progress.phase} of {progress.in_flight} micro-batches:"
-        on_progress(Progress(phase, progress.best, progress.bound, progress.solver_calls, progress.elapsed_s))
-
-    found = tessel(
-        placement,
+    _require_one_micro_batch_per_repetend(request)
+    return tessel(
+        request.placement,
         request.num_micro_batches,
         time_limit_s=request.time_limit_s,
         seed=request.seed,
-        on_progress=report,
-    )
-    status = found.status
-    if found.repetend is not None:
-        is_least = found.repetend.period <= bound and not found.interrupted
-        status = Status.OPTIMAL if is_least else Status.FEASIBLE
-    return SearchResult(
-        status=status,
-        repetend=found.repetend,
-        schedule=_whole(request, found.schedule),
-        period_bound=float(bound),
-        span_bound=bounds.critical_path(placement),
-        makespan_bound=makespan_bound(request.placement, request.num_micro_batches),
-        queries=found.solver_calls,
-        seconds=found.seconds,
-        interrupted=found.interrupted,
-        reason=found.reason,
+        on_progress=on_progress,
     )
 
 
 def _time_optimal(request: SearchRequest, on_progress: Report) -> SearchResult:
-    """Search the least makespan; there is no repetend, so the status is of the makespan."""
     from schedsearch.tessel import time_optimal  # as above
 
-    placement = _known_to_tessel(request)
-
-    def report(progress: TimeOptimalProgress) -> None:
-        on_progress(
-            Progress("makespan", progress.best, progress.bound, progress.solver_calls, progress.elapsed_s)
-        )
-
-    found = time_optimal(
-        placement,
+    _require_one_micro_batch_per_repetend(request)
+    return time_optimal(
+        request.placement,
         request.num_micro_batches,
         time_limit_s=request.time_limit_s,
         seed=request.seed,
-        on_progress=report,
-    )
-    schedule = _whole(request, found.schedule)
-    bound = max(found.makespan_bound, makespan_bound(request.placement, request.num_micro_batches))
-    status = found.status
-    if schedule is not None:
-        is_least = schedule.makespan <= bound and not found.interrupted
-        status = Status.OPTIMAL if is_least else Status.FEASIBLE
-    return SearchResult(
-        status=status,
-        repetend=None,
-        schedule=schedule,
-        period_bound=float(bounds.period_bound(request.placement)),
-        span_bound=bounds.critical_path(placement),
-        makespan_bound=bound,
-        queries=found.solver_calls,
-        seconds=found.seconds,
-        interrupted=found.interrupted,
-        reason=found.reason,
+        on_progress=on_progress,
     )
 
 
@@ -173,29 +117,9 @@ METHODS: Mapping[str, Callable[[SearchRequest, Report], SearchResult]] = {
 """What searches, by the name that the command line uses."""
 
 
-def _known_to_tessel(request: SearchRequest) -> Placement:
-    """Return the blocks that repeat with every micro-batch, all that Tessel knows.
-
-    Raises:
-        SearchError: The placement, or what is asked, has no form in Tessel.
-        CapacityError: A device's memory is too small.
-    """
-    placement = request.placement.per_micro_batch
+def _require_one_micro_batch_per_repetend(request: SearchRequest) -> None:
     if request.micro_batches_per_repetend not in (None, 1):
         raise SearchError(
             f"search.micro_batches_per_repetend: is {request.micro_batches_per_repetend}, and "
             f"{request.method} knows only 1; leave it out or use search.method=modulo"
         )
-    transient = next((block.name for block in placement.blocks if block.transient), None)
-    if transient is not None:
-        raise SearchError(
-            f"search.method: {request.method} does not know transient memory, which block {transient} has; "
-            "use search.method=modulo"
-        )
-    bounds.require_capacity(request.placement)
-    return placement
-
-
-def _whole(request: SearchRequest, schedule: Schedule | None) -> Schedule | None:
-    """Return a schedule with the optimizer blocks of the placement."""
-    return None if schedule is None else validate(with_optimizer(request.placement, schedule))

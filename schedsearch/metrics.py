@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.schedule import Instance, Schedule, dependencies
+from schedsearch.schedule import Instance, Schedule, earliest_starts, waits_in_order
 
 
 def bubble_rate(schedule: Schedule) -> float:
@@ -23,7 +23,7 @@ def bubble_rate(schedule: Schedule) -> float:
 def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return when a device's memory changes, and what it holds from then on, static memory included.
 
-    Memory is taken and given back at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
+    Memory is allocated and released at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
     need only while they run is not in it, but is in `peak_memory`.
 
     Returns:
@@ -39,7 +39,7 @@ def memory_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
 def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     """Return the most memory each device holds at any one time.
 
-    A device runs one block at a time, so only the order of its blocks matters: memory given back at a
+    A device runs one block at a time, so only the order of its blocks matters: memory released at a
     block's start, as in Tessel (Sec. III-A, Eq. 1, constraint 2), or at its end, makes the same peak.
 
     Args:
@@ -74,18 +74,16 @@ def total_slack(schedule: Schedule) -> int:
     Later than they do, but in the same order on every device and with the same makespan: what lower clocks
     can use (Perseus, Sec. 2.2).
     """
-    placement, total = schedule.placement, 0
-    latest: dict[Instance, int] = {}
-    followers: dict[Instance, list[tuple[Instance, int]]] = {}
-    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
-        followers.setdefault(earlier, []).append((later, ticks))
-    next_start = [schedule.makespan] * placement.num_devices
-    for start, micro_batch, name in reversed(schedule.blocks):
-        block = placement.by_name[name]
-        ends = [next_start[device] for device in block.devices]
-        ends += [latest[later] - ticks for later, ticks in followers.get((name, micro_batch), [])]
-        latest[name, micro_batch] = last = min(ends) - block.time
-        for device in block.devices:
-            next_start[device] = last
-        total += (last - start) * len(block.devices)
-    return total
+    placement = schedule.placement
+    time = {block.name: block.time for block in placement.blocks}
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    waits = waits_in_order(placement, schedule.num_micro_batches, orders)
+    backwards: dict[Instance, list[tuple[Instance, int]]] = {instance: [] for instance in waits}
+    for later, before in waits.items():
+        for earlier, ticks in before:
+            backwards[earlier].append((later, ticks - time[earlier[0]] + time[later[0]]))
+    rest = earliest_starts(backwards)
+    return sum(
+        (schedule.makespan - rest[name, n] - time[name] - start) * len(placement.by_name[name].devices)
+        for start, n, name in schedule.blocks
+    )

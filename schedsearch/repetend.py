@@ -17,8 +17,8 @@ class Repetend:
     """The steady state of a schedule (Tessel, Sec. III-C), as a modulo schedule.
 
     Micro-batch ``n`` is number ``n % micro_batches`` of round ``n // micro_batches``. In the round that
-    runs the blocks with ``ahead`` 0 of its own micro-batches, every other block runs `ahead` rounds of
-    micro-batches further on; compilers call the repetend a kernel and the period an initiation interval.
+    runs the blocks of `modulo_stage` 0 of its own micro-batches, every other block runs `modulo_stage` rounds
+    of micro-batches further on; compilers call the repetend a kernel and the period an initiation interval.
 
     Attributes:
         placement: What runs where.
@@ -26,7 +26,7 @@ class Repetend:
         period: Ticks from one repetend to the next.
         start: For each block, for each micro-batch of the repetend, ticks within the period;
             ``0 <= start < period``.
-        ahead: Likewise, how many rounds the block runs ahead; the least is 0.
+        modulo_stage: Likewise, how many rounds further on the block runs; the least is 0.
     """
 
     placement: Placement
@@ -50,14 +50,14 @@ class Repetend:
         origin = min(first.values())
         rounds = {instance: divmod(ticks - origin, period) for instance, ticks in first.items()}
         last = max(round_ for round_, _ in rounds.values())
-        lanes = range(micro_batches)
+        numbers = range(micro_batches)
         names = [block.name for block in placement.blocks]
         return cls(
             placement,
             micro_batches,
             period,
-            start={name: tuple(rounds[name, lane][1] for lane in lanes) for name in names},
-            modulo_stage={name: tuple(last - rounds[name, lane][0] for lane in lanes) for name in names},
+            start={name: tuple(rounds[name, n][1] for n in numbers) for name in names},
+            modulo_stage={name: tuple(last - rounds[name, n][0] for n in numbers) for name in names},
         )
 
     @cached_property
@@ -81,10 +81,9 @@ class Repetend:
     def first_starts(self) -> Mapping[Instance, int]:
         """Starts in round 0 of each (block, micro-batch of the repetend), in ticks; at least 0."""
         return {
-            (name, lane): (self.in_flight - 1 - self.modulo_stage[name][lane]) * self.period
-            + self.start[name][lane]
+            (name, n): (self.in_flight - 1 - self.modulo_stage[name][n]) * self.period + self.start[name][n]
             for name in self.start
-            for lane in range(self.micro_batches)
+            for n in range(self.micro_batches)
         }
 
     @cached_property
@@ -99,8 +98,8 @@ class Repetend:
         """Ticks from the first start to the last end of the micro-batch for which that is longest."""
         by_name = self.placement.by_name
         longest = 0
-        for lane in range(self.micro_batches):
-            starts = {name: self.first_starts[name, lane] for name in self.start}
+        for n in range(self.micro_batches):
+            starts = {name: self.first_starts[name, n] for name in self.start}
             end = max(start + by_name[name].time for name, start in starts.items())
             longest = max(longest, end - min(starts.values()))
         return longest
@@ -111,7 +110,11 @@ class Repetend:
         peaks = []
         for device in range(self.placement.num_devices):
             blocks = self.placement.on(device)
-            here = [(block, self.first_starts[block.name, i]) for block in blocks for i in self._lanes]
+            here = [
+                (block, self.first_starts[block.name, i])
+                for block in blocks
+                for i in range(self.micro_batches)
+            ]
             held = [
                 sum(other.memory_on(device) * ((start - earlier) // self.period) for other, earlier in here)
                 + block.transient
@@ -120,15 +123,11 @@ class Repetend:
             peaks.append(self.placement.static[device] + max(held, default=0))
         return tuple(peaks)
 
-    @property
-    def _lanes(self) -> range:
-        return range(self.micro_batches)
-
     def repeated(self, times: int) -> Repetend:
         """Return the same steady state written as a repetend of so many times the micro-batches."""
         first = {
-            (name, lane + i * self.micro_batches): start + i * self.period
-            for (name, lane), start in self.first_starts.items()
+            (name, n + i * self.micro_batches): start + i * self.period
+            for (name, n), start in self.first_starts.items()
             for i in range(times)
         }
         return Repetend.from_first_starts(
@@ -136,11 +135,11 @@ class Repetend:
         )
 
     def at_initiation_interval(self, num_micro_batches: int) -> Schedule:
-        """Return the schedule in which every block keeps exactly the rhythm of the repetend."""
+        """Return the schedule in which every block runs once per period, exactly as in the repetend."""
         origin = min(self.first_starts.values())
         blocks = []
-        for (name, lane), ticks in self.first_starts.items():
-            for micro_batch in range(lane, num_micro_batches, self.micro_batches):
+        for (name, n), ticks in self.first_starts.items():
+            for micro_batch in range(n, num_micro_batches, self.micro_batches):
                 start = ticks - origin + micro_batch // self.micro_batches * self.period
                 blocks.append(ScheduledBlock(start, micro_batch, name))
         return Schedule(self.placement, num_micro_batches, tuple(blocks))
@@ -148,9 +147,9 @@ class Repetend:
     def unroll(self, num_micro_batches: int) -> Schedule:
         """Return the schedule of any number of micro-batches: the order of the repetend, as early as can be.
 
-        Starting every block as soon as its device's order and its inputs allow is never later than the
-        rhythm of the repetend. The memory of a device depends on its order alone, so it is that of the
-        steady state, less what the micro-batches before the first and after the last would hold; that is
+        Starting every block as soon as its device's order and its inputs allow is never later than at the
+        repetend's initiation interval. The memory of a device depends on its order alone, so it is that of
+        the steady state, less what the micro-batches before the first and after the last would hold; that is
         never negative for placements that pass `schedsearch.bounds.memory_need.require_capacity`.
         """
         steady = self.at_initiation_interval(num_micro_batches)
@@ -191,8 +190,8 @@ class _DifferenceSystem:
         for block in placement.blocks:
             for name in block.after:
                 ticks = placement.by_name[name].time + placement.transfer_time(name, block.name)
-                for lane in range(repetend.micro_batches):
-                    edges.append((index[name, lane], index[block.name, lane], ticks, 0))
+                for n in range(repetend.micro_batches):
+                    edges.append((index[name, n], index[block.name, n], ticks, 0))
         for device in range(placement.num_devices):
             edges += _cycle_of_device(repetend, device, index)
         self.source, self.target, self.ticks, self.rounds = np.array(
@@ -220,18 +219,18 @@ def _cycle_of_device(
     placement = repetend.placement
     around = sorted(
         (
-            repetend.start[block.name][lane],
-            repetend.first_starts[block.name, lane] // repetend.period,
+            repetend.start[block.name][n],
+            repetend.first_starts[block.name, n] // repetend.period,
             block.name,
-            lane,
+            n,
         )
         for block in placement.on(device)
-        for lane in range(repetend.micro_batches)
+        for n in range(repetend.micro_batches)
     )
     edges = []
-    for i, (_, round_, name, lane) in enumerate(around):
-        _, next_round, next_name, next_lane = around[(i + 1) % len(around)]
+    for i, (_, round_, name, n) in enumerate(around):
+        _, next_round, next_name, next_n = around[(i + 1) % len(around)]
         wraps = 1 if i + 1 == len(around) else 0
         time = placement.by_name[name].time
-        edges.append((index[name, lane], index[next_name, next_lane], time, round_ - next_round + wraps))
+        edges.append((index[name, n], index[next_name, next_n], time, round_ - next_round + wraps))
     return edges

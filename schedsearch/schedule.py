@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from placements import Kind, Placement
 
@@ -102,6 +103,48 @@ class DeadlockError(ValueError):
     """The blocks wait for each other in a cycle, so no start times exist."""
 
 
+Node = TypeVar("Node", bound=Hashable)
+Waits = Mapping[Node, Sequence[tuple[Node, int]]]
+"""For each node those that it waits for, and the least ticks from their starts to its own."""
+
+
+def earliest_starts(waits: Waits[Node]) -> dict[Node, int]:
+    """Return the earliest start of each node, from 0 on: the longest path to it.
+
+    Raises:
+        graphlib.CycleError: The nodes wait for each other; its second argument is the cycle.
+    """
+    starts: dict[Node, int] = {}
+    graph = {node: [earlier for earlier, _ in before] for node, before in waits.items()}
+    for node in TopologicalSorter(graph).static_order():
+        starts[node] = max([starts[earlier] + ticks for earlier, ticks in waits[node]], default=0)
+    return starts
+
+
+def waits_in_order(
+    placement: Placement, num_micro_batches: int, orders: Sequence[Iterable[Instance]]
+) -> dict[Instance, list[tuple[Instance, int]]]:
+    """Return what each instance waits for: its inputs, and the one before it on each of its devices.
+
+    Args:
+        placement: What runs where.
+        num_micro_batches: How many micro-batches the orders hold.
+        orders: As of `as_soon_as_possible`.
+    """
+    time = {block.name: block.time for block in placement.blocks}
+    waits: dict[Instance, list[tuple[Instance, int]]] = {
+        (block.name, micro_batch): []
+        for block in placement.blocks
+        for micro_batch in micro_batches_of(placement, block.name, num_micro_batches)
+    }
+    for earlier, later, ticks in dependencies(placement, num_micro_batches):
+        waits[later].append((earlier, time[earlier[0]] + ticks))
+    for device, order in enumerate(orders):
+        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, device, order)):
+            waits[later].append((earlier, time[earlier[0]]))
+    return waits
+
+
 def as_soon_as_possible(
     placement: Placement, num_micro_batches: int, orders: Sequence[Iterable[Instance]]
 ) -> Schedule:
@@ -116,37 +159,14 @@ def as_soon_as_possible(
     Raises:
         DeadlockError: The orders and the dependencies make a cycle.
     """
-    waiting_for: dict[Instance, int] = {
-        (block.name, micro_batch): 0
-        for block in placement.blocks
-        for micro_batch in micro_batches_of(placement, block.name, num_micro_batches)
-    }
-    followers: dict[Instance, list[tuple[Instance, int]]] = {instance: [] for instance in waiting_for}
-    for earlier, later, ticks in dependencies(placement, num_micro_batches):
-        followers[earlier].append((later, ticks))
-        waiting_for[later] += 1
-    for device, order in enumerate(orders):
-        for earlier, later in pairwise(_with_optimizer(placement, num_micro_batches, device, order)):
-            followers[earlier].append((later, 0))
-            waiting_for[later] += 1
-    start = dict.fromkeys(waiting_for, 0)
-    ready = [instance for instance, count in waiting_for.items() if count == 0]
-    done = 0
-    while ready:
-        instance = ready.pop()
-        done += 1
-        end = start[instance] + placement.by_name[instance[0]].time
-        for follower, transfer in followers[instance]:
-            start[follower] = max(start[follower], end + transfer)
-            waiting_for[follower] -= 1
-            if waiting_for[follower] == 0:
-                ready.append(follower)
-    if done < len(start):
-        stuck = [f"{name} of micro-batch {n}" for (name, n), count in waiting_for.items() if count > 0]
+    try:
+        starts = earliest_starts(waits_in_order(placement, num_micro_batches, orders))
+    except CycleError as error:
+        stuck = [f"{name} of micro-batch {n}" for name, n in error.args[1][:-1]]
         raise DeadlockError(
             f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
-        )
-    blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in start.items())
+        ) from None
+    blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in starts.items())
     return Schedule(placement, num_micro_batches, tuple(blocks))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from placements import PlacementError
 from placements.files import read_json
 from placements.placement_file import placement_from_dict, placement_to_dict
+from placements.plain_data import Field, in_file
 from schedsearch.certificate.certificate import Certificate, CertificateError, certificate_of
-from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict, whole, whole_numbers
+from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict, whole_numbers
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.repetend import Repetend
@@ -86,6 +87,7 @@ class Claims:
         makespan_bound: Ticks that no schedule beats; None where nothing is claimed.
         period_bound: Ticks per micro-batch, as a float; None where nothing is claimed.
         certificate: Why; None for a hand-made schedule. What it claims is not checked yet.
+        span_bound: Ticks that no repetend of its period beats; None where nothing is claimed.
     """
 
     schedule: Schedule
@@ -94,6 +96,7 @@ class Claims:
     makespan_bound: int | None
     period_bound: float | None
     certificate: Certificate | None
+    span_bound: int | None = None
 
 
 def read_schedule(path: str | Path) -> Schedule:
@@ -126,85 +129,76 @@ def schedule_from_dict(data: object) -> Schedule:
 Read = TypeVar("Read")
 
 
-def _read_file(path: str | Path, read: Callable[[Any], Read]) -> Read:
+def _read_file(path: str | Path, read: Callable[[Field], Read]) -> Read:
     """Return what a reader makes of a file's data; errors get the file's name."""
     data = read_json(path, "a schedule.json", ScheduleFileError)
-    try:
+    with in_file(path, ScheduleFileError):
         return _in_words(data, read)
-    except ScheduleFileError as error:
-        raise ScheduleFileError(f"{path}: {error}") from None
 
 
-def _in_words(data: Any, read: Callable[[Any], Read]) -> Read:
+def _in_words(data: Any, read: Callable[[Field], Read]) -> Read:
     """Return what a reader makes of data; errors are one line."""
     try:
-        return read(data)
-    except KeyError as error:
-        raise ScheduleFileError(f"lacks the field {error}; add it") from None
-    except (PlacementError, InvalidScheduleError, CertificateError, ScheduleFileError) as error:
+        return read(Field(data, "", ScheduleFileError))
+    except (PlacementError, InvalidScheduleError, CertificateError) as error:
         raise ScheduleFileError(str(error).splitlines()[0]) from None
 
 
-def _read(data: object) -> Schedule:
-    if not isinstance(data, dict):
-        raise ScheduleFileError("is not a mapping; give a schedule.json")
-    if data.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
-        raise ScheduleFileError(
-            f"schema_version: {data['schema_version']!r} is not known; write {SCHEMA_VERSION}"
-        )
-    number = data["num_micro_batches"]
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ScheduleFileError(f"num_micro_batches: {number!r} is not a whole number")
-    rows = data["blocks"]
-    if not isinstance(rows, list):
-        raise ScheduleFileError("blocks: is not a list of [name, micro_batch, start]")
-    blocks = tuple(_read_block(row, f"blocks[{i}]") for i, row in enumerate(rows))
-    return validate(Schedule(placement_from_dict(data["placement"]), number, blocks))
+def _read(data: Field) -> Schedule:
+    data.mapping(remedy="give a schedule.json")
+    data.version(SCHEMA_VERSION, SCHEMA_VERSION)
+    number = data["num_micro_batches"].whole()
+    wanted = "[name, micro_batch, start] with whole ticks"
+    blocks = tuple(_read_block(row, wanted) for row in data["blocks"].items(f"a list of {wanted}"))
+    return validate(Schedule(placement_from_dict(data["placement"].value), number, blocks))
 
 
-def _read_claims(data: Any) -> Claims:
+def _read_claims(data: Field) -> Claims:
     schedule = _read(data)
-    status, bound, certificate = data["status"], data["period_bound"], data.get("certificate")
-    if status not in list(Status):
-        raise ScheduleFileError(f"status: {status!r} is not known; use {', '.join(Status)}")
-    if bound is not None and type(bound) not in (int, float):
-        raise ScheduleFileError(f"period_bound: {bound!r} is not a number; give one or null")
-    makespan_bound = data["makespan_bound"]
-    return Claims(
+    claims = Claims(
         schedule,
-        Status(status),
-        whole(data["makespan"], "makespan"),
-        None if makespan_bound is None else whole(makespan_bound, "makespan_bound"),
-        bound,
-        None
-        if certificate is None
-        else certificate_from_dict(certificate, schedule.placement, _read_repetend(data, schedule)),
+        Status(data["status"].choice(tuple(Status))),
+        data["makespan"].whole(),
+        _whole_or_none(data["makespan_bound"]),
+        None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),
+        None,
+    )
+    certificate = data.get("certificate")
+    if certificate.value is None:
+        return claims
+    return replace(
+        claims,
+        certificate=certificate_from_dict(
+            certificate.value, schedule.placement, _read_repetend(data, schedule)
+        ),
+        span_bound=_whole_or_none(data["repetend"].get("span_bound")),
     )
 
 
-def _read_repetend(data: dict[str, Any], schedule: Schedule) -> Repetend:
+def _whole_or_none(field: Field) -> int | None:
+    return None if field.value is None else field.whole()
+
+
+def _read_repetend(data: Field, schedule: Schedule) -> Repetend:
     """Return the repetend as it stands in the file, whether or not it is one."""
-    parts = data["repetend"]
-    if not isinstance(parts, dict):
-        raise ScheduleFileError("repetend: is not a mapping, but there is a certificate of it; give both")
-    start, modulo_stage = (_read_numbers(parts[name], f"repetend.{name}") for name in ("start", "ahead"))
+    found = data["repetend"]
+    found.mapping(remedy="there is a certificate of it; give both")
+    start, modulo_stage = (_read_numbers(found[name]) for name in ("start", "ahead"))
     return Repetend(
         schedule.placement.per_micro_batch,
-        whole(data["micro_batches_per_repetend"], "micro_batches_per_repetend"),
-        whole(data["period"], "period"),
+        data["micro_batches_per_repetend"].whole(),
+        data["period"].whole(),
         start,
         modulo_stage,
     )
 
 
-def _read_numbers(data: object, where: str) -> dict[str, tuple[int, ...]]:
-    if not isinstance(data, dict):
-        raise ScheduleFileError(f"{where}: is not a mapping of each block to a list; give one")
-    return {name: whole_numbers(each, f"{where}.{name}") for name, each in data.items()}
+def _read_numbers(field: Field) -> dict[str, tuple[int, ...]]:
+    return {name: whole_numbers(field[name]) for name in field.mapping("a mapping of each block to a list")}
 
 
-def _read_block(row: object, where: str) -> ScheduledBlock:
-    if isinstance(row, list) and [type(item) for item in row] == [str, int, int]:
-        name, micro_batch, start = row
-        return ScheduledBlock(start, micro_batch, name)
-    raise ScheduleFileError(f"{where}: {row!r} is not [name, micro_batch, start] with whole ticks")
+def _read_block(row: Field, wanted: str) -> ScheduledBlock:
+    if [type(item.value) for item in row.items(wanted)] != [str, int, int]:
+        raise row.wrong(wanted)
+    name, micro_batch, start = row.value
+    return ScheduledBlock(start, micro_batch, name)

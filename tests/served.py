@@ -15,9 +15,8 @@ from places import ROOT
 
 from placements import OperatingPoint, Placement, Profile
 from placements.shapes import v_shape
-from runtime.server.app import create_app
+from runtime.server.app import Server, create_app, listen
 from runtime.server.service import Service
-from runtime.server.serving import Server, listen
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict

@@ -24,7 +24,8 @@ def placements(
 ) -> Placement:
     """A random DAG of forward blocks, with or without the mirrored backward blocks that give memory back.
 
-    Memory may differ by device, even in sign; `by_device` makes that likely.
+    The last forward blocks may come after backward blocks, also on one device. Memory may differ by device,
+    even in sign; `by_device` makes that likely.
     """
     num_devices = draw(st.integers(1 + by_device, max_devices))
     names = [f"F{i}" for i in range(draw(st.integers(1, max_forward)))]
@@ -34,15 +35,21 @@ def placements(
     device_sets = st.just(everywhere) | some if by_device else some
     if training is None:
         training = by_device or draw(st.booleans())
+    first_late = draw(st.integers(1, len(names))) if training else len(names)
+    early = [f"B{i}" for i in range(first_late)]
     forward: list[Block] = []
     for i, name in enumerate(names):
-        after = draw(st.sets(st.sampled_from(names[:i]), max_size=2)) if i else set()
+        inputs = names[:i] if i < first_late else early + names[first_late:i]
+        after = draw(st.sets(st.sampled_from(inputs), max_size=2)) if inputs else set()
         devices = draw(device_sets)
         units = st.integers(0, 2)
         uneven = st.tuples(*(units for _ in devices))
         memory = draw(uneven if by_device else uneven | units) if training else 0
         forward.append(Block(name, Kind.F, devices, draw(times), memory, tuple(sorted(after))))
-    blocks = forward + (_mirrored(forward, [draw(times) for _ in forward]) if training else [])
+    blocks = forward
+    if training:
+        halves = forward[:first_late], forward[first_late:]
+        blocks = [block for half in halves for block in half + _mirrored(half, [draw(times) for _ in half])]
     if training and num_devices > 1:
         blocks = _taken_sooner(draw, blocks)
     edges = [(name, block.name) for block in blocks for name in block.after]
@@ -54,10 +61,7 @@ def placements(
 
 def _mirrored(forward: list[Block], times: list[int]) -> list[Block]:
     """The backward of each forward block, after it and after the backward of those that use its output."""
-    users: dict[str, list[str]] = {block.name: [] for block in forward}
-    for block in forward:
-        for name in block.after:
-            users[name].append(block.name)
+    users = {block.name: [user.name for user in forward if block.name in user.after] for block in forward}
     return [
         Block(
             block.name.replace("F", "B"),

@@ -1,13 +1,15 @@
-"""The layers: imports go left only, and every outside library has its one owner."""
+"""The house: imports go left and to rooms above, guides are true, every outside library has its one owner."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 from places import ROOT
 
@@ -19,14 +21,14 @@ OWNERS = {
         "schedsearch/certificate/recheck_z3.py",
         "schedsearch/tessel/queries.py",
     ],
-    "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/window_cpsat.py"],
+    "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/neighbourhood_model.py"],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "matplotlib": [
         "schedsearch/figures/canvas.py",
         "schedsearch/figures/timeline.py",
-        "schedsearch/figures/curves.py",
+        "schedsearch/figures/panels.py",
         "schedsearch/figures/frontier.py",
-        "schedsearch/figures/lines.py",
+        "schedsearch/figures/memory.py",
     ],
     "pynvml": ["runtime/clocks/nvml.py"],
     "torch": [
@@ -42,6 +44,7 @@ OWNERS = {
     "yaml": ["placements/placement_file.py", "experiments/config/command.py"],
     "scipy": ["schedsearch/bounds/memory_occupancy.py", "schedsearch/energy/"],
     "networkx": [
+        "schedsearch/baselines/structure.py",
         "schedsearch/bounds/memory_need.py",
         "schedsearch/bounds/memory_occupancy.py",
         "experiments/benchmarks/frontier/lowtime_plans.py",
@@ -64,20 +67,62 @@ def imported(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: import by full name"
             yield node.module.split(".")[0]
+        elif isinstance(node, ast.keyword) and node.arg == "task" and isinstance(node.value, ast.Constant):
+            yield str(node.value.value).split(".")[0]  # what a command imports by name
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield ast.unparse(node.args[0]).strip("f'\"").split(".")[0]
+            yield from (str(arg.value) for arg in node.args if isinstance(arg, ast.Constant))
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_imports_go_left_only(layer: str) -> None:
-    allowed = set(LAYERS[: LAYERS.index(layer) + 1])
+def modules() -> dict[str, Path]:
+    """Return every module of the layers by its dotted name; a package stands for its ``__init__``."""
+    named = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sources()}
+    return {name.removesuffix(".__init__"): path for name, path in named.items()}
+
+
+def own_imports(path: Path, known: Collection[str]) -> Iterator[str]:
+    """Yield the modules of the layers that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in known else node.module for name in names)
+        elif isinstance(node, ast.keyword) and node.arg == "task" and isinstance(node.value, ast.Constant):
+            yield node.value.value
+
+
+def listed(package: Path) -> list[str]:
+    """Return what the guide of a package names, in its order: the lines that are indented by four."""
+    guide = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    rows = [line.strip() for line in guide.splitlines() if re.match(r" {4}\w", line)]
+    return [name for row in rows for name in re.split(r"\s{2,}", row)[0].split(", ")]
+
+
+def test_imports_go_left_only_and_to_rooms_above() -> None:
+    place = {
+        f"{layer}.{room}": (index, number)
+        for index, layer in enumerate(LAYERS)
+        for number, room in enumerate(listed(ROOT / layer))
+    } | {layer: (index, -1) for index, layer in enumerate(LAYERS)}
+
+    def place_of(module: str) -> tuple[int, int]:
+        return place[".".join(module.split(".")[:2])]
+
+    found = modules()
     wrong = {
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in (ROOT / layer).rglob("*.py")
-        for name in imported(path)
-        if name in LAYERS and name not in allowed
+        f"{name} imports {other}"
+        for name, path in found.items()
+        for other in own_imports(path, found)
+        if name not in LAYERS and place_of(other) > place_of(name)
     }
     assert not wrong
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    found = modules()
+    edges = ((name, other) for name, path in found.items() for other in own_imports(path, found))
+    circles = nx.strongly_connected_components(nx.DiGraph(edge for edge in edges if edge[0] != edge[1]))
+    assert not [sorted(circle) for circle in circles if len(circle) > 1]
 
 
 @pytest.mark.parametrize("library", OWNERS)
@@ -92,6 +137,15 @@ def test_every_outside_library_is_listed() -> None:
     assert outside - {"numpy"} <= set(OWNERS)
 
 
+@pytest.mark.parametrize("module", ["runtime.device", "runtime.check", "runtime.launching.processes"])
+def test_a_devices_script_loads_no_solvers_and_no_figures(module: str) -> None:
+    """Each process of a run would wait for them, and hold them in its memory."""
+    heavy = "z3", "ortools", "pandas", "networkx", "scipy", "matplotlib", "hydra", "omegaconf", "joblib"
+    code = f"import sys, {module}; sys.exit(', '.join({{*{heavy}}} & set(sys.modules)) or 0)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 WITHOUT_TORCH = [
     "experiments.tasks.search",
     "experiments.tasks.frontier",
@@ -99,6 +153,7 @@ WITHOUT_TORCH = [
     "schedsearch.energy",
     "runtime.server.app",
     "runtime.client",
+    "runtime.clock",
 ]
 
 

@@ -12,8 +12,6 @@ from experiments.benchmarks.results import COLUMNS, Case, Row, machine, summary,
 from experiments.config.command import INTERRUPTED
 from experiments.config.progress import StepBar
 
-Groups = Mapping[str, Callable[[], Iterable[Case]]]
-
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -22,18 +20,18 @@ class Benchmark:
     Attributes:
         name: As in ``python -m experiments.benchmarks.<name>``.
         description: What ``--help`` says first.
-        groups: Returns the groups of cases by the name that the command line uses.
+        groups: The cases by the name that the command line uses.
         prepare: Called once before the first case, so that no case pays for it.
     """
 
     name: str
     description: str
-    groups: Callable[[], Groups]
-    prepare: Callable[[], None]
+    groups: Mapping[str, Callable[[], Iterable[Case]]]
+    prepare: Callable[[], None] = lambda: None
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the command; return its exit code."""
-        groups = self.groups()
+        groups = self.groups
         parser = argparse.ArgumentParser(
             prog=f"experiments.benchmarks.{self.name}", description=self.description
         )

@@ -9,7 +9,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ OPTIONAL_PACKAGES = ("lowtime", "torch")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseResult:
     """What one case reached.
 
     Attributes:
@@ -61,6 +61,11 @@ class Outcome:
         return "yes" if self.is_met else "NO: " + "; ".join(self.missed)
 
 
+def true_of(wrong: Mapping[str, bool]) -> tuple[str, ...]:
+    """Return what is wrong, of texts and whether each is true."""
+    return tuple(text for text, is_wrong in wrong.items() if is_wrong)
+
+
 @dataclass(frozen=True)
 class Case:
     """One row before it is measured.
@@ -76,7 +81,7 @@ class Case:
     group: str
     name: str
     must: str
-    measure: Callable[[], Outcome]
+    measure: Callable[[], CaseResult]
     is_quick: bool = False
 
 
@@ -85,22 +90,22 @@ class Row:
     """One measured case."""
 
     case: Case
-    outcome: Outcome
+    result: CaseResult
 
     @property
     def cells(self) -> tuple[str, ...]:
         """What a table shows of it; one text for each of `COLUMNS`."""
-        outcome = self.outcome
+        result = self.result
         return (
             self.case.group,
             self.case.name,
             self.case.must,
-            outcome.status,
-            _with_bound(outcome.period, outcome.period_bound),
-            _with_bound(outcome.makespan, outcome.makespan_bound),
-            f"{outcome.cpu_s:.2f}",
-            outcome.verdict,
-            outcome.note,
+            result.status,
+            _with_bound(result.period, result.period_bound),
+            _with_bound(result.makespan, result.makespan_bound),
+            f"{result.cpu_s:.2f}",
+            result.verdict,
+            result.note,
         )
 
 
@@ -160,13 +165,13 @@ def write_results(path: Path, on: dict[str, object], rows: Sequence[Row]) -> Non
 
 def _plain(row: Row) -> dict[str, object]:
     names = {"group": row.case.group, "case": row.case.name, "must": row.case.must}
-    return names | asdict(row.outcome) | {"met": row.outcome.is_met}
+    return names | asdict(row.result) | {"met": row.result.is_met}
 
 
 def summary(rows: Sequence[Row]) -> str:
     """Return how many rows are met, in words."""
-    met = sum(row.outcome.is_met for row in rows)
-    skipped = sum(bool(row.outcome.skipped) for row in rows)
+    met = sum(row.result.is_met for row in rows)
+    skipped = sum(bool(row.result.skipped) for row in rows)
     return f"{met} of {len(rows)} met" + (f", {skipped} skipped" if skipped else "")
 
 

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,19 +32,23 @@ class Failed(Exception):  # noqa: N818 - an outcome, like `Interrupted`
     """The task failed through no fault of the input; the message may have several lines."""
 
 
-def run_command(name: str, task: str) -> None:
-    """Compose the config from the command line, run the command's task in Hydra, and exit.
+def command(name: str, task: str) -> Callable[[], None]:
+    """Return what composes the config from the command line, runs the command's task in Hydra, and exits.
 
     Everything heavy is imported here, so that Ctrl-C while it loads ends in a line too.
 
     Args:
         name: Of the command and of its config.
-        task: The module whose ``task`` it runs. A `ValueError` from there is taken to be the user's.
+        task: The module of this layer whose ``task`` it runs. A `ValueError` from there is the user's.
     """
-    try:
-        _run_in_hydra(name, task)
-    except KeyboardInterrupt:
-        _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
+
+    def main() -> None:
+        try:
+            _run_in_hydra(name, task)
+        except KeyboardInterrupt:
+            _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
+
+    return main
 
 
 def _run_in_hydra(name: str, module: str) -> None:
@@ -55,7 +59,7 @@ def _run_in_hydra(name: str, module: str) -> None:
     from omegaconf import DictConfig
     from omegaconf.errors import OmegaConfBaseException
 
-    task = importlib.import_module(module).task
+    task = importlib.import_module(f"experiments.{module}").task
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
 
     def guarded(config: DictConfig) -> None:

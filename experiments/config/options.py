@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from experiments.config.plans import BALANCES, PLANNERS, read_plan
+from experiments.config.plans import BALANCES, PLANNERS, Planned, read_plan
 from experiments.config.records import Options, PlanPlacementOptions, ProfileOptions
 from placements.hardware import GPUS, Gpu
 from placements.planners.galvatron import recomputed_blocks
@@ -54,10 +54,23 @@ def read_plan_options(placement: dict[str, Any]) -> PlanPlacementOptions | None:
         return None
     options = read_fields(placement, PlanPlacementOptions, "placement")
     for name, known in (("planner", PLANNERS), ("balance", BALANCES)):
-        value = getattr(options, name)
-        if value not in known and value is not None:
-            raise OptionError(f"placement.{name}: {value!r} is not known; {did_you_mean(value, known)}")
+        if getattr(options, name) is not None:
+            require_known(f"placement.{name}", getattr(options, name), known)
     return options
+
+
+def planned_by(options: Options) -> Planned | None:
+    """Return the plan that the placement is of, or None where there is none.
+
+    Raises:
+        OptionError: An option is wrong.
+        PlanError: The plan is wrong, or does not fit the model.
+    """
+    chosen, number = read_plan_options(options.placement), options.search.num_micro_batches
+    if chosen is None:
+        return None
+    require_least("search.num_micro_batches", number, 1)
+    return read_plan(chosen, read_gpu(options.profile.gpu), number)
 
 
 def read_gpu(name: str) -> Gpu:
@@ -66,8 +79,7 @@ def read_gpu(name: str) -> Gpu:
     Raises:
         OptionError: It is not known.
     """
-    if name not in GPUS:
-        raise OptionError(f"profile.gpu: {name!r} is not known; {did_you_mean(name, GPUS)}")
+    require_known("profile.gpu", name, GPUS)
     return GPUS[name]
 
 
@@ -132,6 +144,34 @@ def read_fields(data: Any, record: type[Record], where: str) -> Record:
                 f"{_join(where, name)}: has no value; give one, as in {_join(where, name)}=VALUE"
             )
     return record(**{name: _read_value(data[name], hints[name], _join(where, name)) for name in names})
+
+
+def require(holds: bool, where: str, value: object, wanted: str, remedy: str = "") -> None:
+    """Reject an option that is not as wanted.
+
+    Raises:
+        OptionError: It does not hold.
+    """
+    if not holds:
+        shown = f"{value:g}" if isinstance(value, float) else repr(value)
+        raise OptionError(f"{where}: {shown} is not {wanted}" + (f"; {remedy}" if remedy else ""))
+
+
+def require_least(where: str, value: float | None, least: float) -> None:
+    """Reject an option that is below so much; None is no number."""
+    require(value is None or value >= least, where, value, f"at least {least:g}")
+
+
+def require_known(where: str, value: object, known: Iterable[str], wanted: str = "known") -> None:
+    """Reject an option that is none of the names."""
+    known = list(known)
+    require(value in known, where, value, wanted, did_you_mean(str(value), known))
+
+
+def require_path(where: str, value: object) -> str:
+    """Return an option that is a path; reject any other."""
+    require(isinstance(value, str) and value != "", where, value, "a path", "give that of a file")
+    return str(value)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

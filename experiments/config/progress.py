@@ -7,7 +7,7 @@ from typing import NoReturn, Self
 
 from tqdm import tqdm
 
-from schedsearch.modulo.bisection import Progress
+from schedsearch.modulo.result import Progress
 
 
 class _Bar:

@@ -165,7 +165,7 @@ class Options:
     """A whole config.
 
     Attributes:
-        placement: The chosen placement group, read by `experiments.steps.pipeline_steps.build_placement`.
+        placement: The chosen placement group, read by `experiments.steps.placement_building.build_placement`.
         schedule: ``searched``, or a key of `schedsearch.baselines.HAND_MADE`.
         search: How to search.
         profile: What blocks cost.

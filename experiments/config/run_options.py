@@ -18,6 +18,11 @@ from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suita
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 
+_OF_LAUNCH = (
+    *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
+    *("checkpoint_every", "keep_checkpoints", "trace"),
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -55,6 +60,11 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             "of a run"
         )
     _model_options(options, "gpt" if options.model == "auto" else options.model)
+
+
+def launch_options(options: RuntimeOptions) -> dict[str, Any]:
+    """Return those of the group that `runtime.launching.launch.launch` takes as they are."""
+    return {name: getattr(options, name) for name in _OF_LAUNCH}
 
 
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:

@@ -8,7 +8,6 @@ unrolled, so that the same options give the same rows.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import logging
@@ -16,19 +15,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
-from pathlib import Path
 
 from omegaconf import DictConfig
 
-from experiments.config.command import Interrupted
-from experiments.config.options import OptionError, did_you_mean, read_record
-from experiments.config.progress import StepBar
+from experiments.config.options import OptionError, read_record, require, require_known, require_least
 from experiments.config.records import TransferSweepOptions
-from experiments.figures.pool import in_any_order
-from experiments.figures.sweep import shape_title
+from experiments.figures.pool import Found, collect
+from experiments.figures.sweep import check_search_options, shape_title
 from experiments.steps.search_step import output_directory
 from placements import Placement, PlacementError
-from placements.files import write_bytes, write_text
 from placements.hardware import GPUS
 from placements.models.gpt import GPT_11B, gpt_m_shape
 from placements.models.transformer import hidden_bytes
@@ -38,9 +33,9 @@ from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
 from runtime.simulate.network import Communication, play
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.figures.curves import image
-from schedsearch.figures.lines import LinePanel, draw_lines
-from schedsearch.modulo.search import SOLVERS, search
+from schedsearch.figures.canvas import save
+from schedsearch.figures.panels import Panel, Point, draw_panels
+from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -102,61 +97,31 @@ COLUMNS = [field.name for field in fields(Row)]
 """Of the CSV."""
 
 
-@dataclass(frozen=True)
-class Played:
-    """What one placement brings.
-
-    Attributes:
-        rows: Of each transfer time and line.
-        interrupted: Whether Ctrl-C ended the search; then there are no rows.
-    """
-
-    rows: tuple[Row, ...]
-    interrupted: bool = False
-
-
 def task(config: DictConfig) -> None:
     """Search, play, and save as CSV, PNG and SVG."""
     options = read_record(config, TransferSweepOptions)
     check_options(options)
     cases = {name: placement_of(name, options) for name in options.placements}
-    directory = output_directory()
-    calls = [partial(played, name, placement, options) for name, placement in cases.items()]
-    rows = _collect(calls, options, directory / f"{NAME}.csv")
+    path = output_directory() / f"{NAME}.csv"
+    rows = collect(
+        NAME,
+        [partial(played, name, placement, options) for name, placement in cases.items()],
+        options.num_processes,
+        path,
+        to_csv,
+        lambda row: options.placements.index(row.placement),
+        lambda row: row.placement,
+    )
     log.info("%s", to_table(rows))
-    figure = draw_lines(
+    figure = draw_panels(
         [_panel(name, [row for row in rows if row.placement == name], options) for name in cases],
         "transfer / first stage's forward",
         "iteration / its plan without transfers",
         f"Blocking and non-blocking transfers, {options.num_devices} devices, "
         f"{options.num_micro_batches} micro-batches (Tessel, Fig. 17)",
     )
-    for form in ("png", "svg"):
-        write_bytes(directory / f"{NAME}.{form}", image(figure, form))
-    log.info("figure in %s, rows in %s", directory / f"{NAME}.png", directory / f"{NAME}.csv")
-
-
-def _collect(calls: Sequence[Callable[[], Played]], options: TransferSweepOptions, path: Path) -> list[Row]:
-    """Return the rows that all calls bring, and write those that are there each time that one ends.
-
-    Raises:
-        Interrupted: By Ctrl-C; the rows of the calls that had ended are written.
-    """
-    rows: list[Row] = []
-    write_text(path, to_csv(rows))
-    bar = StepBar(NAME)
-    bar("starts", 0, len(calls))
-    with bar, contextlib.closing(in_any_order(calls, options.num_processes)) as answers:
-        try:
-            for done, found in enumerate(answers, 1):
-                if found.interrupted:
-                    raise KeyboardInterrupt
-                rows = sorted([*rows, *found.rows], key=lambda row: options.placements.index(row.placement))
-                write_text(path, to_csv(rows))
-                bar(found.rows[0].placement, done, len(calls))
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; the {len(rows)} rows found so far are in {path}") from None
-    return rows
+    save(figure, path)
+    log.info("figure in %s, rows in %s", path.with_suffix(".png"), path)
 
 
 def check_options(options: TransferSweepOptions) -> None:
@@ -170,23 +135,16 @@ def check_options(options: TransferSweepOptions) -> None:
         if not getattr(options, name):
             raise OptionError(f"{name}: is empty; give at least one")
     for name in options.placements:
-        if name not in known:
-            raise OptionError(f"placements: {name!r} is not known; {did_you_mean(str(name), known)}")
+        require_known("placements", name, known)
         if options.placements.count(name) > 1:
             raise OptionError(f"placements: {name!r} is named twice; name each once")
     for value in options.transfers:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-            raise OptionError(f"transfers: {value!r} is not a number of 0 or more")
-    for name, least in (("num_micro_batches", 1), ("receive_ahead", 1), ("num_processes", 1), ("memory", 0)):
-        number = getattr(options, name)
-        if number is not None and number < least:
-            raise OptionError(f"{name}: {number} is not at least {least}")
-    if not options.time_limit_s > 0:
-        raise OptionError(f"time_limit_s: {options.time_limit_s:g} is not a positive number of seconds")
-    if options.solver not in SOLVERS:
-        raise OptionError(f"solver: {options.solver!r} is not a solver; use {' or '.join(SOLVERS)}")
-    if options.gpu not in GPUS:
-        raise OptionError(f"gpu: {options.gpu!r} is not known; {did_you_mean(options.gpu, GPUS)}")
+        is_number = type(value) in (int, float) and 0 <= value < math.inf
+        require(is_number, "transfers", value, "a number of 0 or more")
+    for name, least in (("num_micro_batches", 1), ("receive_ahead", 1), ("memory", 0)):
+        require_least(name, getattr(options, name), least)
+    check_search_options(options)
+    require_known("gpu", options.gpu, GPUS)
 
 
 def placement_of(name: str, options: TransferSweepOptions) -> Placement:
@@ -204,7 +162,7 @@ def placement_of(name: str, options: TransferSweepOptions) -> Placement:
         raise OptionError(f"{name}: {error}") from None
 
 
-def played(name: str, placement: Placement, options: TransferSweepOptions) -> Played:
+def played(name: str, placement: Placement, options: TransferSweepOptions) -> Found[Row]:
     """Search a schedule, and play its programs with every transfer time.
 
     Raises:
@@ -223,13 +181,13 @@ def played(name: str, placement: Placement, options: TransferSweepOptions) -> Pl
     except CapacityError as error:
         raise OptionError(f"memory: {name}: {error}") from None
     if result.interrupted:
-        return Played((), True)
+        return Found((), True)
     if result.schedule is None:
         raise OptionError(
             f"memory: {name} has no schedule that fits, or none was found in time; raise it or time_limit_s"
         )
     rows = _rows(name, result.schedule, result.status.name, options)
-    return Played(tuple(rows))
+    return Found(tuple(rows))
 
 
 def _rows(name: str, schedule: Schedule, status: str, options: TransferSweepOptions) -> Iterator[Row]:
@@ -285,16 +243,16 @@ def _line_of(row: Row) -> str:
     return LINES[row.communication, row.receives == "early"]
 
 
-def _panel(name: str, rows: Sequence[Row], options: TransferSweepOptions) -> LinePanel:
-    lines: dict[str, list[tuple[float, float]]] = {}
+def _panel(name: str, rows: Sequence[Row], options: TransferSweepOptions) -> Panel:
+    lines: dict[str, list[Point]] = {}
     for row in rows:
-        lines.setdefault(_line_of(row), []).append((row.transfer, row.slowdown))
+        lines.setdefault(_line_of(row), []).append(Point(row.transfer, row.slowdown))
     gains = [row.speed_up for row in rows if (row.communication, row.receives) == (_DIRECTED, "early")]
     low, high = min(gains), max(gains)
     note = f"blocking / ours early: {low:.2f} to {high:.2f}"
     if name != GPT:
-        return LinePanel(shape_title(name), lines, note)
-    return LinePanel(f"GPT-11B, {options.gpu.upper()}", lines, note, dict(_links(options)))
+        return Panel(shape_title(name), lines, note)
+    return Panel(f"GPT-11B, {options.gpu.upper()}", lines, note, dict(_links(options)))
 
 
 def _links(options: TransferSweepOptions) -> Iterator[tuple[str, float]]:

@@ -7,7 +7,7 @@ from experiments.steps.results import EnergyResult, SearchStepResult
 from schedsearch.energy import FrequencyPlan, Simulation, simulate
 from schedsearch.energy.simulation import operating_points
 from schedsearch.figures import frontier as plot_frontier
-from schedsearch.figures import timeline
+from schedsearch.figures import memory, timeline
 from schedsearch.figures.canvas import png
 
 
@@ -62,7 +62,7 @@ def _power(
 
 def _memory(found: SearchStepResult, tuned: EnergyResult) -> bytes:
     return png(
-        timeline.memory(
+        memory.memory(
             found.schedule,
             start_ms=tuned.simulation.start_ms,
             end_ms=tuned.simulation.time_ms,

@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.report.html_report import Fact, Picture, Section, write_report
 from experiments.steps.energy_baselines import baseline_facts
 from experiments.steps.results import EnergyResult, SearchStepResult
-from experiments.steps.schedule_selection import describe_order
+from experiments.steps.schedule_selection import describe_selection
 from placements import Placement, Profile
 from runtime.execution.measurement import TOLERANCE, Measurement
 from runtime.profiling.utilisation import UtilisationTable
@@ -194,7 +194,7 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
         Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
         Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
         Fact("Saved", f"{frontier.saving(plan, tuned.deadline_ms):.2%}", "over an equal time"),
-        *(() if found.order is None else (Fact("Order", describe_order(found.order)),)),
+        *(() if found.selection is None else (Fact("Order", describe_selection(found.selection)),)),
         Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
         Fact(
             "Least energy",

@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.config.command import Failed
 from experiments.config.options import OptionError
 from experiments.config.progress import StepBar
-from experiments.config.run_options import devices_in_words
+from experiments.config.run_options import devices_in_words, launch_options
 from experiments.run_steps.resumed import KeptOptions, resume_command, save_options
 from placements import Placement
 from placements.files import write_json
@@ -47,19 +47,11 @@ def run_and_save(
             measurement = launch(
                 directory / "scripts",
                 sum(placement.gpus),
-                options.iterations,
-                options.timeout_s,
-                device=options.device,
-                launcher=options.launcher,
-                blocking=options.blocking,
-                num_micro_batches=options.num_micro_batches,
-                checkpoint_every=options.checkpoint_every,
                 checkpoints=directory / "checkpoints",
-                keep_checkpoints=options.keep_checkpoints,
                 resume=checkpoints,
-                trace=options.trace,
                 progress=lambda done: bar(str(done), done.iteration + 1, options.iterations),
                 clock_latency=kept.clock_latency,
+                **launch_options(options),
             )
         except ScriptError as error:
             raise OptionError(f"runtime.{error}") from None

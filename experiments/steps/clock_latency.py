@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 
-from experiments.config.options import OptionError, did_you_mean
+from experiments.config.options import read_gpu, require
 from experiments.config.records import Options
-from placements.hardware import GPUS, ClockLatency
+from placements.hardware import ClockLatency
 from runtime.clocks.latency_file import read_clock_latency
 from schedsearch.energy import SwitchingLimits
 
@@ -63,17 +63,12 @@ def clock_latency_of_options(options: Options) -> ClockLatency:
     """
     if options.profile.clock_latency is not None:
         return read_clock_latency(options.profile.clock_latency)
-    name = options.profile.gpu
-    if name not in GPUS:
-        raise OptionError(f"profile.gpu: {name!r} is not known; {did_you_mean(name, GPUS)}")
-    return GPUS[name].clock_latency
+    return read_gpu(options.profile.gpu).clock_latency
 
 
 def _ms(value: float | str, where: str, of_table_ms: float) -> float:
     if isinstance(value, str):
-        if value != AUTO:
-            raise OptionError(f"{where}: {value!r} is not a time; give milliseconds, or {AUTO}")
+        require(value == AUTO, where, value, "a time", f"give milliseconds, or {AUTO}")
         return of_table_ms
-    if not 0 <= value < math.inf:
-        raise OptionError(f"{where}: {value:g} is not a time; give 0 ms or more, or {AUTO}")
+    require(0 <= value < math.inf, where, value, "a time", f"give 0 ms or more, or {AUTO}")
     return value

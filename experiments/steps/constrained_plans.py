@@ -1,20 +1,17 @@
-"""Plans that a real job can run, as files, lines and facts: clocks that repeat, change seldom, keep a cap."""
+"""Plans that a real job can run: clocks that repeat, change seldom, keep a power cap, or follow a price."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from experiments.config.options import OptionError
+from experiments.config.options import OptionError, require, require_least
 from experiments.config.records import EnergyOptions, Options
 from experiments.steps.clock_latency import check_switching, say_switching, switching_limits
-from experiments.steps.pipeline_steps import complete_profile
-from experiments.steps.results import EnergyResult, SearchStepResult
-from experiments.steps.schedule_selection import order_to_dict
+from experiments.steps.profile_reading import complete_profile
+from experiments.steps.results import SearchStepResult
+from experiments.steps.schedule_selection import asked_deadline_ms
 from placements import Placement, Profile
-from placements.files import write_json
 from schedsearch.baselines import HAND_MADE
 from schedsearch.energy import (
     CappedPlan,
@@ -30,7 +27,6 @@ from schedsearch.energy import (
     SwitchedPeriodicPlan,
     SwitchedPlan,
     SwitchingLimits,
-    all_maximum_clocks,
     capped_plan,
     changes_per_iteration,
     has_order_of,
@@ -39,18 +35,12 @@ from schedsearch.energy import (
     periodic_plan,
     read_signal,
     repetend_of,
-    simulate,
     switched_periodic_plan,
     switched_plan,
     until,
 )
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Schedule
-
-CONSTRAINED_PLANS_SCHEMA_VERSION = 1
-"""Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``
-and ``policy.json``."""
 
 FREE_ROUNDS = 2
 """Whole rounds at each end of the steady part whose clocks are free; they cost little and save most."""
@@ -71,6 +61,13 @@ class PeriodicResult:
     plan: FrequencyPlan
     deadline_ms: float
     is_of_schedule: bool
+
+    @property
+    def changes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return each device's changes of clock in an iteration, without and with those to the next one."""
+        schedule = self.periodic.periodic.schedule(self.periodic.num_micro_batches)
+        clocks = self.plan.clock_mhz
+        return num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
 
 
 @dataclass(frozen=True)
@@ -106,8 +103,9 @@ def check_constrained_plans(options: Options) -> None:
     check_switching(options)
     for name in ("power_cap_w", "device_power_cap_w"):
         value = getattr(energy, name)
-        if value is not None and not 0 < value < math.inf:
-            raise OptionError(f"energy.{name}: {value:g} is not a power above 0; give watts")
+        require(
+            value is None or 0 < value < math.inf, f"energy.{name}", value, "a power above 0", "give watts"
+        )
     _check_job(energy)
 
 
@@ -119,8 +117,7 @@ def _check_job(energy: EnergyOptions) -> None:
         return
     if energy.iterations is None:
         raise OptionError("energy.iterations: has no value beside energy.signal; give those of the job")
-    if energy.iterations < 1:
-        raise OptionError(f"energy.iterations: {energy.iterations} is not at least 1")
+    require_least("energy.iterations", energy.iterations, 1)
     _signal(energy)
 
 
@@ -139,8 +136,8 @@ def check_constrained_plans_on(options: Options, placement: Placement, profile: 
         ("device_power_cap_w", profile.least_blocking_power_w),
     ):
         value = getattr(energy, name)
-        if value is not None and value <= least_w:
-            raise OptionError(f"energy.{name}: {value:g} is not above {least_w:g} W, all waiting; give more")
+        above = f"above {least_w:g} W, all waiting"
+        require(value is None or value > least_w, f"energy.{name}", value, above, "give more")
 
 
 def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:
@@ -205,8 +202,7 @@ def _periodic(
     is_of_schedule = has_order_of(repetend, found.schedule)
     if not is_of_schedule and options.energy.deadline_ms is None:
         schedule = periodic.schedule(number)
-        maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
-        deadline_ms = maximum.time_ms * (options.energy.slowdown or 1.0)
+        deadline_ms = asked_deadline_ms(options.energy, schedule, profile)
     plan = periodic_plan(periodic, profile, number, deadline_ms)
     return PeriodicResult(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
 
@@ -226,206 +222,3 @@ def _repetend_by_hand(options: Options, placement: Placement) -> Repetend:
             f"energy.periodic: schedule={options.schedule} repeats nothing after a few micro-batches; "
             "use schedule=searched or energy.periodic=false"
         ) from None
-
-
-def loss(outcome: EnergyResult, plan: FrequencyPlan, deadline_ms: float) -> float:
-    """Return by which share a plan needs more than the free plan, both until the deadline."""
-    frontier = outcome.frontier
-    deadline_ms = max(deadline_ms, frontier.shortest.time_ms)
-    free = frontier.energy_next_to(frontier.at(deadline_ms), deadline_ms)
-    return frontier.energy_next_to(plan, deadline_ms) / free - 1
-
-
-def save_constrained_plans(outcome: EnergyResult, constrained: ConstrainedPlans, directory: Path) -> None:
-    """Write a JSON file for each plan that was asked for."""
-    for name, data in _dicts(outcome, constrained):
-        write_json(directory / f"{name}.json", {"schema_version": CONSTRAINED_PLANS_SCHEMA_VERSION, **data})
-
-
-def _dicts(outcome: EnergyResult, constrained: ConstrainedPlans) -> Iterator[tuple[str, dict[str, object]]]:
-    if constrained.periodic is not None:
-        each = constrained.periodic
-        yield (
-            "periodic",
-            {
-                **each.periodic.to_dict(),
-                "is_of_schedule": each.is_of_schedule,
-                **_changes_of(each),
-                "loss": loss(outcome, each.plan, each.deadline_ms),
-                "plan": _plan_to_dict(each.plan),
-            },
-        )
-    if constrained.switched is not None:
-        switched = constrained.switched
-        yield (
-            "switched",
-            {
-                "deadline_ms": outcome.deadline_ms,
-                "dwell_ms": switched.limits.dwell_ms,
-                "switch_ms": switched.limits.latency_ms,
-                **_switching_to_dict(switched),
-                "loss": loss(outcome, switched.plan, outcome.deadline_ms),
-                "plan": _plan_to_dict(switched.plan),
-            },
-        )
-    if constrained.periodic_switched is not None:
-        both, alone = constrained.periodic_switched, constrained.periodic
-        assert alone is not None and constrained.switched is not None, "both were asked for"
-        yield (
-            "periodic_switched",
-            {
-                **both.periodic.to_dict(),
-                "is_of_schedule": alone.is_of_schedule,
-                "dwell_ms": both.switched.limits.dwell_ms,
-                "switch_ms": both.switched.limits.latency_ms,
-                **_switching_to_dict(both.switched),
-                "loss": loss(outcome, both.switched.plan, alone.deadline_ms),
-                "loss_to_periodic": _loss_to(outcome, both, alone.plan, alone.deadline_ms),
-                "loss_to_switched": _loss_to(outcome, both, constrained.switched.plan, alone.deadline_ms),
-                "plan": _plan_to_dict(both.switched.plan),
-            },
-        )
-    if constrained.capped is not None:
-        capped = constrained.capped
-        yield (
-            "capped",
-            {
-                "power_cap_w": capped.cap.job_w,
-                "device_power_cap_w": capped.cap.device_w,
-                "least_time_ms": min(capped.least_ms, capped.plan.time_ms),
-                "running_ms": capped.running_ms,
-                "device_power_w": list(capped.power_w),
-                "plan": _plan_to_dict(capped.plan),
-            },
-        )
-    if constrained.policy is not None:
-        yield "policy", _policy_to_dict(constrained.policy)
-
-
-def _schedule_of(outcome: PeriodicResult) -> Schedule:
-    return outcome.periodic.periodic.schedule(outcome.periodic.num_micro_batches)
-
-
-def _changes_of(outcome: PeriodicResult) -> dict[str, object]:
-    schedule, clocks = _schedule_of(outcome), outcome.plan.clock_mhz
-    return {
-        "clock_changes": list(num_clock_changes(schedule, clocks)),
-        "changes_per_iteration": list(changes_per_iteration(schedule, clocks)),
-    }
-
-
-def _switching_to_dict(switched: SwitchedPlan) -> dict[str, object]:
-    return {
-        "back_to_back": switched.limits.back_to_back,
-        "clock_changes": list(switched.num_changes),
-        "changes_per_iteration": list(switched.changes_per_iteration),
-        "lower_bound_mj": switched.lower_bound_mj,
-        "gap": None if math.isnan(switched.gap) else switched.gap,
-    }
-
-
-def _loss_to(
-    outcome: EnergyResult, both: SwitchedPeriodicPlan, other: FrequencyPlan, deadline_ms: float
-) -> float:
-    """Return by which share a plan needs more than another one, both until the deadline; below 0 if less."""
-    frontier = outcome.frontier
-    deadline_ms = max(deadline_ms, other.time_ms)
-    own = frontier.energy_next_to(both.switched.plan, deadline_ms)
-    return own / frontier.energy_next_to(other, deadline_ms) - 1
-
-
-def _plan_to_dict(plan: FrequencyPlan) -> dict[str, object]:
-    return {
-        "time_ms": plan.time_ms,
-        "energy_mj": plan.energy_mj,
-        "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
-    }
-
-
-def _policy_to_dict(policy: Policy) -> dict[str, object]:
-    return {
-        "cost": policy.cost,
-        "least_cost": policy.least_cost,
-        "energy_mj": policy.energy_mj,
-        "intervals": [
-            {
-                "duration_s": stay.interval.duration_s,
-                "price_per_kwh": stay.interval.price_per_kwh,
-                "runs": [
-                    {"iterations": count, "time_ms": plan.time_ms, "energy_mj": plan.energy_mj}
-                    for plan, count in stay.runs
-                ],
-            }
-            for stay in policy.stays
-        ],
-    }
-
-
-def constrained_plan_facts(
-    outcome: EnergyResult, constrained: ConstrainedPlans
-) -> Iterator[tuple[str, str, str]]:
-    """Yield title, value and note of each plan that was asked for."""
-    if constrained.periodic is not None:
-        each = constrained.periodic
-        of = "" if each.is_of_schedule else ", of the unrolled repetend, as the schedule does not repeat"
-        note = (
-            f"{loss(outcome, each.plan, each.deadline_ms):.2%} above the free plan{of}; "
-            f"{sum(num_clock_changes(_schedule_of(each), each.plan.clock_mhz))} changes of clock"
-        )
-        yield "Clocks that repeat", _time_and_energy(each.plan), note
-    if constrained.switched is not None:
-        switched = constrained.switched
-        note = (
-            f"{loss(outcome, switched.plan, outcome.deadline_ms):.2%} above the free plan; "
-            f"{_changes_and_gap(switched)}"
-        )
-        yield "Few changes of clock", _time_and_energy(switched.plan), note
-    if constrained.periodic_switched is not None:
-        both, alone = constrained.periodic_switched, constrained.periodic
-        assert alone is not None and constrained.switched is not None, "both were asked for"
-        note = (
-            f"{loss(outcome, both.switched.plan, alone.deadline_ms):.2%} above the free plan, "
-            f"{_loss_to(outcome, both, alone.plan, alone.deadline_ms):.2%} above clocks that only repeat, "
-            f"{_loss_to(outcome, both, constrained.switched.plan, alone.deadline_ms):.2%} above few changes "
-            f"only; {_changes_and_gap(both.switched)}"
-        )
-        yield "Clocks that repeat and change seldom", _time_and_energy(both.switched.plan), note
-    if constrained.capped is not None:
-        capped = constrained.capped
-        note = (
-            f"{capped.job_power_w:.6g} W, at most {max(capped.power_w):.6g} W on a GPU; "
-            f"no iteration under the cap is shorter than {capped.least_ms:.6g} ms"
-        )
-        yield "Under the power cap", _time_and_energy(capped.plan), note
-    if constrained.policy is not None:
-        policy = constrained.policy
-        note = f"cost {policy.cost:.6g}, no policy below {policy.least_cost:.6g}"
-        yield "Over the signal", f"{policy.energy_mj / 3.6e9:.6g} kWh", note
-
-
-def describe_constrained_plans(outcome: EnergyResult) -> list[str]:
-    """Return a line for each plan that was asked for."""
-    return [f"{title}: {value}, {note}" for title, value, note in outcome.constrained]
-
-
-def _changes_and_gap(switched: SwitchedPlan) -> str:
-    changes = switched.changes_per_iteration
-    return (
-        f"{sum(switched.num_changes)} changes of clock, {sum(changes)} with those to the next iteration, "
-        f"at most {max(changes)} on a device; at most {switched.gap:.2%} above the best such plan"
-    )
-
-
-def _time_and_energy(plan: FrequencyPlan) -> str:
-    return f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"
-
-
-def frontier_to_dict(found: SearchStepResult, frontier: Frontier) -> dict[str, object]:
-    """Return the frontier as plain data, with each device's changes of clock beside each plan."""
-    data = frontier.to_dict()
-    for plan in (*data["plans"], *data["straggler_plans"]):
-        plan["clock_changes"] = list(num_clock_changes(found.schedule, plan["clock_mhz"]))
-        plan["changes_per_iteration"] = list(changes_per_iteration(found.schedule, plan["clock_mhz"]))
-    if found.order is not None:
-        data["order"] = order_to_dict(found.order)
-    return data

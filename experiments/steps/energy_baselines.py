@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Iterator
 
-from experiments.config.options import OptionError, did_you_mean
+from experiments.config.options import require, require_known
 from experiments.config.records import EnergyOptions
 from experiments.steps.results import EnergyResult
 from schedsearch.energy import FrequencyPlan, changes_per_iteration, num_clock_changes
@@ -37,12 +37,9 @@ def check_baselines(options: EnergyOptions) -> None:
         OptionError: One is not known, or the unit is no time.
     """
     for name in options.baselines:
-        if not isinstance(name, str) or name not in BASELINES:
-            raise OptionError(
-                f"energy.baselines: {name!r} is not known; {did_you_mean(str(name), BASELINES)}"
-            )
-    if not 0 < options.unit_ms < math.inf:
-        raise OptionError(f"energy.unit_ms: {options.unit_ms:g} is not a time above 0; give milliseconds")
+        require_known("energy.baselines", name, BASELINES)
+    unit_ms = options.unit_ms
+    require(0 < unit_ms < math.inf, "energy.unit_ms", unit_ms, "a time above 0", "give milliseconds")
 
 
 def baselines_to_dict(schedule: Schedule, outcome: EnergyResult) -> dict[str, object]:

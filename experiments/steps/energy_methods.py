@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from experiments.config.options import OptionError, did_you_mean
+from experiments.config.options import OptionError, require, require_known
 from experiments.config.records import EnergyOptions, Options
 from placements import Placement, Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
@@ -34,14 +34,12 @@ def check_methods(options: EnergyOptions) -> None:
         OptionError: One is not known, or the limit is no time.
     """
     for name, known in (("method", METHODS), ("curve", CURVES)):
-        value = getattr(options, name)
-        if value not in known:
-            raise OptionError(f"energy.{name}: {value!r} is not known; {did_you_mean(value, known)}")
-    if options.polish is not None and options.polish not in POLISHES:
-        raise OptionError(f"energy.polish: {options.polish!r} is not known; use exact or null")
+        require_known(f"energy.{name}", getattr(options, name), known)
+    require(
+        options.polish in (None, *POLISHES), "energy.polish", options.polish, "known", "use exact or null"
+    )
     limit_s = options.polish_time_limit_s
-    if not 0 < limit_s < math.inf:
-        raise OptionError(f"energy.polish_time_limit_s: {limit_s:g} is not a time above 0; give seconds")
+    require(0 < limit_s < math.inf, "energy.polish_time_limit_s", limit_s, "a time above 0", "give seconds")
 
 
 def check_polish_on(options: Options, placement: Placement) -> None:
@@ -80,6 +78,8 @@ def make_frontier(
         frontier = compute_frontier(
             schedule, profile, options.num_plans, deadline_ms, on_progress, options.curve
         )
+        for note in frontier.notes:
+            log.info("%s", note)
         return frontier, deadline_ms
     frontier = perseus_frontier(schedule, profile, options.unit_ms, options.curve, on_progress)
     shortest_ms = frontier.shortest.time_ms

@@ -40,7 +40,7 @@ class SearchStepResult:
         schedule: Valid.
         result: Of the search; None for a hand-made schedule.
         memory_unit: Of the placement's memory, where it is known.
-        order: What the schedule was chosen from by its energy; None where that was not asked for.
+        selection: What the schedule was chosen from by its energy; None where that was not asked for.
     """
 
     placement: Placement
@@ -48,7 +48,7 @@ class SearchStepResult:
     schedule: Schedule
     result: SearchResult | None
     memory_unit: str = ""
-    order: SelectionResult | None = None
+    selection: SelectionResult | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class EnergyResult:
         plan: The point of the frontier for the deadline.
         simulation: When each block of the plan starts.
         baselines: Plans of each baseline by name, by increasing time.
-        realisable: Title, value and note of each plan for a real job that was asked for.
+        constrained: Title, value and note of each plan for a real job that was asked for.
         periodic: The plan whose clocks repeat, and change seldom if that was asked for too; if it was asked
             for, the scripts are of it.
         switched: The plan whose clocks change seldom, if it was asked for; then the scripts are of it,

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError
+from experiments.config.options import OptionError, require
 from experiments.config.progress import StepBar
-from experiments.config.records import Options
-from experiments.steps.pipeline_steps import complete_profile
+from experiments.config.records import EnergyOptions, Options
+from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult, SelectionResult
 from experiments.steps.search_step import describe, save_schedule
+from placements import Profile
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate
 from schedsearch.energy.ordering import Chosen, Judged, best_order
 from schedsearch.modulo.alternatives import (
@@ -38,19 +39,16 @@ _SHARE_OF_CANDIDATES = 0.4
 """Share of the time that goes to finding schedules; swaps take what is left."""
 
 
-def check_orders(options: Options) -> None:
+def check_selection(options: Options) -> None:
     """Reject wrong options before any work starts.
 
     Raises:
         OptionError: One is out of its range, or there is no search to choose from.
     """
     energy = options.energy
-    if not 1 <= energy.orders <= MOST_ORDERS:
-        raise OptionError(f"energy.orders: {energy.orders} is not at least 1 and at most {MOST_ORDERS}")
-    if not 0 < energy.orders_time_limit_s < math.inf:
-        raise OptionError(
-            f"energy.orders_time_limit_s: {energy.orders_time_limit_s:g} is not a time above 0; give seconds"
-        )
+    number, limit_s = energy.orders, energy.orders_time_limit_s
+    require(1 <= number <= MOST_ORDERS, "energy.orders", number, f"at least 1 and at most {MOST_ORDERS}")
+    require(0 < limit_s < math.inf, "energy.orders_time_limit_s", limit_s, "a time above 0", "give seconds")
     if energy.orders > 1 and options.schedule != "searched":
         raise OptionError(
             f"energy.orders: {energy.orders} schedules need a search, but schedule={options.schedule}; "
@@ -58,8 +56,8 @@ def check_orders(options: Options) -> None:
         )
 
 
-def choose_order(options: Options, found: SearchStepResult, directory: Path) -> SearchStepResult:
-    """Return the outcome with the schedule of least energy at the deadline; write it as ``schedule.json``.
+def select_schedule(options: Options, found: SearchStepResult, directory: Path) -> SearchStepResult:
+    """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
 
     Where one schedule is asked for, that is the search's and nothing is done.
 
@@ -71,10 +69,9 @@ def choose_order(options: Options, found: SearchStepResult, directory: Path) -> 
     if energy.orders == 1 or result is None:
         return found
     profile = complete_profile(options, found.placement, found.profile)
-    maximum = simulate(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
-    deadline_ms = energy.deadline_ms or maximum.time_ms * (energy.slowdown or 1.0)
+    deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
     limit = reached(result, options.search.objectives) if options.search.method == "modulo" else {}
-    proposed = _Remembered(
+    candidates = _KeptCandidates(
         schedules_of_equal_period(
             found.placement,
             options.search.num_micro_batches,
@@ -88,7 +85,7 @@ def choose_order(options: Options, found: SearchStepResult, directory: Path) -> 
     with StepBar("orders") as bar:
         try:
             chosen = best_order(
-                proposed,
+                candidates,
                 profile,
                 deadline_ms,
                 most_swaps=energy.orders * SWAPS_PER_ORDER if may_reorder(limit) else 0,
@@ -98,60 +95,68 @@ def choose_order(options: Options, found: SearchStepResult, directory: Path) -> 
             )
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
-    origin = proposed.proposals[chosen.best.candidate]
+    origin = candidates.kept[chosen.best.candidate]
     result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
-    order = SelectionResult(chosen, tuple(each.origin for each in proposed.proposals))
-    found = replace(found, schedule=chosen.schedule, result=result, order=order)
+    selection = SelectionResult(chosen, tuple(each.origin for each in candidates.kept))
+    found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(options, chosen.schedule, result, directory)
     if chosen.best is not chosen.judged[0]:
         log.info("%s", describe(chosen.schedule, result))
-    log.info("%s", describe_order(order))
+    log.info("%s", describe_selection(selection))
     if chosen.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
     return found
 
 
+def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profile) -> float:
+    """Return the deadline of the options: in ms, or over the time of a schedule at the highest clocks."""
+    if energy.deadline_ms is not None:
+        return energy.deadline_ms
+    maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
+    return maximum.time_ms * (energy.slowdown or 1.0)
+
+
 @dataclass
-class _Remembered:
-    """Iterates over the schedules of proposals, and keeps the proposals."""
+class _KeptCandidates:
+    """Iterates over the schedules of candidates, and keeps the candidates."""
 
     source: Iterator[Candidate]
-    proposals: list[Candidate] = field(default_factory=list)
+    kept: list[Candidate] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Schedule]:
         for candidate in self.source:
-            self.proposals.append(candidate)
+            self.kept.append(candidate)
             yield candidate.schedule
 
 
-def describe_order(order: SelectionResult) -> str:
+def describe_selection(selection: SelectionResult) -> str:
     """Return the choice and its gain over tuning the search's schedule in a line."""
-    best = order.chosen.best
-    where = f"{order.origin_of(best)}{', neighbors swapped' if best.is_swapped else ''}"
-    gain = order.chosen.gain
+    best = selection.chosen.best
+    where = f"{selection.origin_of(best)}{', neighbors swapped' if best.is_swapped else ''}"
+    gain = selection.chosen.gain
     text = (
         "the search's own cannot keep the deadline" if gain is None else f"{gain:.2%} less than the search's"
     )
     return (
-        f"orders: {len(order.chosen.judged)} judged, chosen: {where}; "
-        f"{best.energy_mj / 1e3:.6g} J until {order.chosen.deadline_ms:.6g} ms, {text}"
+        f"orders: {len(selection.chosen.judged)} judged, chosen: {where}; "
+        f"{best.energy_mj / 1e3:.6g} J until {selection.chosen.deadline_ms:.6g} ms, {text}"
     )
 
 
-def order_to_dict(order: SelectionResult) -> dict[str, object]:
+def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
     """Return what was judged and chosen as plain data; null stands for no plan and no bound."""
-    chosen: Chosen = order.chosen
+    chosen: Chosen = selection.chosen
     return {
         "deadline_ms": chosen.deadline_ms,
         "chosen": chosen.judged.index(chosen.best),
         "gain": chosen.gain,
-        "judged": [_judged_to_dict(order, each) for each in chosen.judged],
+        "judged": [_judged_to_dict(selection, each) for each in chosen.judged],
     }
 
 
-def _judged_to_dict(order: SelectionResult, each: Judged) -> dict[str, object]:
+def _judged_to_dict(selection: SelectionResult, each: Judged) -> dict[str, object]:
     return {
-        "origin": order.origin_of(each),
+        "origin": selection.origin_of(each),
         "swapped": each.is_swapped,
         "makespan": each.schedule.makespan,
         "lower_bound_mj": each.lower_bound_mj if math.isfinite(each.lower_bound_mj) else None,

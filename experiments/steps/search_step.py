@@ -8,14 +8,11 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import OptionError
+from experiments.config.options import OptionError, planned_by, require
 from experiments.config.records import Options
-from experiments.steps.pipeline_steps import (
-    find_schedule,
-    memory_unit,
-    planned_by,
-)
+from experiments.steps.placement_building import memory_unit
 from experiments.steps.results import SearchStepResult
+from experiments.steps.schedule_finding import find_schedule
 from placements import Placement, Profile
 from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
@@ -64,9 +61,9 @@ def check_search_export(options: Options, placement: Placement) -> None:
     Raises:
         OptionError: It is so.
     """
-    if options.search.export not in (None, "torch"):
-        raise OptionError(f"search.export: {options.search.export!r} is not known; use torch or null")
-    if options.search.export == "torch":
+    export = options.search.export
+    require(export in (None, "torch"), "search.export", export, "known", "use torch or null")
+    if export == "torch":
         try:
             stage_of(placement)
         except NoTorchFormError as error:

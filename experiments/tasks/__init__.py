@@ -1,1 +1,4 @@
-"""TODO."""
+"""What the commands do, one file each: options in, steps in their order, files out.
+
+- `search`, then `frontier`, then `run`, each of which does more; `profile` and `check` stand alone
+"""

@@ -11,7 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import OptionError, read_options
+from experiments.config.options import planned_by, read_options, require, require_least
 from experiments.config.progress import IterationBar
 from experiments.config.records import Options
 from experiments.config.run_options import (
@@ -20,7 +20,8 @@ from experiments.config.run_options import (
     choose_model,
     devices_in_words,
 )
-from experiments.steps.pipeline_steps import PROFILE_FILES, build_placement, planned_by, read_profile
+from experiments.steps.placement_building import build_placement
+from experiments.steps.profile_reading import PROFILE_FILES, read_profile
 from experiments.steps.search_step import output_directory, search_and_save
 from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text
@@ -174,9 +175,7 @@ def _check_profiling_options(options: Options) -> None:
     """
     chosen = options.profiling
     for name in ("iterations", "rises", "blocking_clocks"):
-        if getattr(chosen, name) < 1:
-            raise OptionError(f"profiling.{name}: {getattr(chosen, name)} is not at least 1")
-    if not 0 <= chosen.least_ms < math.inf:
-        raise OptionError(f"profiling.least_ms: {chosen.least_ms:g} is not a time; give 0 ms or more")
-    if options.search.num_micro_batches < 1:
-        raise OptionError(f"search.num_micro_batches: {options.search.num_micro_batches} is not at least 1")
+        require_least(f"profiling.{name}", getattr(chosen, name), 1)
+    least_ms = chosen.least_ms
+    require(0 <= least_ms < math.inf, "profiling.least_ms", least_ms, "a time", "give 0 ms or more")
+    require_least("search.num_micro_batches", options.search.num_micro_batches, 1)

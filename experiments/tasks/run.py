@@ -8,7 +8,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.config.options import OptionError, read_options
+from experiments.config.options import OptionError, planned_by, read_options
 from experiments.config.records import Options
 from experiments.config.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.report.report import save_report, save_report_of_run
@@ -18,11 +18,10 @@ from experiments.run_steps.scripts import generate_scripts, planned_scripts
 from experiments.run_steps.simulated_run import check_simulated_on, simulate_scripts
 from experiments.run_steps.traces import save_trace
 from experiments.steps.clock_latency import switching_limits
-from experiments.steps.constrained_plans import check_constrained_plans, check_constrained_plans_on
-from experiments.steps.pipeline_steps import build_placement, planned_by, read_profile
-from experiments.steps.schedule_selection import check_orders, choose_order
-from experiments.steps.search_step import output_directory, search_and_save
-from experiments.tasks.frontier import check_energy_on, check_energy_options, frontier_and_save
+from experiments.steps.placement_building import build_placement
+from experiments.steps.profile_reading import read_profile
+from experiments.steps.search_step import output_directory
+from experiments.tasks.frontier import check_energy_on, check_energy_options, search_and_tune
 from placements import Placement
 from runtime.codegen.script import read_script
 from runtime.execution.checkpoint import has_whole
@@ -47,22 +46,17 @@ def begin(options: Options) -> None:
         ValueError: An option is wrong.
         Failed: The run failed.
     """
-    check_energy_options(options.energy)
-    check_constrained_plans(options)
-    check_orders(options)
+    check_energy_options(options)
     check_runtime_options(options.runtime)
     directory = output_directory()
     profile = read_profile(options)
     placement = build_placement(options, profile)
     check_device_of(options.runtime, placement)
-    check_constrained_plans_on(options, placement, profile)
     number = options.search.num_micro_batches
     model = choose_model(options.runtime, placement, number, planned_by(options))
-    check_energy_on(options, placement)
+    check_energy_on(options, placement, profile)
     check_simulated_on(options)
-    found = search_and_save(options, placement, profile, directory)
-    found = choose_order(options, found, directory)
-    tuned = frontier_and_save(options, found, directory)
+    found, tuned = search_and_tune(options, placement, profile, directory)
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms

@@ -5,10 +5,8 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from experiments.config.options import read_options
-from experiments.steps.pipeline_steps import (
-    build_placement,
-    read_profile,
-)
+from experiments.steps.placement_building import build_placement
+from experiments.steps.profile_reading import read_profile
 from experiments.steps.search_step import output_directory, search_and_save
 
 

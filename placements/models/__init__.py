@@ -1,1 +1,5 @@
-"""What models cost: operations, bytes and activation sizes of their layers, and placements made of them."""
+"""What models cost: operations, bytes and activation sizes of their layers, and placements made of them.
+
+- `transformer`: a GPT's sizes; `rates`: how fast a GPU does such work
+- `gpt`: a GPT on one GPU per device; `parallel`: layers shared by the GPUs of a device
+"""

@@ -1,1 +1,5 @@
-"""Makers of placements: how layers are shared among GPUs, decided by a planner, as blocks on devices."""
+"""Makers of placements: how layers are shared among GPUs, decided by a planner, as blocks on devices.
+
+- `parallel_plan`: what any planner decides; `partition`: layers divided into stages
+- `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
+"""

@@ -1,24 +1,28 @@
-"""A script, read: its calls and its data, for any number of micro-batches that its loops allow.
+"""Scripts, read: their calls and their data, for any number of micro-batches that their loops allow.
 
-It knows neither processes nor transfers. What is read here can be checked before anything is started.
+It is the only reader of scripts. It knows neither processes nor transfers, and does not load torch itself.
+What is read here can be checked before anything is started.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placements import Placement
-from runtime.models import ModelOptions
 from runtime.program.calls import Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
+from runtime.program.program_file import for_single_gpus, positive_number
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
-from runtime.transport.process_groups import Channel
+
+if TYPE_CHECKING:
+    from runtime.models import ModelOptions
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,20 @@ class Script:
 
     Attributes:
         iteration: Its calls, given a device and the number of micro-batches.
-        model: What its blocks compute.
+        model_data: What its blocks compute, as plain data.
         placement: What runs where.
         num_micro_batches: Of one iteration.
         channels: All (source, target) pairs that messages take, the same in every script.
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
         micro_batches_per_round: By which numbers of micro-batches differ.
-        forms: What its messages carry; None where only the model knows.
+        specs: What its messages carry; None where only the model knows.
     """
 
     iteration: Callable[[Any, int], None]
-    model: ModelOptions
+    model_data: Mapping[str, Any]
     placement: Placement
     num_micro_batches: int
-    channels: tuple[Channel, ...]
+    channels: tuple[tuple[int, int], ...]
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
     specs: TensorSpecs | None = None
@@ -67,6 +71,13 @@ class Script:
                 f"use {and_so_on} and so on"
             )
         return replace(self, num_micro_batches=num_micro_batches)
+
+    @cached_property
+    def model(self) -> ModelOptions:
+        """What its blocks compute."""
+        from runtime.models import ModelOptions  # It loads torch, which a check of saved programs need not.
+
+        return ModelOptions.from_dict(self.model_data)
 
     @cached_property
     def calls(self) -> Calls:
@@ -104,6 +115,61 @@ def read_script(path: Path) -> Script:
     if len(found) != 1:
         raise ScriptError(f"{path}: calls main {len(found)} times instead of once; generate it anew")
     return found[0]
+
+
+def read_scripts(directory: str | Path) -> list[Script]:
+    """Return the scripts ``device_<d>.py`` of a folder, by device, each of which can be called.
+
+    Raises:
+        ScriptError: There is none, one is missing or fails, or they are not of one placement and model.
+    """
+    directory = Path(directory)
+    paths = {
+        int(match[1]): path
+        for path in directory.glob("device_*.py")
+        if (match := re.fullmatch(r"device_(0|[1-9][0-9]*)\.py", path.name))
+    }
+    if not paths:
+        raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
+    found = {device: _read_to_call(path) for device, path in sorted(paths.items())}
+    first = found[min(found)]
+    num_devices = first.placement.num_devices
+    for device in range(num_devices):
+        if device not in found:
+            raise ScriptError(
+                f"{directory}: has no device_{device}.py for the {num_devices} devices of "
+                f"{first.placement.name}; generate the scripts again"
+            )
+        if _shared(found[device]) != _shared(first):
+            raise ScriptError(
+                f"{paths[device]}: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; "
+                "generate the scripts again"
+            )
+    if extra := sorted(found.keys() - range(num_devices)):
+        raise ScriptError(
+            f"{paths[extra[0]]}: {first.placement.name} has {num_devices} devices only; delete the script"
+        )
+    return list(found.values())
+
+
+def _read_to_call(path: Path) -> Script:
+    """Return a script of one GPU whose calls can be read."""
+    try:
+        script = read_script(path)
+        for_single_gpus(script.placement)
+        positive_number(script.num_micro_batches, "NUM_MICRO_BATCHES")
+        _ = script.calls  # A script whose calls fail cannot be read either.
+        return script
+    except NameError as error:
+        raise ScriptError(f"{path}: has no {error.name}; generate the scripts again") from None
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ScriptError(f"{path}: fails ({reason}); generate the scripts again") from None
+
+
+def _shared(script: Script) -> tuple[Placement, int, Mapping[str, Any]]:
+    """Return what the scripts of all devices have in common."""
+    return script.placement, script.num_micro_batches, script.model_data
 
 
 def programs_of(scripts: Sequence[Script]) -> Programs:

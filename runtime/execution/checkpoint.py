@@ -25,7 +25,7 @@ from runtime.codegen.script import Script
 from runtime.execution.run_options import RunOptions
 from runtime.models import Model
 from runtime.program.calls import ScriptError
-from runtime.transport.process_groups import Transport
+from runtime.transport.protocol import Transport
 
 SCHEMA_VERSION = 1
 """Version of the manifest's form."""

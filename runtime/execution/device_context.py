@@ -1,101 +1,112 @@
-"""A process's part in a run: what is made around its device, and given back at the end."""
+"""What a process runs its device with: made around the device, and given back at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-
-import torch
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from placements.hardware import ClockLatency
 from runtime.clocks.clock import Clock, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.latency_file import read_clock_latency
-from runtime.codegen.script import Script, check_script, check_specs
+from runtime.codegen.script import Script, check_specs
+from runtime.execution.clock_requests import ClockRequests, clock_requests
 from runtime.execution.device import Device
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.execution.train import Part, train
 from runtime.models import Blocks, Model
 from runtime.models.blocks import warm_up
 from runtime.plans.plan_client import PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
-from runtime.profiling.recorder import DeviceRecorder, HostTimes, Recorder, StreamTimes
-from runtime.transport.process_groups import Transport
-
-Connect = Callable[[Script, RunOptions], AbstractContextManager[Transport]]
-"""Connects a device to the others, and takes that down again."""
+from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
+from runtime.profiling.records import Record
+from runtime.transport.protocol import Transport
 
 
-def take_part(script: Script, options: RunOptions, connect: Connect, plans: PlanSource | None = None) -> None:
-    """Be one device of a run.
+@dataclass(frozen=True)
+class DeviceContext:
+    """A device, and what it runs with.
 
-    Args:
-        script: Of this device.
-        options: Which device it is, and what to do.
-        connect: Reaches the other devices.
-        plans: Where device 0 looks for newer clocks between iterations; by default the server and job of the
-            environment, if it names them.
-
-    Raises:
-        ScriptError: The script does not run each of its blocks once, takes what was not made, or the run
-            cannot be resumed.
-        TransferError: A tensor did not arrive or could not be sent.
+    Attributes:
+        script: Of the device.
+        options: How it takes part in the run.
+        transport: Reaches the other devices.
+        device: Carries the script's calls out.
+        model: Its parameters.
+        blocks: Its blocks, which the device runs.
+        clocks: Ask for the clocks of its blocks.
+        plans: Newer clocks than the script's.
+        profiler: Measures the blocks, if that is what the run is for.
+        recorder: Keeps what the device did, if that is wanted.
     """
-    script = script.at(options.num_micro_batches)
-    check_script(script, options.device, options.num_devices)
-    position = Position(options.results, options.device)
-    position.move("connecting")
-    with connect(script, options) as transport:
-        torch.set_num_threads(1)  # Results depend on the number of threads.
-        with ExitStack() as at_end:
-            train(_part(script, options, transport, position, plans, at_end))
-            position.move("done")
-    position.close()
+
+    script: Script
+    options: RunOptions
+    transport: Transport
+    device: Device
+    model: Model
+    blocks: Blocks
+    clocks: ClockRequests
+    plans: SharedPlans
+    profiler: DeviceProfiler | None
+    recorder: Recorder | None
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What the device did in the last iterations, as far as it was recorded."""
+        return self.recorder.records if self.recorder else ()
 
 
-def _part(
+@contextmanager
+def device_context(
     script: Script,
     options: RunOptions,
     transport: Transport,
     position: Position,
-    plans: PlanSource | None,
-    at_end: ExitStack,
-) -> Part:
-    """Make all that a device runs with; what must be given back is, at the end."""
-    shared = at_end.enter_context(
-        shared_plans(
-            lambda: plans or plans_from_environment(),
-            script.placement,
-            script.num_micro_batches,
-            transport,
-            options.device,
+    plans: PlanSource | None = None,
+) -> Iterator[DeviceContext]:
+    """Make all that a device runs with; what must be given back is, at the end.
+
+    Args:
+        script: Of the device.
+        options: How it takes part in the run.
+        transport: Reaches the other devices.
+        position: Is told where the device stands.
+        plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
+    """
+    with ExitStack() as at_end:
+        shared = at_end.enter_context(
+            shared_plans(
+                lambda: plans or plans_from_environment(),
+                script.placement,
+                script.num_micro_batches,
+                transport,
+                options.device,
+            )
         )
-    )
-    clock = _clock(script, shared, transport, options)
-    at_end.callback(clock.reset)
-    model = Model(script.model, script.placement, transport.shards, transport.device, groups=transport.groups)
-    blocks = Blocks(script.placement, model, script.num_micro_batches)
-    profiler = _profiler(script, options, transport)
-    if profiler is not None:
-        at_end.callback(profiler.close)
-    device = Device(
-        options.device,
-        blocks,
-        transport,
-        clock,
-        script.calls,
-        position,
-        specs=script.specs,
-        blocking=options.blocking,
-        profiler=profiler.profiler if profiler else None,
-        timeout_s=options.timeout_s,
-        recorder=_recorder(script, options, model, blocks),
-    )
-    check_specs(script, options.device, device.spec_of_model)
-    warm_up(transport.device)
-    return Part(script, options, transport, device, model, blocks, clock, shared, profiler)
+        clock = _clock(script, shared, transport, options)
+        at_end.callback(clock.reset)
+        model = Model(
+            script.model, script.placement, transport.shards, transport.device, groups=transport.groups
+        )
+        blocks = Blocks(script.placement, model, script.num_micro_batches)
+        profiler = _profiler(script, options, transport)
+        if profiler is not None:
+            at_end.callback(profiler.close)
+        recorder = _recorder(script, options, model, blocks)
+        clocks = clock_requests(clock, script.calls.runs)
+        observers = [observer for observer in (clocks, profiler, recorder) if observer is not None]
+        device = Device(script, options, transport, blocks, position, observers)
+        if recorder is not None:
+            recorder.message_tensors = device.message_tensors
+            clocks.requested = recorder.request
+        check_specs(script, options.device, device.spec_of_model)
+        warm_up(transport.device)
+        yield DeviceContext(
+            script, options, transport, device, model, blocks, clocks, shared, profiler, recorder
+        )
 
 
 def _profiler(script: Script, options: RunOptions, transport: Transport) -> DeviceProfiler | None:
@@ -106,11 +117,11 @@ def _profiler(script: Script, options: RunOptions, transport: Transport) -> Devi
     )
 
 
-def _recorder(script: Script, options: RunOptions, model: Model, blocks: Blocks) -> Recorder:
+def _recorder(script: Script, options: RunOptions, model: Model, blocks: Blocks) -> Recorder | None:
     if not options.is_recorded:
-        return Recorder()
+        return None
     times = StreamTimes() if model.device.type == "cuda" else HostTimes()
-    return DeviceRecorder(options.device, script.placement, blocks, model, times)
+    return Recorder(options.device, script.placement, blocks, model, times)
 
 
 def _clock(script: Script, plans: SharedPlans, transport: Transport, options: RunOptions) -> Clock:

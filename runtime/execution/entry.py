@@ -19,12 +19,12 @@ from placements.placement_file import placement_from_dict
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.script import Script, hand_over
 from runtime.execution.device import Device, TransferError
-from runtime.execution.device_context import take_part
 from runtime.execution.run_options import RunOptions
-from runtime.models import ModelOptions
+from runtime.execution.train import run_device
 from runtime.plans.plan_client import PlanSource
 from runtime.program.tensor_spec import specs_from_plain
-from runtime.transport.process_groups import Channel, Transport, connect
+from runtime.transport.process_groups import connect
+from runtime.transport.protocol import Channel, Transport
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
 
@@ -46,7 +46,7 @@ def main(
 
     Args:
         iteration: The script's calls, given a `Device` and the number of micro-batches.
-        model: See `ModelOptions`.
+        model: See `runtime.models.ModelOptions`.
         placement: The placement's plain data.
         num_micro_batches: Of one iteration, unless the run asks for another number.
         channels: All (source, target) pairs that messages take, the same in every script.
@@ -63,17 +63,17 @@ def main(
     """
     script = Script(
         iteration,
-        ModelOptions.from_dict(model),
+        model,
         placement_from_dict(placement),
         num_micro_batches,
         tuple((source, target) for source, target in channels),
         least_micro_batches,
         micro_batches_per_round,
-        None if forms is None else specs_from_plain(forms, "forms"),
+        None if forms is None else specs_from_plain(forms, "FORMS"),
     )
     if hand_over(script):
         return
-    take_part(script, options or RunOptions.from_environment(), _connected, plans)
+    run_device(script, options or RunOptions.from_environment(), _connected, plans)
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,53 +23,96 @@ DEVICES = ("cpu", "cuda")
 """Where a run can compute."""
 
 
+def _told(
+    read: Callable[[str], Any], help: str = "", least: int | None = None, **argument: Any
+) -> dict[str, Any]:
+    """Return the facts of an option that a process is told of through the environment.
+
+    Args:
+        read: Reads its text.
+        help: Of the command line, for what can be said there too.
+        least: That it may be.
+        argument: More of argparse.
+    """
+    return {"read": read, "least": least, "argument": argument | {"help": help}}
+
+
+def _is_one(text: str) -> bool:
+    return text == "1"
+
+
+def _sweep(text: str) -> Sweep:
+    return Sweep(**json.loads(text))
+
+
 @dataclass(frozen=True)
 class RunOptions:
-    """How a script's process takes part in a run.
+    """How a script's process takes part in a run: the only place where options of a run are named.
 
     Attributes:
         device: The process's device in the placement.
         num_devices: Processes of the run.
-        iterations: How often the script's iteration runs.
+        iterations: How often the script's iteration runs, those before a checkpoint included.
         backend: ``gloo`` (CPU) or ``nccl`` (one GPU for each device).
         timeout_s: How long a transfer may wait for its other end.
         results: Folder for `runtime.execution.results`, or None to only report progress.
         keeps_tensors: Whether gradients and parameters are written too, for comparison.
-        blocking: See `Device`.
+        blocking: Whether every transfer waits for its other end, to test that the order alone is safe.
         meeting: URL where the processes find each other.
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
         num_micro_batches: Of an iteration; None for the script's own number.
         checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
-        checkpoints: Folder for them; see `runtime.checkpoint`.
-        keep_checkpoints: How many whole ones stay there; 0 for all.
+        checkpoints: Folder for them; see `runtime.execution.checkpoint`.
+        keep_checkpoints: How many whole ones stay there, the newest; 0 for all.
         resume: Folder of checkpoints whose newest is gone on from, or None to begin anew.
         torch_device: Where the threads of a run in one process compute; one of `DEVICES`. Processes compute
             where their backend communicates.
         records: Whether each device's summary tells what it did in the last iterations; see
             `runtime.profiling.recorder`.
-        trace: File in which device 0 draws that for all devices at the end, or None; see `runtime.trace`.
-        clock_latency: File of what changes of clock take; None for the table of the GPU's name.
+        trace: File in which device 0 draws that for all devices at the end, or None.
+        clock_latency: File of `python -m runtime.clock latency`: what changes of clock take; None for the
+            table of the GPU's name.
     """
 
     device: int
-    num_devices: int
-    iterations: int = 1
-    backend: str = "gloo"
-    timeout_s: float = 300.0
-    results: Path | None = None
-    keeps_tensors: bool = True
-    blocking: bool = False
-    meeting: str = "env://"
-    sweep: Sweep | None = None
-    num_micro_batches: int | None = None
-    checkpoint_every: int = 0
-    checkpoints: Path | None = None
-    keep_checkpoints: int = 3
-    resume: Path | None = None
+    num_devices: int = field(metadata={"least": 1})
+    iterations: int = field(
+        default=1, metadata=_told(int, "how often each script runs its iteration (default 1)", least=1)
+    )
+    backend: str = field(
+        default="gloo",
+        metadata=_told(str, "default: nccl with a GPU for each device", choices=("gloo", "nccl")),
+    )
+    timeout_s: float = field(default=300.0, metadata=_told(float))
+    results: Path | None = field(default=None, metadata=_told(Path))
+    keeps_tensors: bool = field(default=True, metadata=_told(_is_one))
+    blocking: bool = field(
+        default=False,
+        metadata=_told(_is_one, "let transfers wait for their other ends", action="store_true", default=None),
+    )
+    meeting: str = field(default="env://", metadata=_told(str))
+    sweep: Sweep | None = field(default=None, metadata=_told(_sweep))
+    num_micro_batches: int | None = field(
+        default=None, metadata=_told(int, "of an iteration, if not the scripts' own", least=1)
+    )
+    checkpoint_every: int = field(
+        default=0, metadata=_told(int, "iterations between two checkpoints", least=0)
+    )
+    checkpoints: Path | None = field(default=None, metadata=_told(Path, "folder for checkpoints"))
+    keep_checkpoints: int = field(
+        default=3, metadata=_told(int, "how many stay (default 3; 0: all)", least=0)
+    )
+    resume: Path | None = field(
+        default=None, metadata=_told(Path, "folder of checkpoints whose newest to go on from")
+    )
     torch_device: str = "cpu"
-    records: bool = False
-    trace: Path | None = None
-    clock_latency: Path | None = None
+    records: bool = field(default=False, metadata=_told(_is_one))
+    trace: Path | None = field(
+        default=None, metadata=_told(Path, "file for what the devices did in the last iterations")
+    )
+    clock_latency: Path | None = field(
+        default=None, metadata=_told(Path, "file of python -m runtime.clock latency")
+    )
 
     @property
     def is_recorded(self) -> bool:
@@ -87,14 +131,16 @@ class RunOptions:
             raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
         num_local = int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
         given = {
-            name: read(text) for name, read in _READ.items() if (text := environment.get(_variable(name)))
+            each.name: each.metadata["read"](text)
+            for each in _options_told()
+            if (text := environment.get(_variable(each.name)))
         }
         given.setdefault("backend", default_backend(num_local))
         return cls(int(environment["RANK"]), int(environment["WORLD_SIZE"]), **given)
 
     def to_environment(self) -> dict[str, str]:
         """Return what `from_environment` reads, without what torchrun sets; what is None is empty."""
-        return as_environment({name: getattr(self, name) for name in _READ})
+        return as_environment({each.name: getattr(self, each.name) for each in _options_told()})
 
     def check(self) -> None:
         """Ensure that a run with these options makes sense, before it begins.
@@ -103,13 +149,18 @@ class RunOptions:
             ScriptError: One is out of its range; the message names it.
             ProfileError: The file of latencies is wrong.
         """
-        for name, least in (("iterations", 1), ("keep_checkpoints", 0)):
-            if (value := getattr(self, name)) < least:
-                raise ScriptError(f"{name}: {value} is not at least {least}")
-        if self.checkpoint_every < 0 or (self.checkpoint_every and self.checkpoints is None):
+        for each in fields(self):
+            value, least = getattr(self, each.name), each.metadata.get("least")
+            if None not in (value, least) and value < least:
+                raise ScriptError(f"{each.name}: {value} is not at least {least}")
+        if not self.timeout_s > 0:
+            raise ScriptError(f"timeout_s: {self.timeout_s:g} is not a positive number of seconds")
+        if self.checkpoint_every and self.checkpoints is None:
             raise ScriptError(
                 f"checkpoint_every: {self.checkpoint_every} needs a folder for checkpoints; give one"
             )
+        if self.checkpoints is not None and self.checkpoints.exists() and not self.checkpoints.is_dir():
+            raise ScriptError(f"checkpoints: {self.checkpoints} is not a folder; give one")
         if self.trace is not None and self.trace.is_dir():
             raise ScriptError(f"trace: {self.trace} is a folder; give a file in it")
         if self.clock_latency is not None:
@@ -121,33 +172,17 @@ def as_environment(options: Mapping[str, object]) -> dict[str, str]:
     return {_variable(name): _text(value) for name, value in options.items()}
 
 
-def _is_one(text: str) -> bool:
-    return text == "1"
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Let a command line take the options that can be said there; what is not said is None."""
+    for each in _options_told():
+        argument = each.metadata["argument"]
+        if argument["help"]:
+            kind = {} if "action" in argument else {"type": each.metadata["read"]}
+            parser.add_argument(f"--{each.name.replace('_', '-')}", **kind | argument)
 
 
-def _sweep(text: str) -> Sweep:
-    return Sweep(**json.loads(text))
-
-
-_READ: Mapping[str, Callable[[str], Any]] = {
-    "iterations": int,
-    "backend": str,
-    "timeout_s": float,
-    "results": Path,
-    "keeps_tensors": _is_one,
-    "blocking": _is_one,
-    "meeting": str,
-    "sweep": _sweep,
-    "num_micro_batches": int,
-    "checkpoint_every": int,
-    "checkpoints": Path,
-    "keep_checkpoints": int,
-    "resume": Path,
-    "records": _is_one,
-    "trace": Path,
-    "clock_latency": Path,
-}
-"""The options that a process is told of, and how each is read."""
+def _options_told() -> list[Field[Any]]:
+    return [each for each in fields(RunOptions) if "read" in each.metadata]
 
 
 def _variable(name: str) -> str:
@@ -155,7 +190,7 @@ def _variable(name: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Return what `_READ` reads again."""
+    """Return what the option's `read` makes the value of again."""
     if value is None:
         return ""
     if isinstance(value, Sweep):

@@ -11,11 +11,12 @@ from pathlib import Path
 import torch
 
 from runtime.codegen.script import Script, read_script
-from runtime.execution.device_context import take_part
 from runtime.execution.run_options import RunOptions
+from runtime.execution.train import run_device
 from runtime.launching.processes import POLL_S, report_failure
-from runtime.transport.in_memory import MemoryTransport, Network, StoppedError
-from runtime.transport.process_groups import Transport
+from runtime.transport.in_memory import MemoryTransport, Network
+from runtime.transport.protocol import Transport
+from runtime.transport.turns import StoppedError, backward_in_own_thread
 
 NETWORKS = ("rendezvous", "buffered")
 """What takes the place of a backend: a send ends when its receive is posted, or at once."""
@@ -27,10 +28,8 @@ class InProcess:
     def __init__(self, directory: Path, options: RunOptions) -> None:
         """Start the threads."""
         self._num_threads = torch.get_num_threads()
-        here = torch.device(options.torch_device)
-        if here.type == "cuda":
-            here = torch.device("cuda", torch.cuda.current_device())
-        self._network = Network(options.num_devices, buffered=options.backend == NETWORKS[1], device=here)
+        is_buffered = options.backend == NETWORKS[1]
+        self._network = Network(options.num_devices, buffered=is_buffered, device=options.torch_device)
         self._failed: list[int] = []
         scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
         self._threads = [
@@ -69,7 +68,7 @@ class InProcess:
         turns.begin(options.device)
         failed = True
         try:
-            take_part(script, options, self._connected)
+            run_device(script, options, self._connected)
             failed = False
         except StoppedError:
             pass
@@ -84,18 +83,5 @@ class InProcess:
     @contextmanager
     def _connected(self, script: Script, options: RunOptions) -> Iterator[Transport]:
         """Reach the other devices through the network."""
-        with _own_backward(self._network.device):
+        with backward_in_own_thread(self._network.device):
             yield MemoryTransport.of(self._network, script.placement, script.channels, options.device)
-
-
-@contextmanager
-def _own_backward(device: torch.device) -> Iterator[None]:
-    """Let the backward of this thread run in this thread.
-
-    Torch has one thread for the backward of everything on a GPU. If a block there waited for its other
-    devices, theirs could not even begin.
-    """
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    with torch.autograd.set_multithreading_enabled(False):
-        yield

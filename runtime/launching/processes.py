@@ -142,10 +142,12 @@ class Forked:
         assert options.results is not None
         warm_up(torch.device("cpu"))
         self._output = options.results / "output.txt"
+        size = str(options.num_devices)
+        environment = _environment(options) | {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         self._processes: list[ForkProcess] = []
         for device in range(options.num_devices):
             process = multiprocessing.get_context("fork").Process(
-                target=_forked, args=(directory, options, device, self._output), daemon=True
+                target=_forked, args=(directory, environment, device, self._output), daemon=True
             )
             process.start()
             self._processes.append(process)
@@ -178,23 +180,18 @@ class Forked:
             process.join()
 
 
-def _forked(directory: Path, options: RunOptions, device: int, output: Path) -> None:
+def _forked(directory: Path, environment: Mapping[str, str], device: int, output: Path) -> None:
     """Be one device, in a copy of the process that launched."""
+    os.environ |= environment
+    os.environ |= {"RANK": str(device), "LOCAL_RANK": str(device)}
+    os.environ["SCHEDSEARCH_MEETING"] = f"file://{output.with_name('meeting')}"
     die_with_parent()
+    end_if_orphaned()
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     # A caller's own streams (a notebook's, a test's) may not write to descriptors 1 and 2.
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    os.environ.update(_environment(options))
-    size = str(options.num_devices)
-    os.environ |= {
-        "RANK": str(device),
-        "LOCAL_RANK": str(device),
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-    }
-    os.environ["SCHEDSEARCH_MEETING"] = f"file://{output.with_name('meeting')}"
     run_script(directory)
 
 
@@ -214,9 +211,10 @@ def die_with_parent() -> None:
 
 
 def end_if_orphaned() -> None:
-    """End a device whose launch or torchrun died while it was still importing, before `die_with_parent`."""
-    launch_pid = os.environ.get(_LAUNCH_PID)
-    if sys.platform == "linux" and launch_pid and (os.getppid() == 1 or not _is_alive(int(launch_pid))):
+    """End a device whose launch or torchrun died before the device came to `die_with_parent`."""
+    launch_pid = int(os.environ.get(_LAUNCH_PID, "0"))
+    is_orphan = os.getppid() == 1 != launch_pid or not _is_alive(launch_pid)
+    if sys.platform == "linux" and launch_pid and is_orphan:
         os._exit(1)
 
 

@@ -1,24 +1,30 @@
-"""The torch modules behind the blocks: transformers for Tessel's shapes, a synthetic model, and one's own."""
+"""What the blocks compute: transformers for Tessel's shapes, a synthetic model for any graph, and one's own.
 
+It knows placements and the collectives between shards, and neither schedules nor messages. `core` has the
+options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
+user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
+parameters, `model` the parameters of one device, `optimizer` moves them, and `blocks` runs forward and
+backward blocks one by one.
+"""
+
+from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
 from runtime.models.blocks import Blocks
-from runtime.models.body import MODEL_NAMES, body_of, layers
+from runtime.models.body import body_of
 from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
-from runtime.models.model import Model, ParameterShard, fits, suitable_model
+from runtime.models.model import Model, ParameterShard
 from runtime.models.user.cut import cut
-from runtime.transport.shards import WHOLE, EmulatedShards, ProcessShards, Shards
+from runtime.transport.shards import WHOLE, Shards
 
 __all__ = [
     "MODEL_NAMES",
     "USER_MODEL",
     "WHOLE",
     "Blocks",
-    "EmulatedShards",
     "Model",
     "ModelError",
     "ModelOptions",
     "ParameterShard",
-    "ProcessShards",
     "Shards",
     "Text",
     "Tokens",

@@ -5,9 +5,9 @@ arrives and leaves are plain tensors. So blocks can run in any order that their 
 code runs them on devices and in the reference's replay. A block that is recomputed keeps only its inputs,
 and runs forward once more before its backward.
 
-A block in data-parallel groups is computed for each local group by itself: a process has one, the replay all.
-What it takes is cut into shares of the samples, and what it makes is put together again, here, outside of
-autograd: the gradient of the one is the other.
+A block in data-parallel groups is computed for the group of this device. What it takes is cut into shares of
+the samples, and what the groups make is put together again, here, outside of autograd: the gradient of the
+one is the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Instance = tuple[str, int]
 """A block of one micro-batch: (block name, micro-batch)."""
 
 
-class Held(NamedTuple):
+class Saved(NamedTuple):
     """What a forward block of one micro-batch keeps for its backward.
 
     Attributes:
@@ -46,7 +46,7 @@ class Held(NamedTuple):
 
 
 class Blocks:
-    """The blocks of a process, and what they hold between forward and backward.
+    """The blocks of a device, and what they save between forward and backward.
 
     Attributes:
         inputs: For every block of the placement those whose tensors it takes, in order.
@@ -56,7 +56,7 @@ class Blocks:
 
     Args:
         placement: What runs where.
-        model: The forward blocks of this process.
+        model: The forward blocks of this device.
         num_micro_batches: Of one iteration; gradients are means over them.
     """
 
@@ -81,9 +81,9 @@ class Blocks:
         self._num_micro_batches = num_micro_batches
         self._data = model.data(num_micro_batches)
         self._iteration = 0
-        self._saved: dict[Instance, list[_Pass]] = {}
-        self._recomputed: dict[Instance, tuple[list[list[Tensor]], _RandomState]] = {}
-        self._halfway: dict[Instance, list[tuple[Tensor, Tensor]]] = {}
+        self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
+        self._recomputed: dict[Instance, tuple[list[Tensor], _RandomState]] = {}
+        self._halfway: dict[Instance, tuple[Tensor, Tensor]] = {}
 
     def begin(self, iteration: int) -> None:
         """Read the micro-batches of an iteration from now on."""
@@ -92,17 +92,14 @@ class Blocks:
         self._iteration = iteration
         self.losses = {}
 
-    def held(self) -> Iterator[Held]:
+    def saved(self) -> Iterator[Saved]:
         """Yield what is kept of each forward block that ran and whose backward is not over."""
-        for (block, _), passes in self._saved.items():
-            for inputs, output in passes:
-                yield Held(block, (*inputs, output), True)
-        for (block, _), (by_group, _) in self._recomputed.items():
-            for inputs in by_group:
-                yield Held(block, tuple(inputs), False)
-        for (block, _), halves in self._halfway.items():
-            for half in halves:
-                yield Held(block, half, True)
+        for (block, _), (inputs, output) in self._saved.items():
+            yield Saved(block, (*inputs, output), True)
+        for (block, _), (inputs, _) in self._recomputed.items():
+            yield Saved(block, tuple(inputs), False)
+        for (block, _), half in self._halfway.items():
+            yield Saved(block, half, True)
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         """Return the form of what a device hands to another: an output, the gradient of one, or a share."""
@@ -118,8 +115,8 @@ class Blocks:
         Args:
             block: Any kind.
             micro_batch: Of the iteration begun last.
-            arrived: What its `inputs` handed over, in that order: for the samples of the local groups if each
-                group hands over its share, else for all.
+            arrived: What its `inputs` handed over, in that order: for the samples of this device's group if
+                each group hands over its share, else for all.
 
         Returns:
             For each of its `consumers` the contiguous tensor to hand over, likewise.
@@ -131,130 +128,93 @@ class Blocks:
         if kind is Kind.W:
             self._weight_half(forward, micro_batch)
             return {}
-        by_group: list[Sequence[Tensor | None]] = []
-        shares = self._by_group(block, forward, arrived)
-        for (inputs, output), own in zip(self._passes(forward, micro_batch), shares, strict=True):
-            gradient = self._gradient(output, own, self._model.groups[forward].count)
-            if kind is Kind.B:
-                torch.autograd.backward(output, gradient)
-                by_group.append([value.grad for value in inputs])
-            else:
-                found = torch.autograd.grad(output, inputs, gradient, retain_graph=True) if inputs else ()
-                by_group.append(found)
-                self._halfway.setdefault((forward, micro_batch), []).append((output, gradient))
-        return self._to_consumers(block, forward, by_group)
+        inputs, output = self._graph(forward, micro_batch)
+        gradient = self._gradient(output, self._own_shares(block, forward, arrived), forward)
+        if kind is Kind.B:
+            torch.autograd.backward(output, gradient)
+            return self._to_consumers(block, forward, [value.grad for value in inputs])
+        found = torch.autograd.grad(output, inputs, gradient, retain_graph=True) if inputs else ()
+        self._halfway[forward, micro_batch] = output, gradient
+        return self._to_consumers(block, forward, found)
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         trains = bool(self._pairs)
-        sample = self._data.read(block, self._iteration, micro_batch)
-        inputs = [
-            [value.detach().requires_grad_(trains) for value in own]
-            for own in self._by_group(block, block, arrived)
-        ]
+        own = self._own_shares(block, block, arrived)
+        inputs = [value.detach().requires_grad_(trains) for value in own]
         again = trains and self._model.recomputes(block)
         if again:
             self._recomputed[block, micro_batch] = inputs, _RandomState(self._model.device)
         with torch.set_grad_enabled(trains and not again):
-            passes = self._run_groups(block, inputs, sample)
+            output = self._model.forward(block, inputs, self._sample(block, micro_batch))
         if trains and not again:
-            self._saved[block, micro_batch] = passes
-        outputs = [each.output.detach() for each in passes]
+            self._saved[block, micro_batch] = inputs, output
+        output = output.detach()
         if computes_loss(self._placement, block):
             groups = self._model.groups[block]
-            self.losses[block, micro_batch] = sum_in_order(groups.gather(outputs)) / groups.count
-        return self._handed_over(block, block, outputs, self.consumers[block])
+            self.losses[block, micro_batch] = sum_in_order(groups.gather(output)) / groups.count
+        return self._handed_over(block, block, output, self.consumers[block])
 
-    def _run_groups(self, block: str, inputs: Sequence[list[Tensor]], sample: Sample) -> list[_Pass]:
-        """Run a forward block for each local group."""
+    def _sample(self, block: str, micro_batch: int) -> Sample:
+        """Return what this device's group reads."""
         groups = self._model.groups[block]
-        shares = [sample.share(index, groups.count) for index in groups.local]
-        return [
-            _Pass(own, self._model.forward(block, own, share, place))
-            for place, (own, share) in enumerate(zip(inputs, shares, strict=True))
-        ]
+        return self._data.read(block, self._iteration, micro_batch).share(groups.index, groups.count)
 
-    def _passes(self, forward: str, micro_batch: int) -> list[_Pass]:
+    def _graph(self, forward: str, micro_batch: int) -> tuple[list[Tensor], Tensor]:
         """Return what a forward block took and made, the latter with its graph; computed again if need be."""
         if (forward, micro_batch) in self._saved:
             return self._saved.pop((forward, micro_batch))
         inputs, random = self._recomputed.pop((forward, micro_batch))
-        sample = self._data.read(forward, self._iteration, micro_batch)
         with random.as_then(), torch.enable_grad():
-            return self._run_groups(forward, inputs, sample)
+            return inputs, self._model.forward(forward, inputs, self._sample(forward, micro_batch))
 
-    def _gradient(self, output: Tensor, arrived: Sequence[Tensor], num_groups: int) -> Tensor:
+    def _gradient(self, output: Tensor, arrived: Sequence[Tensor], forward: str) -> Tensor:
         """Return the sum of what arrived, or a loss's share in the mean over groups and micro-batches."""
-        if not arrived:
-            return torch.full_like(output, 1 / (num_groups * self._num_micro_batches))
-        total = arrived[0]
-        for other in arrived[1:]:
-            total = total + other
-        return total
+        if arrived:
+            return sum_in_order(arrived)
+        return torch.full_like(output, 1 / (self._model.groups[forward].count * self._num_micro_batches))
 
     def _weight_half(self, forward: str, micro_batch: int) -> None:
-        for place, (output, gradient) in enumerate(self._halfway.pop((forward, micro_batch))):
-            weights = self._model.parameters_of(forward, place)
-            addends = torch.autograd.grad(output, weights, gradient, allow_unused=True) if weights else ()
-            for weight, addend in zip(weights, addends, strict=True):
-                if addend is None:
-                    continue
+        output, gradient = self._halfway.pop((forward, micro_batch))
+        weights = list(self._model.trained(forward).values())
+        addends = torch.autograd.grad(output, weights, gradient, allow_unused=True) if weights else ()
+        for weight, addend in zip(weights, addends, strict=True):
+            if addend is not None:
                 weight.grad = addend.clone() if weight.grad is None else weight.grad.add_(addend)
 
     def _to_consumers(
-        self, block: str, forward: str, by_group: Sequence[Sequence[Tensor | None]]
+        self, block: str, forward: str, of_inputs: Sequence[Tensor | None]
     ) -> Mapping[str, Tensor]:
         """Return for each backward block that takes a gradient that of its own forward block's output."""
-        place_of = {name: i for i, name in enumerate(forward_inputs(self._placement, forward))}
+        gradient_of = dict(zip(forward_inputs(self._placement, forward), of_inputs, strict=True))
         found: dict[str, Tensor] = {}
         for consumer in self.consumers[block]:
-            parts = []
-            for of_inputs in by_group:
-                gradient = of_inputs[place_of[self._pairs[consumer]]]
-                assert gradient is not None, f"{forward} does not use {self._pairs[consumer]}"
-                parts.append(gradient)
-            found |= self._handed_over(block, forward, parts, [consumer])
+            gradient = gradient_of[self._pairs[consumer]]
+            assert gradient is not None, f"{forward} does not use {self._pairs[consumer]}"
+            found |= self._handed_over(block, forward, gradient, [consumer])
         return found
 
-    def _by_group(self, block: str, forward: str, arrived: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Return for each local group of a block its share of what arrived."""
+    def _own_shares(self, block: str, forward: str, arrived: Sequence[Tensor]) -> list[Tensor]:
+        """Return this device's group's share of what arrived."""
         groups = self._model.groups[forward]
-        producers = self.inputs[block]
-        found = []
-        for place, index in enumerate(groups.local):
-            shares = []
-            for producer, value in zip(producers, arrived, strict=True):
-                is_ours = (producer, block) in self._in_shares
-                at, count = (place, len(groups.local)) if is_ours else (index, groups.count)
-                shares.append(share_of(value, at, count))
-            found.append(shares)
-        return found
+        return [
+            value if (producer, block) in self._in_shares else share_of(value, groups.index, groups.count)
+            for producer, value in zip(self.inputs[block], arrived, strict=True)
+        ]
 
     def _handed_over(
-        self, block: str, forward: str, parts: Sequence[Tensor], consumers: Sequence[str]
+        self, block: str, forward: str, made: Tensor, consumers: Sequence[str]
     ) -> dict[str, Tensor]:
-        """Return for each consumer one tensor of what each local group made.
+        """Return for each consumer one contiguous tensor of what this device's group made.
 
-        For consumers in other groups, the groups exchange their parts, and it is of all samples.
+        For consumers in other groups, the groups exchange their shares, and it is of all samples.
         """
-        likes = [consumer for consumer in consumers if (block, consumer) in self._in_shares]
-        others = [consumer for consumer in consumers if consumer not in likes]
-        found = dict.fromkeys(likes, _joined(parts)) if likes else {}
-        if others:
-            gathered = self._model.groups[forward].gather([part.contiguous() for part in parts])
-            found |= dict.fromkeys(others, _joined(gathered))
+        made = made.contiguous()
+        found = {consumer: made for consumer in consumers if (block, consumer) in self._in_shares}
+        if len(found) < len(consumers):
+            gathered = self._model.groups[forward].gather(made)
+            whole = made if len(gathered) == 1 else torch.cat(gathered)
+            found |= {consumer: whole for consumer in consumers if consumer not in found}
         return found
-
-
-class _Pass(NamedTuple):
-    """A run of a forward block for one group: what it took and made."""
-
-    inputs: list[Tensor]
-    output: Tensor
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """Return the samples of all parts, in order, as one contiguous tensor."""
-    return parts[0].contiguous() if len(parts) == 1 else torch.cat(list(parts))
 
 
 class _RandomState:

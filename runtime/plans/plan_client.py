@@ -23,7 +23,6 @@ from urllib.parse import quote, urlencode
 from placements import Profile
 from runtime.program.calls import ScriptError
 from schedsearch.schedule import Schedule
-from schedsearch.schedule_file import schedule_to_dict
 
 SERVER_VARIABLE, JOB_VARIABLE = "SCHEDSEARCH_SERVER", "SCHEDSEARCH_JOB"
 """Environment of a script: the server's URL, and the id of the job there."""
@@ -93,6 +92,8 @@ class ServerClient:
             schedule: What an iteration runs.
             num_plans: Evenly spaced deadlines of its frontier.
         """
+        from schedsearch.schedule_file import schedule_to_dict  # loads scipy, which no script needs
+
         body = {"schedule": schedule_to_dict(schedule), "num_plans": num_plans}
         return str(self._ask("POST", "/jobs", body)["id"])
 

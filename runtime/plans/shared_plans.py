@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from placements import Placement
 from runtime.plans.plan_client import DeployedPlan, PlanSource
-from runtime.transport.process_groups import Transport
+from runtime.transport.protocol import Transport
 
 _LOG = logging.getLogger(__name__)
 Told = TypeVar("Told")

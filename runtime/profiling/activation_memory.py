@@ -53,13 +53,13 @@ class ActivationMemory:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             yield
         self._unknown.remove(block)
-        known = [*arrived, *self._model.parameters.values(), *self._model.parameters_of(block)]
-        known += [tensor for held in self._blocks.held() if held.block == block for tensor in held.tensors]
+        known = [*arrived, *self._model.parameters.values()]
+        known += [tensor for held in self._blocks.saved() if held.block == block for tensor in held.tensors]
         self._saved_bytes[block] = sum(saved[each] for each in saved.keys() - _storages(known).keys())
 
     def bytes(self, tensors: Iterable[Tensor]) -> int:
         """Return what is held: for the blocks, and in these tensors of messages."""
-        held = list(self._blocks.held())
+        held = list(self._blocks.saved())
         distinct = _storages(chain(tensors, *(each.tensors for each in held)))
         saved = sum(self._saved_bytes.get(each.block, 0) for each in held if each.has_graph)
         return saved + sum(distinct.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from placements.hardware import ClockLatency, clock_latency_of
 from runtime.clocks.clock import ClockError, NvmlClock
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid
+from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
+from runtime.program.calls import Run
 from runtime.transport.in_memory import MemoryTransport
-from runtime.transport.process_groups import Channel, Transport
+from runtime.transport.protocol import Channel, Transport
 
 WAIT_S = 1.0
 """How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""
@@ -64,11 +66,38 @@ class NvmlMeter(WallMeter):
             time.sleep(0.0002)
 
 
-class DeviceProfiler:
-    """Profiles the device of this process.
+class BlockProfiler(DeviceObserver):
+    """Measures the blocks of a device.
 
     Attributes:
         profiler: Measures.
+    """
+
+    def __init__(self, profiler: Profiler) -> None:
+        """Measure nothing yet."""
+        self.profiler = profiler
+
+    def begin(self, iteration: int) -> None:
+        """Go to the clock of an iteration."""
+        self.profiler.begin_iteration()
+
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+        """Begin to measure a block."""
+        self.profiler.begin(run.block)
+
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+        """Add what was measured."""
+        self.profiler.end(run.block)
+
+    def end(self) -> None:
+        """Choose the clock of the next iteration."""
+        self.profiler.end_iteration()
+
+
+class DeviceProfiler(BlockProfiler):
+    """Profiles the device of this process.
+
+    Attributes:
         description: One line: at which clocks, and whether energy is measured.
 
     Args:
@@ -92,8 +121,9 @@ class DeviceProfiler:
         """Open what there is: a meter, and a clock where there is the right to one."""
         takes_turns = isinstance(transport, MemoryTransport)
         self._measures_waiting = not transport.shares_gpu  # others compute there meanwhile
-        self.profiler, self.description = open_profiler(transport.device, sweep, latency, takes_turns)
-        self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
+        profiler, self.description = open_profiler(transport.device, sweep, latency, takes_turns)
+        profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
+        super().__init__(profiler)
         self._transport, self._channels, self._device = transport, channels, device
 
     def all_done(self) -> bool:

@@ -1,7 +1,6 @@
 """A device's own record of its iterations: when blocks ran, messages moved and clocks were asked for.
 
-A `Recorder` takes note of nothing and is what a device has unless its run is recorded. A `DeviceRecorder`
-keeps the last iterations. On the CPU times are those of the script. On a GPU the script runs ahead of its
+The last iterations are kept. On the CPU times are those of the script. On a GPU the script runs ahead of its
 compute stream, so blocks are timed by CUDA events on the stream, which nothing waits for before the iteration
 has ended; posts of messages and requests of clocks are timed where the script stands.
 """
@@ -14,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,57 +22,13 @@ from placements import Placement
 from runtime.clocks.torch_gpu import record_event
 from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
+from runtime.profiling.observer import DeviceObserver, Message
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, Sample
-from runtime.program.calls import Transfer
-from runtime.transport.process_groups import Pending
+from runtime.program.calls import Run
+from runtime.transport.protocol import Pending
 
 KEPT_ITERATIONS = 8
 """The last so many iterations are kept, so that a long run's record stays small."""
-
-
-class Recorder:
-    """Takes note of nothing; also the list of what a device reports."""
-
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """Return the iterations that are kept, in order."""
-        return ()
-
-    def watch(self, tensors: Callable[[], Iterable[Tensor]]) -> None:
-        """Take the function that returns the tensors of the device's messages."""
-
-    def request(self, clock_mhz: int) -> None:
-        """Note that a clock was asked for."""
-
-    def begin(self, iteration: int) -> None:
-        """Note the begin of an iteration, right after the barrier; the compute stream is empty."""
-
-    def reach(self, block: str, micro_batch: int) -> None:
-        """Note that a block is next, and waits for what it takes."""
-
-    def start(self, arrived: Sequence[Tensor]) -> None:
-        """Note that it begins, with these tensors."""
-
-    def stop(self, made: Iterable[Tensor]) -> None:
-        """Note that it has ended, and made these tensors."""
-
-    def receive(self, transfer: Transfer, source: int, target: int) -> None:
-        """Note that a receive is about to be posted."""
-
-    def send(self, transfer: Transfer, source: int, target: int) -> None:
-        """Note that a send is about to be posted."""
-
-    def posted(self, work: Pending) -> None:
-        """Note that this is what was posted last."""
-
-    def wait(self, work: Pending) -> None:
-        """Note that the device begins to wait for a receive or send to end."""
-
-    def waited(self, work: Pending) -> None:
-        """Note that it has ended."""
-
-    def end(self) -> None:
-        """Note the end of the iteration; all that was computed and sent is done."""
 
 
 class Times(Protocol):
@@ -127,8 +82,11 @@ class StreamTimes:
         return elapsed_ms
 
 
-class DeviceRecorder(Recorder):
+class Recorder(DeviceObserver):
     """Keeps the record of one device's last iterations.
+
+    Attributes:
+        message_tensors: Returns the tensors of the device's messages.
 
     Args:
         device: Which one.
@@ -140,11 +98,11 @@ class DeviceRecorder(Recorder):
 
     def __init__(self, device: int, placement: Placement, blocks: Blocks, model: Model, times: Times) -> None:
         """Begin without an iteration."""
+        self.message_tensors: Callable[[], Iterable[Tensor]] = tuple
         self._device = device
-        self._held = ActivationMemory(placement, blocks, model)
+        self._memory = ActivationMemory(placement, blocks, model)
         self._on_gpu = model.device.type == "cuda"
         self._times = times
-        self._tensors: Callable[[], Iterable[Tensor]] = tuple
         self._records: deque[Record] = deque(maxlen=KEPT_ITERATIONS)
         self._counting = ExitStack()
         self._machine = machine_name()
@@ -154,10 +112,6 @@ class DeviceRecorder(Recorder):
     def records(self) -> tuple[Record, ...]:
         """Return the iterations that are kept, in order."""
         return tuple(self._records)
-
-    def watch(self, tensors: Callable[[], Iterable[Tensor]]) -> None:
-        """Take the function that returns the tensors of the device's messages."""
-        self._tensors = tensors
 
     def request(self, clock_mhz: int) -> None:
         """Note that a clock was asked for; perhaps by another thread."""
@@ -169,57 +123,54 @@ class DeviceRecorder(Recorder):
         self._begin_s = time.monotonic()
         self._times.begin()
 
-    def reach(self, block: str, micro_batch: int) -> None:
+    def reach(self, run: Run) -> None:
         """Note that a block is next, and waits for what it takes."""
-        self._blocks.append((block, micro_batch))
+        self._runs.append(run)
         self._marks.append(self._times.mark())
 
-    def start(self, arrived: Sequence[Tensor]) -> None:
-        """Note that all is there, what is held then, and that the block begins."""
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+        """Note that all is there, what is in memory then, and that the block begins."""
         self._marks.append(self._times.mark())
         self._sample(arrived)
-        self._counting.enter_context(self._held.counting(self._blocks[-1][0], arrived))
+        self._counting.enter_context(self._memory.counting(run.block, arrived))
         self._marks.append(self._times.mark())
 
-    def stop(self, made: Iterable[Tensor]) -> None:
-        """Note that it has ended, and what is held then; look at the sends."""
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+        """Note that it has ended, and what is in memory then; look at the sends."""
         self._marks.append(self._times.mark())
         self._counting.close()
         self._sample(made)
-        for moving in list(self._moving.values()):
-            if moving.rows is self._sends and moving.work.is_completed():
-                self.waited(moving.work)
+        ended = [message for message, work in self._moving.items() if work.is_completed()]
+        for message in ended:
+            if message.source == self._device:
+                self.waited(message)
 
-    def receive(self, transfer: Transfer, source: int, target: int) -> None:
-        """Note that a receive is about to be posted."""
-        self._rows = self._receives
-        self._rows.append(MessageRecord(*transfer, source, target, self._now_ms()))
+    def post(self, message: Message) -> None:
+        """Note that a receive or send is about to be posted."""
+        row = MessageRecord(*message.transfer, message.source, message.target, self._now_ms())
+        self._messages[message] = row
 
-    def send(self, transfer: Transfer, source: int, target: int) -> None:
-        """Note that a send is about to be posted."""
-        self._rows = self._sends
-        self._rows.append(MessageRecord(*transfer, source, target, self._now_ms()))
+    def posted(self, message: Message, work: Pending) -> None:
+        """Note what tells when it has ended."""
+        self._moving[message] = work
 
-    def posted(self, work: Pending) -> None:
-        """Note that this is what was posted last."""
-        self._moving[id(work)] = _Moving(work, self._rows, len(self._rows) - 1)
+    def wait(self, message: Message) -> None:
+        """Note that the device begins to wait for a message that is not known to have ended."""
+        if message in self._moving:
+            self._messages[message] = self._messages[message]._replace(waited_ms=self._now_ms())
 
-    def wait(self, work: Pending) -> None:
-        """Note that the device begins to wait for a receive or send to end."""
-        if moving := self._moving.get(id(work)):
-            moving.put(moving.row._replace(waited_ms=self._now_ms()))
-
-    def waited(self, work: Pending) -> None:
+    def waited(self, message: Message) -> None:
         """Note that it has ended."""
-        if moving := self._moving.pop(id(work), None):
-            moving.put(moving.row._replace(ended_ms=self._now_ms()))
+        if self._moving.pop(message, None) is not None:
+            self._messages[message] = self._messages[message]._replace(ended_ms=self._now_ms())
 
     def end(self) -> None:
         """Turn the marks into times, and keep the iteration."""
         end_ms = self._now_ms()
         ms = [self._times.ms(mark) for mark in self._marks]
-        blocks = [BlockRecord(*instance, *ms[4 * i : 4 * i + 4]) for i, instance in enumerate(self._blocks)]
+        blocks = [BlockRecord(*run[:2], *ms[4 * i : 4 * i + 4]) for i, run in enumerate(self._runs)]
         at_ms = [each for block in blocks for each in (block.begin_ms, block.end_ms)]
+        messages = self._messages.values()
         self._records.append(
             Record(
                 self._device,
@@ -228,10 +179,10 @@ class DeviceRecorder(Recorder):
                 self._begin_s,
                 end_ms,
                 tuple(blocks),
-                tuple(self._receives),
-                tuple(self._sends),
+                tuple(row for row in messages if row.target == self._device),
+                tuple(row for row in messages if row.source == self._device),
                 tuple(self._clock_mhz),
-                tuple(map(Sample, at_ms, self._held_bytes)),
+                tuple(map(Sample, at_ms, self._memory_bytes)),
                 tuple(map(Sample, at_ms, self._allocated_bytes)),
             )
         )
@@ -239,38 +190,21 @@ class DeviceRecorder(Recorder):
     def _clear(self, iteration: int) -> None:
         self._iteration = iteration
         self._begin_s = 0.0
-        self._blocks: list[tuple[str, int]] = []
+        self._runs: list[Run] = []
         self._marks: list[Any] = []
-        self._receives: list[MessageRecord] = []
-        self._sends: list[MessageRecord] = []
-        self._rows = self._sends
-        self._moving: dict[int, _Moving] = {}
+        self._messages: dict[Message, MessageRecord] = {}
+        self._moving: dict[Message, Pending] = {}
         self._clock_mhz: list[Sample] = []
-        self._held_bytes: list[int] = []
+        self._memory_bytes: list[int] = []
         self._allocated_bytes: list[int] = []
 
     def _now_ms(self) -> float:
         return (time.monotonic() - self._begin_s) * 1000
 
     def _sample(self, tensors: Iterable[Tensor]) -> None:
-        self._held_bytes.append(self._held.bytes([*self._tensors(), *tensors]))
+        self._memory_bytes.append(self._memory.bytes([*self.message_tensors(), *tensors]))
         if self._on_gpu:
             self._allocated_bytes.append(torch.cuda.memory_allocated())
-
-
-class _Moving(NamedTuple):
-    """A message under way, kept so that no other has its id, and where its row is."""
-
-    work: Pending
-    rows: list[MessageRecord]
-    position: int
-
-    @property
-    def row(self) -> MessageRecord:
-        return self.rows[self.position]
-
-    def put(self, row: MessageRecord) -> None:
-        self.rows[self.position] = row
 
 
 def machine_name() -> str:

@@ -4,4 +4,8 @@ It does what Perseus's server does (Perseus, Sec. 3.2 and Table 2): it takes sch
 frontiers in processes of their own, and at word of a straggler deploys the plan for min(T*, T'). It knows
 nothing of devices; `runtime.client` carries plans to them. It has no users, at most one token: whoever bears
 it may do everything.
+
+Read `requests` (what is asked), `deployment` (which plan a job runs), `tables` and `storage` (the database),
+`deployments` (of all jobs, in memory and on disk), `workers` (compute frontiers), `service` (all that can be
+asked), `waiting` (requests that wait for a plan), `access` (the token), `app` (HTTP) and `__main__`.
 """

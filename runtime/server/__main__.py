@@ -46,9 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
         _exit(f"max-body-mb: {parsed.max_body_mb:g} is not a size; give millions of bytes above 0", 2)
     try:
         from runtime.server.access import read_token
-        from runtime.server.app import create_app
+        from runtime.server.app import create_app, listen, serve
         from runtime.server.service import Service
-        from runtime.server.serving import listen, serve
         from runtime.server.storage import StorageError
     except ImportError as error:
         _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)

@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from runtime.plans.plan_client import TOKEN_VARIABLE
-from runtime.server.errors import RequestError
+from runtime.server.requests import RequestError
 
 LEAST_TOKEN = 16
 """Characters that a token must have; a shorter one is guessed."""

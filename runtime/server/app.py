@@ -1,23 +1,29 @@
-"""The service over HTTP: one route for each request, JSON both ways, errors in one line."""
+"""The service over HTTP: one route for each request, JSON both ways, errors in one line.
+
+Below it are the connections, and an end that waits for nobody.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+import uvicorn
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from runtime.server.access import TokenNeeded, read_body
-from runtime.server.errors import RequestError
 from runtime.server.requests import (
     DEFAULT_MAX_BODY_MB,
+    RequestError,
     read_json,
     read_message,
     read_profile,
@@ -30,6 +36,12 @@ _TOO_LARGE = 413
 
 OPEN_PATH = "/health"
 """What is answered to all."""
+
+_SWITCH_S = 5e-4
+"""For how long one thread may keep Python from others; its default of 5 ms is what a straggler may take."""
+
+_GRACE_S = 10
+"""For how long requests that are being answered at the end may take."""
 
 
 async def _body(request: Request) -> Any:
@@ -182,3 +194,43 @@ def _refusal(text: str, status: int) -> JSONResponse:
     # What is too large is not read to its end, so nothing else can come after it.
     headers = {"Connection": "close"} if status == _TOO_LARGE else None
     return JSONResponse({"detail": " ".join(text.splitlines())}, status, headers)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that takes connections, which wait until there is a server for them.
+
+    Raises:
+        OSError: The address cannot be used.
+    """
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    listener = socket.create_server((host, port), family=family, backlog=1024)
+    # An answer is sent in two parts; without this the second one waits 40 ms for word that the first arrived.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+class Server(uvicorn.Server):
+    """Serves an application until it is told to end.
+
+    Args:
+        app: What to serve.
+        log_level: As uvicorn's.
+    """
+
+    def __init__(self, app: FastAPI, log_level: str = "warning") -> None:
+        """Configure uvicorn."""
+        self._app = app
+        super().__init__(
+            uvicorn.Config(app, log_level=log_level, access_log=False, timeout_graceful_shutdown=_GRACE_S)
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer the requests that wait for a plan, and then end as uvicorn does."""
+        self._app.state.news.close()
+        await super().shutdown(sockets)
+
+
+def serve(app: FastAPI, listener: socket.socket) -> None:
+    """Serve in this process, as all that it does, until Ctrl-C or SIGTERM."""
+    sys.setswitchinterval(_SWITCH_S)
+    Server(app).run(sockets=[listener])

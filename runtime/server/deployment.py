@@ -1,6 +1,9 @@
 """Which plan one job runs: a look-up in the times of its frontier, for the worst straggler in force.
 
-Knows nothing of storage: every change is a new `Deployment`.
+Per accelerator there is a degree in force and at most one that is announced (Perseus, Table 2:
+``set_straggler``). A new message withdraws the announced one, because the latest word counts; what is in
+force stays until the new message is due. Times are seconds of the server's clock. It knows nothing of
+storage: every change is a new `Deployment`.
 """
 
 from __future__ import annotations
@@ -11,10 +14,53 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from runtime.server.errors import RequestError
-from runtime.server.requests import Message
-from runtime.server.stragglers import Straggler, worst
+from runtime.server.requests import NORMAL, Message, RequestError
 from schedsearch.energy.frontier import TIME_TOLERANCE
+
+
+@dataclass(frozen=True)
+class Announced:
+    """A degree that is to come.
+
+    Attributes:
+        degree: At least 1.
+        due_s: From when on it holds.
+    """
+
+    degree: float
+    due_s: float
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """What is known of one accelerator.
+
+    Attributes:
+        degree: In force: by how much it slows the job's shortest iteration; at least 1.
+        announced: What comes next, if anything.
+
+    >>> known = Straggler().told(degree=1.2, due_s=5.0, now_s=0.0)
+    >>> known.degree, known.settled(5.0).degree
+    (1.0, 1.2)
+    """
+
+    degree: float = NORMAL
+    announced: Announced | None = None
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether nothing is left to remember."""
+        return self.degree == NORMAL and self.announced is None
+
+    def settled(self, now_s: float) -> Straggler:
+        """Return it with what is due in force."""
+        if self.announced is None or self.announced.due_s > now_s:
+            return self
+        return Straggler(self.announced.degree)
+
+    def told(self, degree: float, due_s: float, now_s: float) -> Straggler:
+        """Return it after a message that arrives now."""
+        return Straggler(self.settled(now_s).degree, Announced(degree, due_s)).settled(now_s)
 
 
 @dataclass(frozen=True)
@@ -40,8 +86,9 @@ class Deployment:
 
     @property
     def deadline_ms(self) -> float:
-        """T': when the worst straggler in force ends its iteration."""
-        return worst(known.degree for known in self.stragglers.values()) * self.times_ms[0]
+        """T': when the worst straggler in force ends its iteration, for which all others wait."""
+        degrees = (known.degree for known in self.stragglers.values())
+        return max(degrees, default=NORMAL) * self.times_ms[0]
 
     @cached_property
     def next_due_s(self) -> float:

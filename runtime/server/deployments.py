@@ -17,11 +17,9 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from runtime.server.deployment import Deployment
-from runtime.server.errors import NotYetError, RequestError
-from runtime.server.requests import Message
+from runtime.server.deployment import Announced, Deployment, Straggler
+from runtime.server.requests import Message, NotYetError, RequestError
 from runtime.server.storage import Database
-from runtime.server.stragglers import Announced, Straggler
 from runtime.server.tables import BlockRow, JobRow, PlanRow, State, StragglerRow, Table
 
 _KEPT_PLANS = 256

@@ -1,4 +1,4 @@
-"""What requests carry, as typed records; a wrong one is rejected by field, with the remedy, in one line."""
+"""What requests carry, as typed records; a wrong one is refused by field, with the remedy, in one line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 from placements import OperatingPoint, Profile, ProfileError
-from runtime.server.errors import RequestError
-from runtime.server.stragglers import check_message
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict
 
@@ -24,8 +22,34 @@ MOST_PLANS = 2000
 DEFAULT_MAX_BODY_MB = 32.0
 """Millions of bytes that a request may carry; a schedule of 100 000 blocks takes a few."""
 
+NORMAL = 1.0
+"""Degree of an accelerator that is no straggler."""
+
 _LARGEST = 1e12
 """Milliseconds, millijoules, watts, seconds or degrees beyond which a figure is a mistake."""
+
+
+class RequestError(ValueError):
+    """A request cannot be met; the message names the field, the problem and the remedy in one line.
+
+    Args:
+        message: The line.
+        status: Of HTTP: 422 for what is wrong in itself, 404 for what is not there, 409 for what comes at
+            the wrong time, 413 for what is too large.
+    """
+
+    def __init__(self, message: str, status: int = 422) -> None:
+        """Keep the status beside the message."""
+        super().__init__(message)
+        self.status = status
+
+
+class NotYetError(RequestError):
+    """A job is not ready, but it may be without another word about it."""
+
+    def __init__(self, message: str) -> None:
+        """Refuse as what comes too early."""
+        super().__init__(message, 409)
 
 
 @dataclass(frozen=True)
@@ -118,15 +142,21 @@ def read_message(data: Any) -> Message:
     """Return the message of ``{"id": ..., "delay_s": ..., "degree": ...}``; the delay may be left out.
 
     Raises:
-        RequestError: A field is missing, unknown or wrong.
+        RequestError: A field is missing, unknown or wrong: the name is empty or too long, the delay negative,
+            or the degree below 1.
     """
     body = _fields(data, "body", required=("id", "degree"), optional=("delay_s",))
     name = str(body["id"]) if type(body["id"]) is int else body["id"]
     if not isinstance(name, str):
         raise RequestError(f"id: {_short(name)} is not the id of an accelerator; give text or a whole number")
-    message = Message(name, _number(body.get("delay_s", 0.0), "delay_s"), _number(body["degree"], "degree"))
-    check_message(message.name, message.delay_s, message.degree)
-    return message
+    delay_s, degree = _number(body.get("delay_s", 0.0), "delay_s"), _number(body["degree"], "degree")
+    if not 1 <= len(name) <= 200:
+        raise RequestError(f"id: has {len(name)} characters; name the accelerator with 1 to 200")
+    if delay_s < 0:
+        raise RequestError(f"delay_s: {delay_s:g} is not a time to come; give 0 or more seconds")
+    if degree < NORMAL:
+        raise RequestError(f"degree: {degree:g} is below 1 or not finite; give 1 if it is back to normal")
+    return Message(name, delay_s, degree)
 
 
 def _check_size(schedule: Any) -> None:

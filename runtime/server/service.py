@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session, undefer
 
 from placements import OperatingPoint, Profile
 from runtime.server.deployments import Deployments, find, find_ready
-from runtime.server.errors import RequestError
-from runtime.server.requests import Message, Registration
+from runtime.server.requests import Message, Registration, RequestError
 from runtime.server.storage import Database
 from runtime.server.tables import BlockRow, JobRow, PlanRow, State
 from runtime.server.workers import Failure, Task, Workers

@@ -100,7 +100,7 @@ class PlanRow(Table):
 
 
 class StragglerRow(Table):
-    """What is known of an accelerator that is not normal; see `runtime.server.stragglers`."""
+    """What is known of an accelerator that is not normal; see `runtime.server.deployment`."""
 
     __tablename__ = "stragglers"
 

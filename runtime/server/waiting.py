@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
 
-from runtime.server.errors import NotYetError
+from runtime.server.requests import NotYetError
 from runtime.server.service import Service
 
 MOST_WAIT_S = 60.0

@@ -8,16 +8,16 @@ and what the blocks compute. Any GPU will do that is a `VirtualGpu`; tests drive
 from __future__ import annotations
 
 import math
-import runpy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from placements import OperatingPoint, Placement, Profile
-from placements.placement_file import placement_from_dict
+from runtime.codegen.script import read_scripts
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, Sample
-from runtime.program.calls import Run, ScriptError, Transfer
+from runtime.program.calls import Calls, Run, ScriptError, Transfer
+from runtime.program.instructions import Receive, Send
 from runtime.program.tensor_flow import tensor_inputs
 from schedsearch.schedule import Instance
 
@@ -150,12 +150,10 @@ class VirtualScripts:
         """Read ``device_0.py`` and so on.
 
         Raises:
-            ScriptError: One is missing.
+            ScriptError: See `runtime.codegen.script.read_scripts`.
         """
-        first = _script(Path(directory), 0)
-        placement = placement_from_dict(first["PLACEMENT"])
-        scripts = [first, *(_script(Path(directory), d) for d in range(1, placement.num_devices))]
-        return cls(placement, tuple(tuple(_recorded(script)) for script in scripts))
+        scripts = read_scripts(directory)
+        return cls(scripts[0].placement, tuple(tuple(_steps(script.calls)) for script in scripts))
 
 
 def run_virtually(
@@ -191,33 +189,16 @@ class _Step:
     other: int = 0
 
 
-def _script(directory: Path, device: int) -> dict[str, Any]:
-    path = directory / f"device_{device}.py"
-    if not path.is_file():
-        raise ScriptError(f"{path}: there is no such file; generate the scripts of all devices first")
-    return runpy.run_path(str(path))
-
-
-def _recorded(script: Mapping[str, Any]) -> list[_Step]:
-    recorder = _Recorder()
-    script["iteration"](recorder, script["NUM_MICRO_BATCHES"])
-    return recorder.steps
-
-
-@dataclass
-class _Recorder:
-    """Writes the calls of a script down; it is called like a `runtime.execution.entry.Device`."""
-
-    steps: list[_Step] = field(default_factory=list)
-
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
-        self.steps.append(_Step(run=Run(block, micro_batch, clock_mhz)))
-
-    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
-        self.steps.append(_Step(sends=Transfer(producer, consumer, micro_batch), other=target))
-
-    def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
-        self.steps.append(_Step(receives=Transfer(producer, consumer, micro_batch), other=source))
+def _steps(calls: Calls) -> Iterator[_Step]:
+    """Yield a script's calls, in order."""
+    runs = iter(calls.runs)
+    for each in calls.instructions:
+        if isinstance(each, Send):
+            yield _Step(sends=Transfer(each.producer, each.consumer, each.micro_batch), other=each.target)
+        elif isinstance(each, Receive):
+            yield _Step(receives=Transfer(each.producer, each.consumer, each.micro_batch), other=each.source)
+        else:
+            yield _Step(run=next(runs))
 
 
 class _Virtual:

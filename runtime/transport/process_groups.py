@@ -1,7 +1,4 @@
-"""How a device reaches the others: the process groups of a run, behind a small protocol.
-
-There is one group per directed channel, and one per set of devices that compute together: the devices of a
-data-parallel group of a block, and those that hold the same shard in each of its groups.
+"""Devices that are processes, joined by `torch.distributed`: a group for each channel and each team.
 
 Messages carry no tags, because NCCL has none: on a channel they match by order. Each direction has a
 group of its own, so that a posted receive never holds up a send. Every process creates every group, in
@@ -10,89 +7,27 @@ the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from placements import Kind, Placement
-from runtime.program.data_parallel import coordinate
-from runtime.transport.shards import WHOLE, ProcessShards, Shards
-
-Channel = tuple[int, int]
-"""(source device, target device)."""
+from placements import Placement
+from runtime.transport.protocol import Channel, Pending, Team, shards_and_groups, teams_of_blocks
+from runtime.transport.shards import Shards
 
 NCCL_EXTRA_S = 600.0
 """By how much longer NCCL waits than a device, which counts from later on and says where it stands."""
 
 
-class Pending(Protocol):
-    """A transfer on its way."""
-
-    def wait(self) -> object:
-        """Return when it has ended.
-
-        Raises:
-            RuntimeError: It never will.
-        """
-
-    def is_completed(self) -> bool:
-        """Tell whether it has ended, as far as that is known without waiting."""
-
-
-class Transport(Protocol):
-    """What a device needs of the others: `Channels` between processes, `MemoryTransport` in one."""
-
-    @property
-    def device(self) -> torch.device:
-        """Return where this device's tensors live."""
-
-    @property
-    def shares_gpu(self) -> bool:
-        """Return whether all devices of the run are on one GPU, so that none has its clock for itself."""
-
-    @property
-    def shards(self) -> Mapping[str, Shards]:
-        """Return for each forward block on this device its shards."""
-
-    @property
-    def groups(self) -> Mapping[str, Shards]:
-        """Return for each forward block on this device its data-parallel groups, as shards of the samples."""
-
-    def has(self, channel: Channel) -> bool:
-        """Tell whether there is such a channel."""
-
-    def receive(self, buffer: Tensor, channel: Channel) -> Pending:
-        """Post the receive of a channel's next message; the buffer belongs to the transfer until its end."""
-
-    def send(self, tensor: Tensor, channel: Channel) -> Pending:
-        """Send a channel's next message; the tensor belongs to the transfer until its end."""
-
-    def barrier(self) -> None:
-        """Wait until every device has come here."""
-
-    def collect(self, value: object) -> list[Any]:
-        """Return every device's value, by device; plain data."""
-
-    def meet(self, devices: Sequence[int]) -> None:
-        """Wait until each of these devices has come here; this is one of them."""
-
-    def connect_copies(self, copies: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Shards]:
-        """Return for each set of devices that hold copies of parameters, this one among them, its own copy.
-
-        Each set is ascending.
-
-        Every device must call it at the same place, with the same sets in the same order.
-        """
-
-
 @dataclass(frozen=True)
 class Channels:
-    """The groups of one process; a `Transport`.
+    """The groups of one process; a `runtime.transport.protocol.Transport`.
 
     Attributes:
         control: All devices; for barriers and small objects, never for tensors of the model.
@@ -154,16 +89,9 @@ class Channels:
             assert work is not None
             work.wait()
 
-    def connect_copies(self, copies: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], Shards]:
-        """Create and warm up a group for each set."""
-        timeout, device = _timeout(self.timeout_s), dist.get_rank()
-        teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in copies}
-        _warm_up({}, teams, device)
-        return {
-            devices: ProcessShards(group, devices.index(device), len(devices))
-            for devices, group in teams.items()
-            if device in devices
-        }
+    def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
+        """Create and warm up a group for each team."""
+        return _connect_teams(teams, self.timeout_s)
 
 
 def connect(placement: Placement, channels: Sequence[Channel], device: int, timeout_s: float) -> Channels:
@@ -176,35 +104,39 @@ def connect(placement: Placement, channels: Sequence[Channel], device: int, time
         timeout_s: How long one transfer may wait for its other end.
     """
     control: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-    timeout = _timeout(timeout_s)
+    timeout, token = _timeout(timeout_s), _token()
     links = {channel: dist.new_group(sorted(channel), timeout=timeout) for channel in channels}
-    teams = {devices: dist.new_group(list(devices), timeout=timeout) for devices in _teams(placement)}
-    _warm_up(links, teams, device)
-
-    def member(team: tuple[int, ...]) -> Shards:
-        if len(team) == 1:
-            return WHOLE
-        return ProcessShards(teams[team], team.index(device), len(team))
-
-    shards, groups = shards_and_groups(placement, device, member)
+    for (source, target), group in links.items():
+        if device == source:
+            dist.send(token, target, group=group)
+        elif device == target:
+            dist.recv(token, source, group=group)
+    teams = _connect_teams(teams_of_blocks(placement), timeout_s)
+    shards, groups = shards_and_groups(placement, device, teams)
     return Channels(control, links, shards, timeout_s, groups)
 
 
-def shards_and_groups(
-    placement: Placement, device: int, member: Callable[[tuple[int, ...]], Shards]
-) -> tuple[Mapping[str, Shards], Mapping[str, Shards]]:
-    """Return for each forward block on a device its shards, and its data-parallel groups.
+def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
+    """Return the tensors of all processes of a group, in its order; of equal shapes."""
+    received = [
+        torch.empty_like(value, memory_format=torch.contiguous_format)
+        for _ in range(dist.get_world_size(group))
+    ]
+    dist.all_gather(received, value.contiguous(), group=group)
+    return received
 
-    Args:
-        placement: What runs where.
-        device: Which device.
-        member: Makes them for a team of devices, ascending, of which each has one.
-    """
-    coordinates = {
-        block.name: coordinate(block, device) for block in placement.on(device) if block.kind is Kind.F
+
+def _connect_teams(teams: Iterable[Team], timeout_s: float) -> dict[Team, Shards]:
+    timeout, device = _timeout(timeout_s), dist.get_rank()
+    groups = {team: dist.new_group(list(team), timeout=timeout) for team in teams}
+    own = {
+        team: Shards(team.index(device), len(team), partial(all_gather, group))
+        for team, group in groups.items()
+        if device in team
     }
-    shards = {name: member(found.team) for name, found in coordinates.items()}
-    return shards, {name: member(found.peers) for name, found in coordinates.items()}
+    for shards in own.values():
+        shards.gather(_token())
+    return own
 
 
 def _timeout(timeout_s: float) -> timedelta:
@@ -212,28 +144,9 @@ def _timeout(timeout_s: float) -> timedelta:
     return timedelta(seconds=timeout_s + (NCCL_EXTRA_S if dist.get_backend() == "nccl" else 0.0))
 
 
-def _teams(placement: Placement) -> Iterable[tuple[int, ...]]:
-    """Return the devices of every group, and those of every shard of all groups."""
-    forward = [block for block in placement.blocks if block.kind is Kind.F]
-    coordinates = [coordinate(block, device) for block in forward for device in block.devices]
-    return sorted({team for found in coordinates for team in (found.team, found.peers) if len(team) > 1})
-
-
-def _warm_up(
-    links: Mapping[Channel, dist.ProcessGroup],
-    teams: Mapping[tuple[int, ...], dist.ProcessGroup],
-    device: int,
-) -> None:
-    """Use every group once, one after the other: a lazy first use among others could deadlock or be timed."""
-    token = torch.zeros(1, device=torch_device())
-    for (source, target), group in links.items():
-        if device == source:
-            dist.send(token, target, group=group)
-        elif device == target:
-            dist.recv(token, source, group=group)
-    for devices, group in teams.items():
-        if device in devices:
-            dist.all_gather([torch.empty_like(token) for _ in devices], token, group=group)
+def _token() -> Tensor:
+    """Return what warms up a group: a lazy first use among others could deadlock or be timed."""
+    return torch.zeros(1, device=torch_device())
 
 
 def torch_device() -> torch.device:

@@ -4,15 +4,15 @@ Two references. The plain one has whole parameters and one backward per micro-ba
 model: it shares no cutting, no collectives and no messages with the run. It adds up the gradients of the
 micro-batches in the order of the devices, so that it agrees bit for bit where every block is on one device
 and hands its output to at most two others, and up to the order of sums elsewhere. The replay runs the
-devices' own orders in one process, shard by shard in order: it must always agree bit for bit, so
-communication changed nothing. Blocks in data-parallel groups are computed group by group, each with a copy of
-the parameters.
+devices' own orders in one process, each device in its turn: it must always agree bit for bit, so messages
+changed nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +22,13 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.execution.measurement import Comparison
 from runtime.execution.results import read_summary, read_tensors
-from runtime.models import WHOLE, Blocks, EmulatedShards, Model, ModelOptions, ParameterShard
+from runtime.models import WHOLE, Blocks, Model, ModelOptions, ParameterShard, body_of
 from runtime.models.blocks import Instance
-from runtime.models.body import Data
+from runtime.models.body import Body, Data
+from runtime.program.data_parallel import holders
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
+from runtime.transport.in_memory import MemoryTransport, Network
+from runtime.transport.turns import DeadlockError
 from runtime.verify.accumulation import Accumulation, backward_orders
 
 
@@ -83,22 +86,29 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
         Each iteration in turn, valid until the next is asked for.
     """
     # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known apart.
-    whole = dict.fromkeys(case.forward_blocks, WHOLE)
-    homes = {block: block for block in whole}
-    model = Model(case.options, case.placement, whole, case.torch_device, homes=homes)
-    data = model.data(case.num_micro_batches)
+    body = body_of(case.options, case.placement)
+    models = {
+        block: Model(case.options, case.placement, {block: WHOLE}, case.torch_device, body=body)
+        for block in case.forward_blocks
+    }
+    data = body.data(case.num_micro_batches, case.torch_device)
     order = backward_orders(case.placement, orders or _one_by_one(case))
     for iteration in range(case.iterations):
         losses: dict[Instance, float] = {}
         sums = Accumulation(order)
         for micro_batch in range(case.num_micro_batches):
-            for block, loss in _differentiated(case, model, data, iteration, micro_batch, sums).items():
+            for block, loss in _differentiated(case, models, data, iteration, micro_batch, sums).items():
                 losses[block, micro_batch] = loss
         totals = sums.totals()
-        for block in whole:
+        gradients: dict[ParameterShard, Tensor] = {}
+        parameters: dict[ParameterShard, Tensor] = {}
+        for block, model in models.items():
             for name, weight in model.trained(block).items():
                 weight.grad = totals[name].clone() if name in totals else None
-        yield from _step(case, model, losses)
+            gradients |= model.gradients()
+            parameters |= model.parameters
+            model.step()
+        yield Step(_sum_over_sinks(case, losses), gradients, parameters)
 
 
 def _one_by_one(case: Case) -> list[list[Instance]]:
@@ -109,7 +119,7 @@ def _one_by_one(case: Case) -> list[list[Instance]]:
 
 
 def _differentiated(
-    case: Case, model: Model, data: Data, iteration: int, micro_batch: int, sums: Accumulation
+    case: Case, models: Mapping[str, Model], data: Data, iteration: int, micro_batch: int, sums: Accumulation
 ) -> dict[str, float]:
     """Run a micro-batch through the whole model and back; return the losses."""
     trains = bool(pair_backward(case.placement))
@@ -119,11 +129,11 @@ def _differentiated(
             # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
             before = [outputs[name] for name in forward_inputs(case.placement, block)]
             inputs = [output.view_as(output) for output in before]
-            outputs[block] = model.forward(block, inputs, data.read(block, iteration, micro_batch))
+            outputs[block] = models[block].forward(block, inputs, data.read(block, iteration, micro_batch))
     losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
     if trains:
         total = torch.stack(list(losses.values())).sum() / case.num_micro_batches
-        named = {(block, name): weight for block in outputs for name, weight in model.trained(block).items()}
+        named = {(b, name): weight for b in outputs for name, weight in models[b].trained(b).items()}
         found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
         by_block: dict[str, dict[str, Tensor]] = {block: {} for block in outputs}
         for (block, name), gradient in zip(named, found, strict=True):
@@ -135,7 +145,7 @@ def _differentiated(
 
 
 def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
-    """Run the devices' orders in one process, blocks on several devices group by group and shard by shard.
+    """Run the devices' orders in one process, in turns; tensors are handed over without messages.
 
     Args:
         case: What was run.
@@ -147,60 +157,89 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
     Raises:
         ReplayError: The orders wait for each other.
     """
-    forward = [case.placement.by_name[name] for name in case.forward_blocks]
-    shards = {block.name: EmulatedShards(len(block.groups[0])) for block in forward}
-    groups = {block.name: EmulatedShards(block.data_parallel) for block in forward}
-    model = Model(case.options, case.placement, shards, case.torch_device, groups=groups)
-    blocks = Blocks(case.placement, model, case.num_micro_batches)
-    order = merge(case.placement, orders)
+    network = Network(case.placement.num_devices, device=case.torch_device)
+    body, made = body_of(case.options, case.placement), _Made({}, set())
+    devices = [_Replayed(case, body, network, made, device) for device in range(network.num_devices)]
     for iteration in range(case.iterations):
-        blocks.begin(iteration)
-        made: dict[tuple[str, str, int], Tensor] = {}
-        for block, micro_batch in order:
-            arrived = [made.pop((producer, block, micro_batch)) for producer in blocks.inputs[block]]
-            for consumer, tensor in blocks.run(block, micro_batch, arrived).items():
-                made[block, consumer, micro_batch] = tensor
-        model.sum_copies(lambda devices: EmulatedShards(len(devices)))
-        yield from _step(case, model, {instance: float(loss) for instance, loss in blocks.losses.items()})
+        made.done.clear()
+        runs = [partial(each.run, iteration, order) for each, order in zip(devices, orders, strict=True)]
+        try:
+            steps = network.run(runs)
+        except DeadlockError:
+            raise ReplayError(f"the devices wait for each other at {[each.at for each in devices]}") from None
+        losses = {instance: loss for device in devices for instance, loss in device.losses().items()}
+        gradients = {shard: gradient for step in steps for shard, gradient in step.items()}
+        parameters = {shard: value for each in devices for shard, value in each.model.parameters.items()}
+        yield Step(_sum_over_sinks(case, losses), gradients, parameters)
 
 
-def merge(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[Instance]:
-    """Return one order that keeps every device's order and every dependency.
+class _Made(NamedTuple):
+    """What the devices of a replay share.
 
-    Raises:
-        ReplayError: There is none.
+    Attributes:
+        tensors: Those handed over: (producer, consumer, micro-batch, device of the consumer) -> tensor.
+        done: The (block, micro-batch, device) that ran in this iteration.
     """
-    next_at = [0] * len(orders)
-    done: set[Instance] = set()
-    merged: list[Instance] = []
-    total = len({instance for order in orders for instance in order})
-    while len(merged) < total:
-        heads = (_ready(placement, orders, next_at, done, device) for device in range(len(orders)))
-        ready = next(filter(None, heads), None)
-        if ready is None:
-            stuck = [order[i] for order, i in zip(orders, next_at, strict=True) if i < len(order)]
-            raise ReplayError(f"the devices wait for each other at {stuck}")
-        merged.append(ready)
-        done.add(ready)
-        for device in placement.by_name[ready[0]].devices:
-            next_at[device] += 1
-    return merged
+
+    tensors: dict[tuple[str, str, int, int], Tensor]
+    done: set[tuple[str, int, int]]
 
 
-def _ready(
-    placement: Placement,
-    orders: Sequence[Sequence[Instance]],
-    next_at: Sequence[int],
-    done: set[Instance],
-    device: int,
-) -> Instance | None:
-    """Return the next block of a device if it is the next of all its devices and its `after` are done."""
-    if next_at[device] == len(orders[device]):
-        return None
-    name, micro_batch = instance = orders[device][next_at[device]]
-    block = placement.by_name[name]
-    is_next = all(list(orders[d][next_at[d] : next_at[d] + 1]) == [instance] for d in block.devices)
-    return instance if is_next and all((other, micro_batch) in done for other in block.after) else None
+class _Replayed:
+    """One device of a replay.
+
+    Attributes:
+        model: Its shards of its blocks.
+        at: The (block, micro-batch) where it is.
+    """
+
+    def __init__(self, case: Case, body: Body, network: Network, made: _Made, index: int) -> None:
+        """Build its parameters."""
+        self._placement, self._index, self._network, self._made = case.placement, index, network, made
+        transport = MemoryTransport.of(network, case.placement, (), index)
+        self.model = Model(
+            case.options,
+            case.placement,
+            transport.shards,
+            case.torch_device,
+            groups=transport.groups,
+            body=body,
+        )
+        self._replicas = transport.connect_teams(self.model.teams_of_replicas())
+        self._blocks = Blocks(case.placement, self.model, case.num_micro_batches)
+        self.at: Instance | None = None
+
+    def run(self, iteration: int, order: Sequence[Instance]) -> Mapping[ParameterShard, Tensor]:
+        """Run an iteration; return the gradients of before the step."""
+        self._blocks.begin(iteration)
+        for self.at in order:
+            self._run(*self.at)
+        self.model.sum_replicas(self._replicas)
+        gradients = self.model.gradients()
+        self.model.step()
+        return gradients
+
+    def losses(self) -> dict[Instance, float]:
+        """Return the losses of the iteration."""
+        return {instance: float(loss) for instance, loss in self._blocks.losses.items()}
+
+    def _run(self, name: str, micro_batch: int) -> None:
+        """Run a block as soon as its other devices are at it too, and what it is after is done everywhere."""
+        by_name, made = self._placement.by_name, self._made
+        block = by_name[name]
+        others = self._network.exchange(block.devices, self._index, (name, micro_batch))
+        if len(set(others)) > 1:
+            raise DeadlockError
+        needed = {(other, micro_batch, d) for other in block.after for d in by_name[other].devices}
+        self._network.turns.wait_until(self._index, lambda: needed <= made.done)
+        taken = [(producer, name, micro_batch, self._index) for producer in self._blocks.inputs[name]]
+        arrived = [made.tensors.pop(key) for key in taken]
+        for consumer, tensor in self._blocks.run(name, micro_batch, arrived).items():
+            for target in by_name[consumer].devices:
+                sources = holders(block, by_name[consumer], target)
+                if self._index == (target if target in sources else sources[0]):
+                    made.tensors[name, consumer, micro_batch, target] = tensor
+        made.done.add((name, micro_batch, self._index))
 
 
 def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration: int) -> tuple[float, ...]:
@@ -261,13 +300,6 @@ def compare(results: Path, case: Case) -> Comparison:
         for ours, theirs in zip(row, reference_row, strict=True)
     )
     return Comparison(tuple(reference_losses), loss_error, gradient_error, parameter_error, equal)
-
-
-def _step(case: Case, model: Model, losses: Mapping[Instance, float]) -> Iterator[Step]:
-    """Yield an iteration's outcome, with the gradients of before and the parameters of after the step."""
-    gradients = model.gradients()
-    model.step()
-    yield Step(_sum_over_sinks(case, losses), gradients, model.parameters)
 
 
 def _sum_over_sinks(case: Case, losses: Mapping[Instance, float]) -> tuple[float, ...]:

@@ -16,10 +16,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.codegen.script import Script, programs_of, read_scripts
 from runtime.program import deadlock
+from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.instructions import Programs, Run, Send
-from runtime.program.program_file import ProgramFileError, Scripts, read_programs, read_scripts
+from runtime.program.program_file import ProgramFileError, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.lowering import UnsafeOrderError
@@ -36,6 +38,7 @@ def check_file(path: str | Path) -> str:
         UnsafeProgramsError: Programs are not safe; the message has the place of the fault.
         UnsafeOrderError: Likewise of a table of torch.
         ProgramFileError: Programs cannot be read.
+        ScriptError: Scripts cannot be read.
         TorchCsvError: A table cannot be read.
     """
     path = Path(path)
@@ -53,21 +56,22 @@ def check_file(path: str | Path) -> str:
     return str(check_order(read_torch_csv(path)))
 
 
-def check_scripts(scripts: Scripts) -> str:
+def check_scripts(scripts: Sequence[Script]) -> str:
     """Return what was proved of scripts, in one line.
 
     Raises:
         UnsafeProgramsError: They are not safe, or open other channels than they use, or in another order than
             each other, so that some would wait for others at the start.
     """
-    first = scripts.channels[0]
-    for device, channels in enumerate(scripts.channels):
-        if channels != first:
+    first = scripts[0].channels
+    for device, script in enumerate(scripts):
+        if script.channels != first:
             raise UnsafeProgramsError(
                 f"device_{device}.py has other CHANNELS than device_0.py, or in another order"
             )
-    proved = _proved(scripts.programs)
-    if missing := sorted(set(scripts.programs.channels) - set(first)):
+    programs = programs_of(scripts)
+    proved = _proved(programs)
+    if missing := sorted(set(programs.channels) - set(first)):
         source, target = missing[0]
         raise UnsafeProgramsError(f"CHANNELS lacks ({source}, {target}), on which device {source} sends")
     return proved
@@ -107,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (UnsafeProgramsError, UnsafeOrderError) as error:
             sys.stdout.write(f"{path}: unsafe: {error}\n")
             worst = max(worst, UNSAFE)
-        except (ProgramFileError, TorchCsvError) as error:
+        except (ProgramFileError, ScriptError, TorchCsvError) as error:
             sys.stderr.write(f"{error}\n")
             worst = UNREADABLE
     return worst

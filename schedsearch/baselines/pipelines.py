@@ -11,18 +11,28 @@ def gpipe(placement: Placement, num_micro_batches: int) -> Schedule:
     """Return GPipe: all forward blocks of every micro-batch, then all the others.
 
     Defined for any placement: within each half a device takes its blocks in topological order, each for
-    every micro-batch before the next block.
+    every micro-batch before the next block. Forward blocks that wait for a backward come in a half of their
+    own after it, and so on.
     """
-    orders = []
-    for device in range(placement.num_devices):
-        blocks = placement.on(device)
-        forward = [block.name for block in blocks if block.kind is Kind.F]
-        other = [block.name for block in blocks if block.kind is not Kind.F]
-        orders.append(
-            [(name, n) for name in forward for n in range(num_micro_batches)]
-            + [(name, n) for name in other for n in micro_batches_of(placement, name, num_micro_batches)]
-        )
+    halves = _halves(placement)
+    orders = [
+        [
+            (block.name, n)
+            for block in sorted(placement.on(device), key=lambda block: halves[block.name])
+            for n in micro_batches_of(placement, block.name, num_micro_batches)
+        ]
+        for device in range(placement.num_devices)
+    ]
     return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+def _halves(placement: Placement) -> dict[str, int]:
+    """Return the half in which each block runs: even ones are forward."""
+    halves: dict[str, int] = {}
+    for block in placement.topological_order:
+        half = max((halves[name] for name in block.after), default=0)
+        halves[block.name] = half + (half % 2 == (block.kind is Kind.F))
+    return halves
 
 
 def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:

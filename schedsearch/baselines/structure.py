@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import networkx as nx
+
 from placements import Block, Kind, Placement
 
 
@@ -43,8 +45,8 @@ def pipelines(placement: Placement) -> list[list[Stage]]:
 
     A pipeline is a chain of forward blocks and then, on the same devices, of their backward blocks, last
     one first; these are all whole or all input-gradient halves. Each half has a weight half after it, which
-    nothing waits for. A block may also be after others that are before it in the chain. Pipelines do not
-    wait for each other.
+    nothing waits for. A block may also be after others of the chain that its neighbour in the chain comes
+    after anyway. Pipelines do not wait for each other.
     """
     found = [_pipeline(placement, blocks) for blocks in _components(placement)]
     return found if all(found) else []
@@ -144,33 +146,28 @@ def _unsuitable(
 
 def _components(placement: Placement) -> list[list[Block]]:
     """Return the blocks that hang together by `after`, each group in topological order."""
-    group: dict[str, list[Block]] = {}
-    for block in placement.topological_order:
-        joined = [block]
-        for members in {id(group[name]): group[name] for name in block.after}.values():
-            joined = members + joined
-        group.update({member.name: joined for member in joined})
-    position = {block.name: i for i, block in enumerate(placement.topological_order)}
-    groups = {id(members): members for members in group.values()}.values()
-    return [sorted(members, key=lambda block: position[block.name]) for members in groups]
+    order = placement.topological_order
+    graph = nx.Graph()
+    graph.add_nodes_from(block.name for block in order)
+    graph.add_edges_from((name, block.name) for block in order for name in block.after)
+    return [[block for block in order if block.name in group] for group in nx.connected_components(graph)]
 
 
 def _pipeline(placement: Placement, blocks: list[Block]) -> list[Stage]:
     chain = [block for block in blocks if block.kind is not Kind.W]
+    names = [block.name for block in chain]
     half = len(chain) // 2
     forward, backward = chain[:half], chain[half:][::-1]
-    before: set[str] = set()
     for i, block in enumerate(chain):
-        if not set(block.after) <= before or (i > 0 and chain[i - 1].name not in block.after):
+        if not set(names[max(i - 1, 0) : i]) <= set(block.after) <= set(names[:i]):
             return []
-        before.add(block.name)
     kinds = {block.kind for block in backward}
     mirrored = len(forward) == len(backward) and all(
         f.kind is Kind.F and f.devices == b.devices for f, b in zip(forward, backward, strict=True)
     )
     if not mirrored or kinds not in ({Kind.B}, {Kind.I}):
         return []
-    weights = _weights(placement, blocks, backward)
+    weights = _weights(placement, blocks, names, backward)
     if weights is None:
         return []
     return [
@@ -178,13 +175,17 @@ def _pipeline(placement: Placement, blocks: list[Block]) -> list[Stage]:
     ]
 
 
-def _weights(placement: Placement, blocks: list[Block], backward: list[Block]) -> dict[str, str] | None:
+def _weights(
+    placement: Placement, blocks: list[Block], chain: list[str], backward: list[Block]
+) -> dict[str, str] | None:
     """Return the weight half of each input half; None where they do not match one to one."""
     weights: dict[str, str] = {}
     for block in blocks:
         if block.kind is Kind.W:
             own = [half for half in backward if half.name in block.after and half.devices == block.devices]
             if placement.successors[block.name] or len(own) != 1 or own[0].name in weights:
+                return None
+            if not set(block.after) <= set(chain[: chain.index(own[0].name) + 1]):
                 return None
             weights[own[0].name] = block.name
     expected = sum(block.kind is Kind.I for block in backward)

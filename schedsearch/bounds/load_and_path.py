@@ -1,6 +1,6 @@
-"""What no schedule can beat: lower bounds on period, makespan and memory, each with its proof.
+"""Lower bounds on the period and the span, for any number of micro-batches per repetend.
 
-The bounds hold for any number of micro-batches per repetend and know nothing of the search.
+Knows nothing of the search.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from placements import Placement
 from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
-from schedsearch.bounds.shared_time import Timeline
+from schedsearch.bounds.timeline import Timeline
 
 
 def load_bound(placement: Placement) -> int:
@@ -22,17 +22,25 @@ def load_bound(placement: Placement) -> int:
 
 
 def period_bound(placement: Placement) -> Fraction:
-    """Return the greatest of the bounds on the period per micro-batch, in ticks."""
+    """Return the greater of the bounds by load and by memory occupancy, in ticks per micro-batch."""
     return max(Fraction(load_bound(placement)), memory_occupancy_bound(placement))
 
 
 def least_period(placement: Placement, micro_batches: int) -> int:
-    """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches."""
+    """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches.
+
+    Proof: a period is a whole number of ticks, and a block that took longer would run into itself in the next
+    round.
+    """
     bound = math.ceil(period_bound(placement) * micro_batches)
     return max(bound, max(block.time for block in placement.per_micro_batch.blocks))
 
 
 def critical_path(placement: Placement) -> int:
-    """Return the ticks that one micro-batch needs on idle devices: no span is shorter."""
+    """Return the ticks that one micro-batch needs on idle devices: no span is shorter.
+
+    Proof: along a path of blocks that wait for each other, each starts after the one before it has ended and
+    its output has been transferred.
+    """
     whole = Timeline(placement.per_micro_batch, frozenset())
     return max(start + whole.length[name] for name, start in whole.heads.items())

@@ -7,15 +7,20 @@ from fractions import Fraction
 
 from placements import Placement
 from schedsearch.bounds.memory_occupancy import memory_occupancy_on
-from schedsearch.bounds.shared_time import Timeline, timelines
+from schedsearch.bounds.timeline import Timeline, timelines
 from schedsearch.schedule import micro_batches_of
 
 
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     """Return a lower bound on the ticks of a schedule of so many micro-batches.
 
-    It is the greatest of two bounds, over all time axes of `schedsearch.bounds.shared_time`: head, work and
-    tail of each device, and Little's law for the whole makespan, see `_unused_memory`.
+    It is the greatest of two bounds, over all timelines of `schedsearch.bounds.timeline`: the head, work and
+    tail of each device, and memory occupancy over the whole makespan.
+
+    Proof of the second. Little's law holds for the whole of a schedule as it does for its steady state (see
+    `memory_occupancy_bound`), and what memory a device leaves unused at the ends adds to what is in use:
+    both fit in its capacity times the makespan. A makespan below the bound so far need not be looked at, so
+    `_unused_memory` may rely on that many ticks.
     """
     bound = max(_head_work_tail(timeline, num_micro_batches) for timeline in timelines(placement))
     for timeline in timelines(placement.per_micro_batch):
@@ -35,9 +40,8 @@ def _head_work_tail(timeline: Timeline, num_micro_batches: int) -> int:
 
     Proof. Before the first block of a device, the blocks that this one waits for must run, after the last
     one those that wait for it, and in between the device has all its blocks to do; the same holds of its
-    blocks without the optimizer's. Where all devices share an
-    embedding, as in the M-shape, the axis without it also shows that the embedding cannot fill the head and
-    the tail.
+    blocks without the optimizer's. Where all devices share an embedding, as in the M-shape, the timeline
+    without it also shows that the embedding cannot fill the head and the tail.
     """
     placement, shared = timeline.placement, {block.name for block in timeline.shared}
     bound = max(start + timeline.length[name] for name, start in timeline.heads.items())
@@ -58,25 +62,24 @@ def _head_work_tail(timeline: Timeline, num_micro_batches: int) -> int:
 def _unused_memory(timeline: Timeline, device: int, makespan: int) -> int:
     """Return memory times ticks that a device must leave unused in a schedule of at least this makespan.
 
-    Proof. A device holds nothing before the first block that takes memory starts, and nothing after the
-    last one that gives back ends. Blocks that take start at least the shortest one's time apart, so
-    its memory fills in steps of at most the largest take; it empties likewise. Steps up and down are counted
-    only where the makespan leaves room for both one after the other. With transient memory nothing is
-    claimed.
+    Proof. No memory is in use before the first block that allocates some starts, and none after the last one
+    that releases some ends. Blocks that allocate start at least the shortest one's time apart, so memory
+    fills in steps of at most the largest allocation; it empties likewise. Steps up and down are counted only
+    where the makespan leaves room for both one after the other. With transient memory nothing is claimed.
     """
     placement = timeline.placement
     if placement.free_memory is None or any(block.transient for block in placement.on(device)):
         return 0
     capacity = placement.free_memory[device]
-    takes = [block for block in placement.on(device) if block.memory_on(device) > 0]
-    gives = [block for block in placement.on(device) if block.memory_on(device) < 0]
-    if not takes or not gives:
+    allocating = [block for block in placement.on(device) if block.memory_on(device) > 0]
+    releasing = [block for block in placement.on(device) if block.memory_on(device) < 0]
+    if not allocating or not releasing:
         return 0
-    ticks = min(timeline.heads[block.name] for block in takes) + min(
-        timeline.tails[block.name] for block in gives
+    ticks = min(timeline.heads[block.name] for block in allocating) + min(
+        timeline.tails[block.name] for block in releasing
     )
     unused = capacity * ticks
-    for blocks in (takes, gives):
+    for blocks in (allocating, releasing):
         step = max(abs(block.memory_on(device)) for block in blocks)
         time = min(timeline.length[block.name] for block in blocks)
         missing = range(capacity - step, 0, -step)

@@ -23,7 +23,7 @@ def minimum_memory(placement: Placement, device: int) -> int:
     return max(
         (
             block.transient
-            + least_held(placement, device, {block.name}, set(placement.successors[block.name]))
+            + least_in_use(placement, device, {block.name}, set(placement.successors[block.name]))
             for block in placement.on(device)
             if block.memory_on(device) > 0 or block.transient > 0
         ),
@@ -31,8 +31,11 @@ def minimum_memory(placement: Placement, device: int) -> int:
     )
 
 
-def least_held(placement: Placement, device: int, started: set[str], missing: set[str]) -> int:
-    """Return the least memory that one micro-batch can hold on a device at some point of its course.
+def least_in_use(placement: Placement, device: int, started: set[str], missing: set[str]) -> int:
+    """Return the least memory that one micro-batch can have in use on a device at some point of its course.
+
+    Proof: what has started is closed under dependencies, and project selection (a minimum cut) finds the
+    choice among the other blocks that releases most.
 
     Args:
         placement: What runs where.
@@ -44,24 +47,24 @@ def least_held(placement: Placement, device: int, started: set[str], missing: se
     memory = _memory_on(placement, device)
     before = set(started).union(*(nx.ancestors(graph, name) for name in started))
     later = set(missing).union(*(nx.descendants(graph, name) for name in missing))
-    return sum(memory[name] for name in before) - _most_given_back(
+    return sum(memory[name] for name in before) - _most_released(
         graph.subgraph(set(graph) - before - later), memory
     )
 
 
 def require_capacity(placement: Placement) -> None:
-    """Check that each device can hold one micro-batch, which gives nothing back before it has taken it.
+    """Check that one micro-batch fits on each device, and releases nothing before it has allocated it.
 
-    Were a micro-batch able to hold less than nothing for a while, the others could rely on it, and the steady
+    Were a micro-batch able to use less than nothing for a while, the others could rely on it, and the steady
     state would say nothing of warmup and cooldown, where it is missing.
 
     Raises:
-        CapacityError: A device's memory is too small, or blocks may give back before others take; the
+        CapacityError: A device's memory is too small, or blocks may release it before others allocate it; the
             message names the device.
     """
     graph = _dependencies(placement) if placement.memory is not None else nx.DiGraph()
     for device in range(placement.num_devices) if placement.memory is not None else ():
-        early = _most_given_back(graph, _memory_on(placement, device))
+        early = _most_released(graph, _memory_on(placement, device))
         if early > 0:
             raise CapacityError(
                 f"blocks: one micro-batch may give back {early} of memory on device {device} before it takes "
@@ -87,8 +90,8 @@ def _memory_on(placement: Placement, device: int) -> dict[str, int]:
     return {block.name: block.memory_on(device) for block in placement.blocks}
 
 
-def _most_given_back(graph: nx.DiGraph, memory: dict[str, int]) -> int:
-    """Return the greatest total of memory given back by a set of blocks closed under dependencies."""
+def _most_released(graph: nx.DiGraph, memory: dict[str, int]) -> int:
+    """Return the most memory that a set of blocks closed under dependencies can release in total."""
     network = nx.DiGraph()
     network.add_nodes_from(["source", "sink"])
     total = 0

@@ -187,7 +187,7 @@ def _check_cycles(certificate: Certificate, cycles: Cycles, time_limit_s: float)
 
 
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> Claim:
-    """Ask again; a repetend that is found is shown to be one before the refutation is called false."""
+    """Ask once more whether there is none."""
     limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
     text = (
         f"refutation by {refutation.solver or 'a solver'}: no repetend of "
@@ -196,15 +196,22 @@ def _check_refutation(certificate: Certificate, refutation: Refutation, time_lim
     )
     if refutation.micro_batches < 1:
         raise CertificateError(f"refutation: {_counted(refutation.micro_batches)} is not at least 1")
-    if time_limit_s <= 0 or refutation.micro_batches * len(placement.blocks) > _MOST_INSTANCES:
-        return Claim(text, holds=False)
     query = Query(placement, refutation.micro_batches, refutation.period, limits.span, limits.latency)
-    answer, first = find_starts(query, time_limit_s)
-    if first is not None:
-        spread = (max(first.values()) - min(first.values())) // refutation.period
-        validate(_unrolled(placement, query.micro_batches, query.period, first, 3 * (spread + 2)))
+    answer = ask_again(query, time_limit_s)
+    if answer is Answer.YES:
         raise CertificateError(f"{text}, but there is one")
     return Claim(text, holds=answer is Answer.NO)
+
+
+def ask_again(query: Query, time_limit_s: float) -> Answer:
+    """Return Z3's answer, UNKNOWN where a question is too large; a repetend found is shown to be one."""
+    if time_limit_s <= 0 or query.micro_batches * len(query.placement.blocks) > _MOST_INSTANCES:
+        return Answer.UNKNOWN
+    answer, first = find_starts(query, time_limit_s)
+    if first is not None:
+        spread = (max(first.values()) - min(first.values())) // query.period
+        validate(_unrolled(query.placement, query.micro_batches, query.period, first, 3 * (spread + 2)))
+    return answer
 
 
 def _bound_claim(certificate: Certificate, holds: bool) -> Claim:

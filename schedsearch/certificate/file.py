@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from placements import Placement
+from placements.plain_data import Field
 from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
@@ -56,73 +57,58 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
         CertificateError: A field is missing, unknown or of the wrong type; the message names it.
     """
     names = ("micro_batches_per_repetend", "period_bound", "limits", "reasons")
-    top = _fields(data, "certificate", names)
-    sizes = top["micro_batches_per_repetend"]
-    reasons = _list(top["reasons"], "certificate.reasons")
-    limits = top["limits"]
-    if not isinstance(limits, dict):
-        raise _wrong("certificate.limits", limits, "a mapping")
-    for name, value in limits.items():
-        if name not in vars(Limits()):
-            raise CertificateError(
-                f"certificate.limits: has an unknown field {name!r}; use {', '.join(vars(Limits()))}"
-            )
-        whole(value, f"certificate.limits.{name}")
+    top = Field(data, "certificate", CertificateError).only(names)
+    limits = top["limits"].only((), tuple(vars(Limits())))
     return Certificate(
         placement,
-        whole_numbers(sizes, "certificate.micro_batches_per_repetend"),
+        whole_numbers(top["micro_batches_per_repetend"]),
         repetend,
-        _fraction(top["period_bound"], "certificate.period_bound"),
-        tuple(_read_reason(each, f"certificate.reasons[{i}]") for i, each in enumerate(reasons)),
-        Limits(**limits),
+        _fraction(top["period_bound"]),
+        tuple(_read_reason(reason) for reason in top["reasons"].items()),
+        Limits(**{name: limits[name].whole() for name in limits.value}),
     )
 
 
-def _read_reason(data: object, where: str) -> Reason:
-    kind = data.get("reason") if isinstance(data, dict) else None
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise _wrong(f"{where}.reason", kind, " or ".join(_READERS))
-    return _READERS[kind](data, where)
+def whole_numbers(field: Field) -> tuple[int, ...]:
+    """Return a list of whole numbers."""
+    return tuple(each.whole() for each in field.items())
 
 
-def _read_load(data: object, where: str) -> Load:
-    return Load(whole(_fields(data, where, ("reason", "device"))["device"], f"{where}.device"))
+def _read_reason(field: Field) -> Reason:
+    return _READERS[field["reason"].choice(tuple(_READERS))](field)
 
 
-def _read_memory_occupancy(data: object, where: str) -> MemoryOccupancy:
-    entry = _fields(data, where, ("reason", "device_weight", "flow", "shared"))
+def _read_load(field: Field) -> Load:
+    return Load(field.only(("reason", "device"))["device"].whole())
+
+
+def _read_memory_occupancy(field: Field) -> MemoryOccupancy:
+    field.only(("reason", "device_weight", "flow", "shared"))
     flow: dict[tuple[str, str], int] = {}
-    for i, row in enumerate(_list(entry["flow"], f"{where}.flow")):
-        if not isinstance(row, list) or [type(item) for item in row] != [str, str, int]:
-            raise _wrong(f"{where}.flow[{i}]", row, "[from, to, amount] with a whole amount")
-        if (row[0], row[1]) in flow:
-            raise CertificateError(f"{where}.flow[{i}]: {row[0]} to {row[1]} is given twice; give it once")
-        flow[row[0], row[1]] = row[2]
-    weights = whole_numbers(entry["device_weight"], f"{where}.device_weight")
-    return MemoryOccupancy(weights, flow, whole_numbers(entry["shared"], f"{where}.shared"))
+    for row in field["flow"].items():
+        if [type(item.value) for item in row.items()] != [str, str, int]:
+            raise row.wrong("[from, to, amount]", "give a whole amount")
+        source, target, amount = row.value
+        if (source, target) in flow:
+            raise CertificateError(f"{row.where}: {source} to {target} is given twice; give it once")
+        flow[source, target] = amount
+    return MemoryOccupancy(whole_numbers(field["device_weight"]), flow, whole_numbers(field["shared"]))
 
 
-def _read_cycles(data: object, where: str) -> Cycles:
-    entry = _fields(data, where, ("reason", "period", "devices", "cut_out"))
-    names = _list(entry["cut_out"], f"{where}.cut_out")
-    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise _wrong(f"{where}.cut_out", names, "names of blocks, each once")
-    devices = whole_numbers(entry["devices"], f"{where}.devices")
-    return Cycles(_fraction(entry["period"], f"{where}.period"), devices, tuple(names))
+def _read_cycles(field: Field) -> Cycles:
+    field.only(("reason", "period", "devices", "cut_out"))
+    names = tuple(name.text("a block") for name in field["cut_out"].items())
+    if len(set(names)) < len(names):
+        raise field["cut_out"].wrong("of different blocks", "give each once")
+    return Cycles(_fraction(field["period"]), whole_numbers(field["devices"]), names)
 
 
-def _read_refutation(data: object, where: str) -> Refutation:
-    entry = _fields(data, where, ("reason", "micro_batches", "period", "solver"))
-    if not isinstance(entry["solver"], str):
-        raise _wrong(f"{where}.solver", entry["solver"], "a name")
-    return Refutation(
-        whole(entry["micro_batches"], f"{where}.micro_batches"),
-        whole(entry["period"], f"{where}.period"),
-        entry["solver"],
-    )
+def _read_refutation(field: Field) -> Refutation:
+    field.only(("reason", "micro_batches", "period", "solver"))
+    return Refutation(field["micro_batches"].whole(), field["period"].whole(), field["solver"].text("a name"))
 
 
-_READERS: dict[str, Callable[[object, str], Reason]] = {
+_READERS: dict[str, Callable[[Field], Reason]] = {
     "load": _read_load,
     "residence": _read_memory_occupancy,
     "cycles": _read_cycles,
@@ -130,51 +116,8 @@ _READERS: dict[str, Callable[[object, str], Reason]] = {
 }
 
 
-def whole(value: object, where: str) -> int:
-    """Return a whole number.
-
-    Raises:
-        CertificateError: It is none; `where` is its place in the file.
-    """
-    if type(value) is not int:
-        raise _wrong(where, value, "a whole number")
-    return value
-
-
-def whole_numbers(value: object, where: str) -> tuple[int, ...]:
-    """Return a list of whole numbers.
-
-    Raises:
-        CertificateError: It is none; `where` is its place in the file.
-    """
-    return tuple(whole(each, f"{where}[{i}]") for i, each in enumerate(_list(value, where)))
-
-
-def _fraction(value: object, where: str) -> Fraction:
-    pair = whole_numbers(value, where)
+def _fraction(field: Field) -> Fraction:
+    pair = whole_numbers(field)
     if len(pair) != 2 or pair[1] < 1:
-        raise _wrong(where, value, "[numerator, denominator] with a denominator of 1 or more")
+        raise field.wrong("[numerator, denominator]", "give a denominator of 1 or more")
     return Fraction(*pair)
-
-
-def _list(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _wrong(where, value, "a list")
-    return value
-
-
-def _fields(data: object, where: str, names: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise _wrong(where, data, f"a mapping of {', '.join(names)}")
-    for name in names:
-        if name not in data:
-            raise CertificateError(f"{where}: lacks the field {name!r}; add it")
-    for name in data:
-        if name not in names:
-            raise CertificateError(f"{where}: has an unknown field {name!r}; use {', '.join(names)}")
-    return data
-
-
-def _wrong(where: str, value: object, wanted: str) -> CertificateError:
-    shown = repr(value)
-    return CertificateError(f"{where}: {shown[:60] + '...' * (len(shown) > 60)} is wrong; give {wanted}")

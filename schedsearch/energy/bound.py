@@ -11,6 +11,26 @@ from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph
 from schedsearch.energy.relaxation import breakpoints
 
+BOUND_TOLERANCE = 1e-6
+"""Share of the energies that were added up by which a proved bound may be above what was found.
+
+HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the minimum cuts round powers to
+2**-28 of the median one. A bound that is further above a plan is wrong, and must not be hidden.
+"""
+
+
+def proved(bound: float, found: float, scale: float = 0.0) -> float:
+    """Return a lower bound of what was found, with rounding errors taken off where it is above.
+
+    Args:
+        bound: Of energy, time or cost; that nothing is below.
+        found: Something that the bound is of.
+        scale: Size of what was added up, where the sum itself may be about 0.
+    """
+    most = BOUND_TOLERANCE * (abs(found) + scale)
+    assert bound <= found + most, f"the bound {bound!r} is above {found!r}, which was found"
+    return min(bound, found)
+
 
 @dataclass(frozen=True, eq=False)
 class LowerBound:

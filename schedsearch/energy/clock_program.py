@@ -11,9 +11,11 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, mi
 from scipy.sparse import coo_array, csr_array, hstack, vstack
 
 from placements import Profile
+from schedsearch.energy.bound import proved
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.highs import SolverError, SolverStatus, status_of
 from schedsearch.energy.quiet import quiet_stdout
 from schedsearch.energy.rounding import OptionTable, option_table
 from schedsearch.schedule import Schedule
@@ -27,16 +29,18 @@ class Solution:
     """What is known of the best choice for a deadline.
 
     Attributes:
-        choice: Option of each instance, that keep the deadline; None if none was found in the time.
+        choice: Option of each instance, that keep the deadline; None if none was found.
         effective_mj: Effective energy of the choice; infinite without.
         bound_mj: Effective energy that no choice that keeps the deadline is below.
         is_best: Whether there is a choice, and none is better.
+        failure: What the solver says where it ended before the time was up and without an answer.
     """
 
     choice: Ints | None
     effective_mj: float
     bound_mj: float
     is_best: bool
+    failure: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,20 +130,22 @@ class ClockProgram:
         ends = time.monotonic() + time_limit_s
         until = max(deadline_ms, self.unit_ms) * (1 + TIME_TOLERANCE)
         late: list[csr_array] = []
-        bound_mj = self.offset_mj
+        bound_mj, failure = self.offset_mj, ""
         while (left_s := ends - time.monotonic()) > 0:
             found = self._milp(deadline_ms, left_s, late)
-            if found.mip_dual_bound is not None and math.isfinite(found.mip_dual_bound):
-                bound_mj = max(bound_mj, self.offset_mj + self.unit_mj * float(found.mip_dual_bound))
-            if found.x is None:
+            status = status_of(found)
+            if not status.has_answer:  # that none exists is wrong: the fastest options keep the deadline
+                failure = "" if found.status == 1 else found.message
                 break
+            bound_mj = max(bound_mj, self.offset_mj + self.unit_mj * float(found.mip_dual_bound))
             choice = self.choice(found.x)
             chain = self._late_chain(choice, until)
             if not chain:
                 effective = float(self.table.energy(choice[:, None])[0])
-                return Solution(choice, effective, min(effective, bound_mj), found.status == 0)
+                bound_mj = proved(bound_mj, effective, self.unit_mj * self.graph.size)
+                return Solution(choice, effective, bound_mj, status is SolverStatus.OPTIMAL)
             late.append(self._no_faster_on(chain, choice))
-        return Solution(None, math.inf, bound_mj, False)
+        return Solution(None, math.inf, bound_mj, False, failure)
 
     def _milp(self, deadline_ms: float, time_limit_s: float, late: list[csr_array]) -> OptimizeResult:
         """Return the solver's answer, with some chains of which one instance at least must be faster."""
@@ -189,6 +195,9 @@ class ClockProgram:
 
         Args:
             deadline_ms: That passes `require`.
+
+        Raises:
+            SolverError: The solver failed.
         """
         size = self.graph.size
         found = linprog(
@@ -200,7 +209,11 @@ class ClockProgram:
             bounds=(0, None),
             method="highs",
         )
-        assert found.status == 0, f"{len(self.cost)} options of {size} instances: {found.message}"
+        if status_of(found) is not SolverStatus.OPTIMAL:
+            raise SolverError(
+                f"deadline_ms: nothing is known of {deadline_ms:g}, the solver failed ({found.message}); "
+                "give another one"
+            )
         return self.offset_mj + self.unit_mj * float(found.fun)
 
     def require(self, deadline_ms: float) -> None:

@@ -13,6 +13,7 @@ options on either side of its planned time cost the same. It pays a part of the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
+from schedsearch.energy.highs import SolverError
 from schedsearch.energy.rounding import TOLERANCE, OptionTable, rounded
 from schedsearch.energy.timing_program import free_timing, least_energy
 
@@ -161,7 +163,9 @@ class Dive:
             chosen_ms = table.time_ms[table.row[members], best]
             if np.allclose(chosen_ms, planned_ms[members], rtol=0, atol=self.tolerance_ms):
                 continue
-            rest = least_energy(free_timing(self.graph, left), self.deadline_ms * (1 + TOLERANCE))
+            rest = None
+            with contextlib.suppress(SolverError):  # the plans so far are all there are then
+                rest = least_energy(free_timing(self.graph, left), self.deadline_ms * (1 + TOLERANCE))
             if rest is None:
                 return
             most_held -= 1

@@ -17,6 +17,7 @@ from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.clock_program import ClockProgram
 from schedsearch.energy.frontier import FrequencyPlan
 from schedsearch.energy.graph import EnergyError
+from schedsearch.energy.highs import SolverError
 from schedsearch.energy.simulation import simulate
 from schedsearch.schedule import Schedule
 
@@ -63,7 +64,7 @@ def exact_plan(
     Raises:
         ProfileError: The profile lacks a block of the schedule.
         EnergyError: The blocking power depends on the clock, there are too many instances, the deadline
-            cannot be kept, no plan was found in the time, or the schedule is not valid.
+            cannot be kept, no plan was found in the time, the solver failed, or the schedule is not valid.
     """
     require_one_power(profile)
     program = ClockProgram.of(schedule, profile)
@@ -72,6 +73,8 @@ def exact_plan(
         raise EnergyError(f"time_limit_s: {time_limit_s:g} is not a time above 0; give seconds")
     program.require(deadline_ms)
     found = program.solve(deadline_ms, time_limit_s)
+    if found.choice is None and found.failure:
+        raise SolverError(f"schedule: the exact solver failed ({found.failure}); use compute_frontier")
     if found.choice is None:
         raise EnergyError(
             f"time_limit_s: no plan was found in {time_limit_s:g} s; give more, or use compute_frontier"
@@ -119,7 +122,7 @@ def relaxed_effective_mj(schedule: Schedule, profile: Profile, deadline_ms: floa
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: The deadline cannot be kept, or the schedule is not valid.
+        EnergyError: The deadline cannot be kept, the solver failed, or the schedule is not valid.
     """
     program = ClockProgram.of(schedule, profile)
     program.require(deadline_ms)

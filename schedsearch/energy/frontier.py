@@ -79,6 +79,7 @@ class Frontier:
             else empty.
         relaxed: The whole continuous frontier of blocks that could take any time, by its breakpoints; None
             where it was not computed, or the frontier was read from a file.
+        notes: What was left out for the size of the problem, and what is weaker for it; a line each.
     """
 
     plans: tuple[FrequencyPlan, ...]
@@ -88,6 +89,7 @@ class Frontier:
     num_gpus: int | None = None
     blocking_power_by_clock: tuple[tuple[int, float], ...] = ()
     relaxed: LowerBound | None = field(default=None, compare=False)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -97,6 +99,7 @@ class Frontier:
         placement: Placement,
         profile: Profile,
         relaxed: LowerBound | None = None,
+        notes: tuple[str, ...] = (),
     ) -> Frontier:
         """Return the frontier of some plans of a placement."""
         power = profile.blocking_power_w
@@ -108,6 +111,7 @@ class Frontier:
             sum(placement.gpus) if placement.num_gpus else None,
             power if isinstance(power, tuple) and profile.waits_by_clock else (),
             relaxed,
+            notes,
         )
 
     @property
@@ -209,6 +213,7 @@ class Frontier:
             **({"blocking_power_by_clock": curve} if curve else {}),
             "num_devices": self.num_devices,
             **({} if self.num_gpus is None else {"num_gpus": self.num_gpus}),
+            **({"notes": list(self.notes)} if self.notes else {}),
             "all_maximum": {key: maximum[key] for key in _OF_ALL_MAXIMUM if key in maximum},
             "plans": [_plan_to_dict(plan) for plan in self.without_straggler],
             "straggler_plans": [_plan_to_dict(plan) for plan in self.plans if id(plan) not in alone],
@@ -251,6 +256,7 @@ class Frontier:
             num_devices=_read_count(top, "num_devices"),
             num_gpus=_read_count(top, "num_gpus"),
             blocking_power_by_clock=_read_curve(top),
+            notes=_read_notes(top),
         )
 
     @classmethod
@@ -317,6 +323,13 @@ def _read_curve(top: dict[str, Any]) -> tuple[tuple[int, float], ...]:
             raise EnergyError(f"blocking_power_by_clock: {clock!r} is not a clock; give whole MHz above 0")
     points = ((int(clock), _number(curve, clock, "blocking_power_by_clock")) for clock in curve)
     return tuple(sorted(points))
+
+
+def _read_notes(top: dict[str, Any]) -> tuple[str, ...]:
+    notes = top.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise EnergyError(f"notes: {notes!r} is not a list of lines; compute the frontier again")
+    return tuple(notes)
 
 
 def _read_clocks(values: object, where: str) -> tuple[int, ...]:

@@ -15,13 +15,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from placements import Profile
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
-from schedsearch.energy.graph import EnergyError, instance_graph
+from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
+from schedsearch.energy.highs import SolverError
 from schedsearch.energy.planning import OnProgress, compute_frontier
 from schedsearch.energy.simulation import simulate, simulated_plan
-from schedsearch.energy.timing_program import free_timing, least_energy
+from schedsearch.energy.timing_program import Timing, free_timing, least_energy, least_possible_mj
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -49,7 +52,7 @@ class Judged:
         candidate: Which of the candidates it is, or was made of by swaps; from 0.
         is_swapped: Whether neighbors were swapped.
         lower_bound_mj: No clocks need less energy until the deadline, but for rounding errors; infinite where
-            none keep the deadline.
+            none keep the deadline, and all blocks at their cheapest where the solver failed.
         plan: The best found for the deadline; None where the bound did not promise enough.
         energy_mj: Of all devices until the deadline, with that plan; infinite without.
     """
@@ -110,15 +113,37 @@ class Relaxed:
 
 
 def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed | None:
-    """Return the relaxed optimum of a schedule for a deadline (Perseus, Sec. 4.2), or None if it has none."""
-    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
-    timing = free_timing(graph, [curves[name] for name, _ in graph.instances])
-    found = least_energy(timing, deadline_ms * (1 + TIME_TOLERANCE))
+    """Return the relaxed optimum of a schedule for a deadline (Perseus, Sec. 4.2), or None if it has none.
+
+    Raises:
+        SolverError: The solver failed, or says of a deadline that the fastest clocks keep that it cannot be.
+    """
+    graph, timing = _timing(schedule, profile)
+    until_ms = deadline_ms * (1 + TIME_TOLERANCE)
+    found = least_energy(timing, until_ms)
     if found is None:
+        fastest_ms = np.array([[curve.time_ms[0]] for curve in timing.curves])
+        if graph.makespan(fastest_ms)[0] <= until_ms:
+            raise SolverError(f"deadline_ms: {deadline_ms:g} is too near the shortest iteration to be judged")
         return None
     waiting_mj = waiting_w(schedule.placement, profile) * deadline_ms
     pairs = ((graph.instances[tail], graph.instances[head]) for tail, head, _ in graph.edges)
     return Relaxed(found.energy_mj + waiting_mj, dict(zip(pairs, found.edge_price.tolist(), strict=True)))
+
+
+def _timing(schedule: Schedule, profile: Profile) -> tuple[InstanceGraph, Timing]:
+    graph, curves = instance_graph(schedule), cost_curves(schedule.placement, profile)
+    return graph, free_timing(graph, [curves[name] for name, _ in graph.instances])
+
+
+def _lower_bound_mj(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
+    """Return `Judged.lower_bound_mj`."""
+    try:
+        found = relaxed(schedule, profile, deadline_ms)
+    except SolverError:
+        _, timing = _timing(schedule, profile)
+        return least_possible_mj(timing) + waiting_w(schedule.placement, profile) * deadline_ms
+    return math.inf if found is None else found.energy_mj
 
 
 def best_order(
@@ -187,8 +212,7 @@ class _Choice:
     def judge_all(self, candidates: Iterable[Schedule]) -> None:
         """Bound the energy of every candidate; plan the first, so that there is something to choose."""
         for i, schedule in enumerate(candidates):
-            found = relaxed(validate(schedule), self.profile, self.deadline_ms)
-            bound_mj = math.inf if found is None else found.energy_mj
+            bound_mj = _lower_bound_mj(validate(schedule), self.profile, self.deadline_ms)
             self.judged.append(Judged(schedule, i, False, bound_mj))
             if i == 0:
                 self.plan(0)
@@ -286,7 +310,7 @@ def _swaps(
     come last after a change elsewhere.
     """
     tried, refused = 0, dict[tuple[Instance, Instance], None]()
-    now = relaxed(schedule, profile, deadline_ms)
+    now = _relaxed_if_known(schedule, profile, deadline_ms)
     while now is not None:
         better: tuple[Schedule, Relaxed] | None = None
         for pair in _priced(now, refused):
@@ -294,7 +318,7 @@ def _swaps(
             refused[pair] = None
             if other is None or not keeps(other):
                 continue
-            found = relaxed(other, profile, deadline_ms)
+            found = _relaxed_if_known(other, profile, deadline_ms)
             tried += 1
             if found is not None and found.energy_mj < now.energy_mj * (1 - TOLERANCE):
                 better = other, found
@@ -308,6 +332,13 @@ def _swaps(
         yield tried, schedule, now.energy_mj
         if tried >= most:
             return
+
+
+def _relaxed_if_known(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed | None:
+    """Return the relaxed optimum, None also where the solver failed: no swap is made then."""
+    with contextlib.suppress(SolverError):
+        return relaxed(schedule, profile, deadline_ms)
+    return None
 
 
 def _priced(now: Relaxed, refused: Iterable[tuple[Instance, Instance]]) -> list[tuple[Instance, Instance]]:

@@ -16,6 +16,8 @@ waited at the least, and the plan is counted as they do.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,16 +30,22 @@ from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.folding import FoldedGraph, PeriodicSchedule, Tie, fold
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
+from schedsearch.energy.highs import SolverError
 from schedsearch.energy.simulation import simulate, simulated_plan
-from schedsearch.energy.timing_program import RelaxedTimes, Timing, least_energy
+from schedsearch.energy.timing_program import RelaxedTimes, Timing, least_energy, least_possible_mj
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Instance, micro_batches_of
+
+log = logging.getLogger(__name__)
 
 WIDTH = 2
 """Partly rounded plans that are kept while clocks are fixed one after another."""
 
 SETTLING_ROUNDS = 4
 """Whole rounds on each side that need not keep the rhythm yet; doubled where they are too few."""
+
+MOST_UNFOLDED = 4000
+"""Instances of the whole schedule up to which a plan's bound is a linear program of all of them."""
 
 SAME_TIME = 1e-9
 """Share by which a planned time may differ from a clock's and be the same."""
@@ -55,7 +63,6 @@ class PeriodicPlan:
         deadline_ms: It keeps for so many.
         period_ms: With r rounds more, the iteration ends at most r periods after the deadline. None where
             the schedule is too short to be folded.
-        relaxed_mj: Energy of all devices until the deadline that no plan with the same ties goes below.
     """
 
     periodic: PeriodicSchedule
@@ -64,7 +71,33 @@ class PeriodicPlan:
     num_micro_batches: int
     deadline_ms: float
     period_ms: float | None
-    relaxed_mj: float
+
+    @cached_property
+    def relaxed_mj(self) -> float:
+        """Return an energy of all devices until the deadline that no plan with the same ties goes below.
+
+        It is the optimum of the linear program of the whole schedule in which ties may take any time between
+        those of their clocks, and every block may start when it likes: every plan with these ties is an
+        answer of it. The program with a folded middle, which makes the plan, proves nothing: its rounds must
+        be a period apart, so that its optimum can be above that of the whole (by up to 2 % for an X-shape).
+        Above `MOST_UNFOLDED` instances, and where the solver fails, this is all blocks at their cheapest.
+        """
+        periodic, number = self.periodic, self.num_micro_batches
+        curves = cost_curves(periodic.placement, self.profile)
+        is_whole = number * len(periodic.placement.blocks) <= MOST_UNFOLDED
+        graph = fold(periodic, number, periodic.num_rounds(number) if is_whole else SETTLING_ROUNDS)
+        if not is_whole:
+            log.info(
+                "%d micro-batches are more than %d block instances: the bound of clocks that repeat is only "
+                "all blocks at their cheapest",
+                number,
+                MOST_UNFOLDED,
+            )
+        own = [curves[tie.block] for tie in graph.ties]
+        until_ms = self.deadline_ms * (1 + TIME_TOLERANCE)
+        relaxed = _least_energy(graph, own, until_ms) if is_whole else None
+        effective_mj = least_possible_mj(_timing(graph, own)) if relaxed is None else relaxed.energy_mj
+        return effective_mj + waiting_w(periodic.placement, self.profile) * self.deadline_ms
 
     def unrolled(self, num_micro_batches: int, bound: LowerBound | None = None) -> FrequencyPlan:
         """Return the plan for any number of micro-batches, with time and energy of its simulation.
@@ -151,7 +184,6 @@ def periodic_plan(
         num_micro_batches,
         deadline_ms,
         best.relaxed.period_ms if graph.is_folded else None,
-        start.relaxed.energy_mj + waiting_w(periodic.placement, profile) * deadline_ms,
     )
 
 
@@ -161,7 +193,7 @@ def _relaxed(
     """Return the folded problem with its relaxed times.
 
     Where the deadline cannot be kept because the ends need more rounds to settle, they get them; with all
-    rounds there is nothing left to fold.
+    rounds there is nothing left to fold. Where no program has an answer, the fastest clocks are what is left.
 
     Raises:
         EnergyError: The deadline is shorter than the iteration of the fastest clocks.
@@ -170,7 +202,7 @@ def _relaxed(
     while True:
         graph = fold(periodic, num_micro_batches, settling)
         own = tuple(curves[tie.block] for tie in graph.ties)
-        relaxed = least_energy(_timing(graph, own), deadline_ms)
+        relaxed = _least_energy(graph, own, deadline_ms)
         if relaxed is not None:
             return _Problem(graph, own, own, deadline_ms, relaxed)
         if not graph.is_folded:
@@ -179,7 +211,7 @@ def _relaxed(
 
 
 def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms: float) -> _Problem:
-    """Return the problem with the one answer that is left where the deadline is the shortest iteration."""
+    """Return the problem with the fastest clocks for its answer, which proves nothing of the energy."""
     time = np.array([curve.time_ms[0] for curve in curves])
     start = graph.starts(time, 0.0, np.inf)
     assert start is not None, "without a period there are no cycles"
@@ -192,6 +224,13 @@ def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms:
     energy = sum(count * float(c.energy_mj[0]) for count, c in zip(graph.count.tolist(), curves, strict=True))
     fixed = tuple(_single(curve, 0) for curve in curves)
     return _Problem(graph, curves, fixed, deadline_ms, RelaxedTimes(time, 0.0, shortest_ms, energy))
+
+
+def _least_energy(graph: FoldedGraph, curves: Sequence[CostCurve], deadline_ms: float) -> RelaxedTimes | None:
+    """Return the relaxed times, None also where the solver failed: there is another way to a plan then."""
+    with contextlib.suppress(SolverError):
+        return least_energy(_timing(graph, curves), deadline_ms)
+    return None
 
 
 def _timing(graph: FoldedGraph, curves: Sequence[CostCurve]) -> Timing:
@@ -260,7 +299,7 @@ class _Problem:
         left = (*self.left[:tie], _single(self.curves[tie], option), *self.left[tie + 1 :])
         if len(self.neighbors(tie)) == 1:
             return replace(self, left=left)
-        relaxed = least_energy(_timing(self.graph, left), self.deadline_ms)
+        relaxed = _least_energy(self.graph, left, self.deadline_ms)
         return None if relaxed is None else replace(self, left=left, relaxed=relaxed)
 
     def fixed(self, order: Iterable[int]) -> _Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,7 +50,8 @@ def compute_frontier(
     Deadlines are spaced evenly from T_min, the shortest iteration, to T*, where every block runs at its
     least effective energy. For each, the exact relaxed plan is rounded in several ways, and the best plans so
     far around it are joined; the shortest is also planned device by device. Every result is simulated, and
-    the best one that keeps the deadline stays. One more deadline is the time of all clocks at maximum.
+    the best one that keeps the deadline stays. One more deadline is the time of all clocks at maximum. What
+    is left out for the number of instances or of deadlines is said in `Frontier.notes`.
 
     With Perseus's exponential for a curve (Perseus, Sec. 4.1) the relaxed plans are made for the fitted
     energies; what is rounded, simulated and bounded are the options themselves, as with the hull. Where the
@@ -106,7 +107,17 @@ def compute_frontier(
             candidates.add_all(dive.refined(candidates.best_choice(deadline)))
     plans = candidates.best(deadlines, relaxed.bound)
     all_maximum = simulated_plan(clocks, maximum, relaxed.bound.at(maximum.time_ms))
-    return Frontier.of(plans, all_maximum, schedule.placement, profile, relaxed.bound)
+    notes = tuple(_left_out(graph.size, len(asked)))
+    return Frontier.of(plans, all_maximum, schedule.placement, profile, relaxed.bound, notes)
+
+
+def _left_out(num_instances: int, num_asked: int) -> Iterator[str]:
+    """Yield a line for each limit above which no plans are made device by device."""
+    weaker = "are not planned device by device, so their energy may be further above the bound"
+    if num_instances > MOST_DIVED:
+        yield f"{num_instances} block instances, more than {MOST_DIVED}: deadlines {weaker}"
+    elif num_asked > MOST_ASKED:
+        yield f"{num_asked} deadlines that were asked for, more than {MOST_ASKED}: they {weaker}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+from schedsearch.energy.bound import proved
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError
 
@@ -247,7 +248,8 @@ class _Choice:
             for interval, runs in zip(signal, chosen, strict=True)
         )
         cost = math.fsum(cost for cost, _ in each)
-        return Policy(stays, cost, min(self.least_cost(), cost), math.fsum(energy for _, energy in each))
+        least_cost = proved(self.least_cost(), cost, math.fsum(abs(cost) for cost, _ in each))
+        return Policy(stays, cost, least_cost, math.fsum(energy for _, energy in each))
 
     def counts(self) -> list[int]:
         """Return how many iterations each interval runs: the cheapest steps first.

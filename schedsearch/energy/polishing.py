@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound, lower_bound
+from schedsearch.energy.bound import LowerBound, lower_bound, proved
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.clock_program import ClockProgram
 from schedsearch.energy.cost import cost_curves, pareto
@@ -111,8 +111,8 @@ def polished(
         interrupted = interrupted or INTERRUPTS.seen
         INTERRUPTS.unwatch()
     plans = polishing.plans(schedule, profile)
-    proved = sum(each.is_proved for each in polishing.deadlines)
-    return Polished(replace(frontier, plans=plans), len(times), proved, interrupted)
+    num_proved = sum(each.is_proved for each in polishing.deadlines)
+    return Polished(replace(frontier, plans=plans), len(times), num_proved, interrupted)
 
 
 @dataclass
@@ -170,8 +170,8 @@ class _Polishing:
                 deadline.tried_s = share_s
                 self._solve(deadline, share_s)
             if on_progress is not None:
-                proved = sum(each.is_proved for each in self.deadlines)
-                on_progress("polishing", proved, len(self.deadlines))
+                num_proved = sum(each.is_proved for each in self.deadlines)
+                on_progress("polishing", num_proved, len(self.deadlines))
         return tried
 
     def _solve(self, deadline: _Deadline, time_limit_s: float) -> None:
@@ -211,8 +211,10 @@ class _Polishing:
 
     def _bounded(self, plan: FrequencyPlan) -> FrequencyPlan:
         """Return a plan with the highest bound that is proved for its time, which is not above its energy."""
-        proved = [
+        known = [
             each.bound_mj for each in self.deadlines if plan.time_ms <= each.time_ms * (1 + TIME_TOLERANCE)
         ]
-        bound_mj = max(proved) + self.bound.waiting_w * plan.time_ms
-        return replace(plan, lower_bound_mj=min(max(plan.lower_bound_mj, bound_mj), plan.energy_mj))
+        waiting_mj = self.bound.waiting_w * plan.time_ms
+        scale_mj = waiting_mj + self.program.unit_mj * self.program.graph.size
+        bound_mj = max(plan.lower_bound_mj, max(known) + waiting_mj)
+        return replace(plan, lower_bound_mj=proved(bound_mj, plan.energy_mj, scale_mj))

@@ -15,6 +15,7 @@ it waits is counted, and a plan whose last clocks wait at more than the limit ca
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +23,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placements import OperatingPoint, Profile
+from schedsearch.energy.bound import proved
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, instance_graph
+from schedsearch.energy.highs import SolverError
 from schedsearch.energy.rounding import OptionTable, option_table, rounded
 from schedsearch.energy.simulation import operating_points, simulate, simulated_plan
 from schedsearch.energy.timing_program import EnergyLimit, free_timing, least_energy, least_time
@@ -67,8 +70,8 @@ class CappedPlan:
         plan: Clocks, and time and energy of the iteration, with the wait at its end.
         running_ms: End of the last block; the devices wait from then on.
         power_w: Average of one GPU of each device.
-        least_ms: No iteration under the cap is shorter, at any clocks, but for rounding errors; from the
-            relaxed problem.
+        least_ms: No iteration under the cap is shorter, at any clocks; from the relaxed problem, or where the
+            solver failed on it, the shortest iteration without a cap.
         cap: That is kept.
     """
 
@@ -159,7 +162,7 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, cap: P
         )
     running_ms, plan = min(found, key=lambda each: (each[1].time_ms, each[1].energy_mj))
     power_w = device_power_w(schedule, profile, plan)
-    return CappedPlan(plan, running_ms, power_w, least_ms, cap)
+    return CappedPlan(plan, running_ms, power_w, proved(least_ms, plan.time_ms), cap)
 
 
 class _Capped:
@@ -175,17 +178,26 @@ class _Capped:
         self.device_w = _above(cap.device_w, "device_w", self.blocking_w)
 
     def relaxed(self) -> tuple[float, list[Ints]]:
-        """Return the least relaxed time, and clocks of the instances from plans of about that time."""
+        """Return the least relaxed time, and clocks of the instances from plans of about that time.
+
+        A longer iteration keeps any limit. Where the solver finds none all the same, the least time is that
+        without limits, and there are no clocks.
+        """
         curves = cost_curves(self.schedule.placement, self.profile)
         timing = free_timing(self.graph, [curves[name] for name, _ in self.graph.instances])
         limits = list(self._limits())
-        shortest = least_time(timing, limits)
-        assert shortest is not None, "a longer iteration keeps any limit"
-        deadlines = [shortest.time_ms * stretch for stretch in STRETCHES]
-        plans = [least_energy(timing, deadline, limits) for deadline in deadlines]
-        kept = [(plan.planned_ms, plan.time_ms) for plan in plans if plan is not None]
+        kept = []
+        shortest = None
+        with contextlib.suppress(SolverError):
+            shortest = least_time(timing, limits)
+            deadlines = [shortest.time_ms * stretch for stretch in STRETCHES] if shortest else []
+            for deadline in deadlines:
+                plan = least_energy(timing, deadline, limits)
+                kept += [] if plan is None else [(plan.planned_ms, plan.time_ms)]
         table = option_table(self.graph, curves)
-        return shortest.time_ms, list(_rounded(self.graph, table, kept))
+        if shortest is None:
+            return float(self.graph.makespan(table.time_ms[table.row, 0][:, None])[0]), []
+        return shortest.time_ms, list(_rounded(self.graph, table, kept)) if kept else []
 
     def _limits(self) -> Iterator[EnergyLimit]:
         """Yield what the cap says of the effective energies of the instances."""

@@ -16,6 +16,7 @@ from scipy.sparse import coo_array
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
+from schedsearch.energy.highs import SolverError, SolverStatus, status_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,13 +93,26 @@ class RelaxedTimes:
 def least_energy(
     timing: Timing, deadline_ms: float, limits: Sequence[EnergyLimit] = ()
 ) -> RelaxedTimes | None:
-    """Return the relaxed plan of least energy that keeps the deadline, or None where none does."""
+    """Return the relaxed plan of least energy that keeps the deadline, or None where none does.
+
+    Raises:
+        SolverError: The solver failed, so that nothing is known of either.
+    """
     return _Program(timing, limits).solve(deadline_ms)
 
 
 def least_time(timing: Timing, limits: Sequence[EnergyLimit]) -> RelaxedTimes | None:
-    """Return the relaxed plan of the shortest iteration under limits, or None where none keeps them."""
+    """Return the relaxed plan of the shortest iteration under limits, or None where none keeps them.
+
+    Raises:
+        SolverError: The solver failed, so that nothing is known of either.
+    """
     return _Program(timing, limits).solve(None)
+
+
+def least_possible_mj(timing: Timing) -> float:
+    """Return the effective energy with everything at its cheapest, which no plan is below at any deadline."""
+    return float(timing.count @ [curve.energy_mj[-1] for curve in timing.curves])
 
 
 class _Program:
@@ -199,8 +213,12 @@ class _Program:
                 "dual_feasibility_tolerance": 1e-9,
             },
         )
-        if answer.x is None or answer.status != 0:
+        status = status_of(answer)
+        if status is SolverStatus.INFEASIBLE:
             return None
+        if status is not SolverStatus.OPTIMAL:
+            what = "under limits" if deadline_ms is None else f"for {deadline_ms:g} ms"
+            raise SolverError(f"schedule: the solver failed {what} ({answer.message}); ask for another time")
         used = answer.x[self.num_nodes : self.period]
         planned = self.fastest + np.bincount(self.owner, used, minlength=len(self.fastest))
         energy = self.most + np.bincount(self.owner, used * self.slope, minlength=len(self.fastest))

@@ -1,1 +1,6 @@
-"""TODO."""
+"""Pictures of schedules and of what is found of them. The only room that knows matplotlib.
+
+- `canvas`: axes, rows, legends and files that all share
+- `timeline`, `memory`: a schedule over time; `frontier`: energy against time
+- `panels`: curves side by side
+"""

@@ -1,4 +1,4 @@
-"""Figures over time: the timeline of a schedule, and its memory. It does not know how schedules are found."""
+"""The timeline of a schedule as a figure. It does not know how schedules are found."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import StrMethodFormatter
 
 from placements import Block, Kind, Placement
-from schedsearch.figures.canvas import drawing_on
-from schedsearch.metrics import memory_over_time, peak_memory
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.figures.canvas import ROW_HEIGHT, drawing_on, label_rows, label_time, legend_above
+from schedsearch.schedule import Instance
 
 Color = tuple[float, float, float]
 """Red, green and blue; 0 to 1."""
@@ -39,9 +37,6 @@ KIND_NAME = {
 CLOCK_COLORS = "viridis"
 
 POWER_COLORS = "plasma"
-
-_ROW = 0.86
-"""Height of a device's row; the rows are 1 apart."""
 
 _STRIP = 0.14
 """Height of the strip that shows the kind where the colour shows the clock."""
@@ -88,44 +83,9 @@ def timeline(
             _draw_row(axes, placement, device, start_ms, duration_ms, shade, scale, idle)
         for boundary in repetend_ms:
             axes.axvline(boundary, **_BOUNDARY)
-        _device_rows(axes, placement.num_devices)
-        _time_axis(axes)
-        _legend_above(axes, _kind_handles(placement, repetend=bool(repetend_ms)), title)
-    return axes
-
-
-def memory(
-    schedule: Schedule,
-    target: Axes | str | Path | None = None,
-    *,
-    start_ms: Mapping[Instance, float] | None = None,
-    end_ms: float | None = None,
-    unit: str = "",
-    title: str = "",
-) -> Axes:
-    """Draw what each device holds over time as steps, one row per device, below the line of its capacity.
-
-    Args:
-        schedule: Its orders and memory; without `start_ms` also its times.
-        target: Axes to draw on, or a PNG file to write; None for a new figure.
-        start_ms: Start of each (block, micro-batch), when it is not that of the schedule.
-        end_ms: End of the iteration, when it is not that of the schedule.
-        unit: Of `Block.memory`.
-        title: Shown above.
-
-    Returns:
-        What was drawn on.
-    """
-    placement = schedule.placement
-    with drawing_on(target, (17.0, 1.5 + 0.8 * placement.num_devices)) as axes:
-        starts = start_ms if start_ms is not None else _starts_ms(schedule)
-        end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
-        axes.set_xlim(0.0, end_ms)
-        for device in range(placement.num_devices):
-            _draw_memory(axes, schedule, device, starts, end_ms, unit)
-        _device_rows(axes, placement.num_devices)
-        _time_axis(axes)
-        _legend_above(axes, _memory_handles(placement), title)
+        label_rows(axes, placement.num_devices)
+        label_time(axes)
+        legend_above(axes, _kind_handles(placement, repetend=bool(repetend_ms)), title)
     return axes
 
 
@@ -155,18 +115,18 @@ def _draw_row(
     # A block too thin for a white edge keeps its own colour, so that it can still be seen.
     thin = [duration < 3 * per_point for _, duration in spans]
     edges = [color if is_thin else (1.0, 1.0, 1.0) for color, is_thin in zip(colors, thin, strict=True)]
-    height = _ROW if scale is None else _ROW - _STRIP
+    height = ROW_HEIGHT if scale is None else ROW_HEIGHT - _STRIP
     axes.broken_barh(
         spans,
-        (device - _ROW / 2 + _ROW - height, height),
+        (device - ROW_HEIGHT / 2 + ROW_HEIGHT - height, height),
         facecolors=colors,
         edgecolors=edges,
         linewidths=0.6,
     ).set_gid("blocks")
     if scale is not None:
-        axes.broken_barh(spans, (device - _ROW / 2, _STRIP), facecolors=kinds).set_gid("kinds")
-    axes.axhspan(device - _ROW / 2, device + _ROW / 2, color=idle, linewidth=0, zorder=0)
-    middle = device + (_ROW - height) / 2
+        axes.broken_barh(spans, (device - ROW_HEIGHT / 2, _STRIP), facecolors=kinds).set_gid("kinds")
+    axes.axhspan(device - ROW_HEIGHT / 2, device + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
+    middle = device + (ROW_HEIGHT - height) / 2
     for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
         if duration >= (5.2 * len(str(n)) + 1.5) * per_point:
             axes.text(start + duration / 2, middle, str(n), **_LABEL, color=_readable_on(color))
@@ -249,70 +209,3 @@ def _kind_handles(placement: Placement, repetend: bool) -> list[Patch | Line2D]:
     if repetend:
         handles.append(Line2D([], [], label="repetend boundary", **_BOUNDARY))
     return handles
-
-
-def _starts_ms(schedule: Schedule) -> dict[Instance, float]:
-    tick_ms = schedule.placement.tick_ms
-    return {instance: start * tick_ms for instance, start in schedule.start_of.items()}
-
-
-def _draw_memory(
-    axes: Axes,
-    schedule: Schedule,
-    device: int,
-    start_ms: Mapping[Instance, float],
-    end_ms: float,
-    unit: str,
-) -> None:
-    """Draw a device's memory as a row whose height is its capacity, or its peak where that is more."""
-    capacity = schedule.placement.memory[device] if schedule.placement.memory is not None else None
-    _, held = memory_over_time(schedule, device)
-    peak, static = int(peak_memory(schedule)[device]), schedule.placement.static[device]
-    top = max(peak, capacity or 0, 1)
-    times = [0.0, *(start_ms[instance] for instance in schedule.order(device)), end_ms]
-    floor = device + _ROW / 2
-    levels = floor - _ROW * np.array([static, *held, held[-1] if len(held) else static]) / top
-    axes.fill_between(times, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
-    axes.step(times, levels, where="post", color=_HELD, linewidth=1.2)
-    text = f"peak {peak:,} {unit}".rstrip()
-    if capacity is not None:
-        axes.axhline(floor - _ROW * capacity / top, color=_CAPACITY, linewidth=1.6, linestyle="--")
-        text += f"\nof {capacity:,}" + (f" ({peak / capacity:.0%})" if capacity else "")
-    axes.text(1.006, device, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
-
-
-_HELD, _CAPACITY = "#0072B2", "#D55E00"
-
-
-def _memory_handles(placement: Placement) -> list[Patch | Line2D]:
-    handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held")]
-    if placement.memory is not None:
-        handles.append(Line2D([], [], color=_CAPACITY, linewidth=1.6, linestyle="--", label="capacity"))
-    return handles
-
-
-def _device_rows(axes: Axes, num_devices: int) -> None:
-    """Label the rows, the first device on top."""
-    axes.set_ylim(num_devices - 0.45, -0.55)
-    axes.set_yticks(range(num_devices), [f"device {device}" for device in range(num_devices)])
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-
-
-def _time_axis(axes: Axes) -> None:
-    axes.set_xlabel("time (ms)")
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-
-
-def _legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> None:
-    """Put the title above the axes on the left and the legend on the right."""
-    axes.set_title(title, loc="left")
-    axes.legend(
-        handles=list(handles),
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        ncols=len(handles),
-        frameon=False,
-        borderaxespad=0.2,
-        columnspacing=1.4,
-    )

@@ -1,8 +1,8 @@
-"""The improvement of a whole schedule for its number of micro-batches: warmup, cooldown and all between.
+"""Large-neighbourhood search (LNS) for a short schedule of all its micro-batches, with a lower bound.
 
 Tessel solves warmup and cooldown on their own around a fixed repetend (Tessel, Sec. IV-C); we order anew
-any part of the schedule, or all of it, around whatever remains. Where memory leaves few states, the search
-over these settles it.
+any neighbourhood of the schedule, or all of it, around whatever remains. Where memory leaves few states, the
+search over these proves the least makespan. Knows nothing of repetends.
 """
 
 from __future__ import annotations
@@ -12,32 +12,42 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from schedsearch.bounds.makespan import makespan_bound
-from schedsearch.improve import window
-from schedsearch.improve.window import Part
+from schedsearch.improve import neighbourhood
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space import least_makespan
 from schedsearch.validate import validate
 
-_WHOLE = 420
-"""Most blocks of a schedule that is also solved as a whole."""
+if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
+    from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
 
-_WINDOW = 40
-"""Blocks of a window in the first round; twice as many in each later one, up to half of `_WHOLE`."""
 
-_STATES = 5_000_000
-"""States to look at in the first round; twice as many in each later one."""
+@dataclass(frozen=True)
+class RoundBudget:
+    """What the first round may spend; each later one has twice the work, states and blocks.
 
-_SHARE_OF_STATES = 0.4
-"""Share of the time left that this may take."""
+    Attributes:
+        work: Of one step, in CP-SAT's deterministic time of about a second: a first look, in which most
+            neighbourhoods are solved to the optimum.
+        doublings: Rounds after which it grows no more: by then a step may take an hour.
+        states: To look at, which takes some seconds.
+        share_of_states: Of the seconds left that these may take, so that most are left to the solver where
+            there are too many states.
+        neighbourhood_blocks: Of a neighbourhood, few enough to be ordered anew in one step.
+        whole_blocks: Most blocks of a schedule that is also solved as a whole, and twice those of the largest
+            neighbourhood: the constraints on pairs of blocks grow with their square.
+    """
 
-_MOST_EFFORT = 12
-"""Rounds after which the effort grows no more: by then a step may take an hour."""
-
-Solve = Callable[[Part, SolverBudget], dict[Instance, int] | None]
+    work: float = 1.0
+    doublings: int = 12
+    states: int = 5_000_000
+    share_of_states: float = 0.4
+    neighbourhood_blocks: int = 40
+    whole_blocks: int = 420
 
 
 @dataclass(frozen=True)
@@ -67,18 +77,22 @@ def improve(
     bound: int = 0,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
+    first_round: RoundBudget = RoundBudget(),
 ) -> Improved:
     """Shorten a schedule by ordering its blocks anew, and bound how short one can be.
 
     Args:
         schedule: A valid schedule.
-        time_limit_s: Seconds after which the best schedule found is returned.
+        time_limit_s: Seconds after which the best schedule found is returned; no step is begun later, and
+            none gets more than what is left.
         bound: A lower bound on the makespan that is known already, in ticks.
         seed: Of the solver's random choices; the steps are the same for the same seed, and the time limit
             only says how many there are.
         on_progress: Called with the best makespan and the bound, at first and whenever one changes.
+        first_round: What the first round may spend.
     """
-    running = _Improvement(schedule, time.monotonic() + time_limit_s, bound, seed, on_progress)
+    deadline = time.monotonic() + time_limit_s
+    running = _Improvement(schedule, deadline, bound, seed, first_round, on_progress)
     interrupted = False
     INTERRUPTS.watch()
     try:
@@ -103,36 +117,59 @@ class _Improvement:
         deadline: float,
         bound: int,
         seed: int,
-        on_progress: Callable[[int, int], None] | None = None,
+        first_round: RoundBudget,
+        on_progress: Callable[[int, int], None] | None,
     ) -> None:
         self.deadline = deadline
+        self.first_round = first_round
         self.on_progress = on_progress or (lambda best, bound: None)
         self.seeds = itertools.count(1000 * seed)
         self.bound = max(bound, makespan_bound(schedule.placement, schedule.num_micro_batches))
-        self.current = window.in_order(schedule)
+        self.current = neighbourhood.in_order(schedule)
         self.best = self.current if self.current.makespan < schedule.makespan else schedule
         self.on_progress(self.best.makespan, self.bound)
 
+    @property
+    def proved(self) -> bool:
+        """Whether no schedule is shorter than the best."""
+        return self.best.makespan <= self.bound
+
     def run(self) -> None:
-        """Go through all kinds of steps, with more effort in each round, until proved or out of time."""
-        gathered = window.gathered(self.current)
+        """Go through rounds of ever more work until proved or out of time."""
+        gathered = neighbourhood.gathered(self.current)
         if gathered.makespan < self.current.makespan:
             self.keep(gathered)
         with contextlib.suppress(_OutOfTimeError):
-            for effort in itertools.chain(range(_MOST_EFFORT), itertools.repeat(_MOST_EFFORT)):
-                if self.best.makespan <= self.bound:
+            for doublings in itertools.count():
+                if self.proved:
                     break
-                self.round(2.0**effort)
+                self.round(2.0 ** min(doublings, self.first_round.doublings))
 
-    def explore(self, work: float) -> None:
-        """Go through so many states: this may find the least makespan, or raise the bound."""
+    def round(self, more: float) -> None:
+        """Search the states, then solve the whole where it is small, and neighbourhoods where it is large.
+
+        Args:
+            more: How many times as much as in the first round it may take.
+        """
+        self.search_states(more)
+        if self.proved:
+            return
+        blocks, first = len(self.current.blocks), self.first_round
+        if blocks <= first.whole_blocks:
+            self.solve_whole(more)
+        if blocks > 2 * first.neighbourhood_blocks:
+            self.solve_neighbourhoods(min(first.neighbourhood_blocks * more, first.whole_blocks / 2), more)
+
+    def search_states(self, more: float) -> None:
+        """Search the states, which may find the least makespan, or raise the bound."""
+        first = self.first_round
         found = least_makespan(
             self.best.placement,
             self.best.num_micro_batches,
             at_most=self.best.makespan - 1,
             bound=self.bound,
-            time_limit_s=self.effort(work).timeout_s * _SHARE_OF_STATES,
-            most_states=int(_STATES * work),
+            time_limit_s=self.budget(more).timeout_s * first.share_of_states,
+            most_states=int(first.states * more),
             on_progress=self.raise_bound,
         )
         if found is not None:
@@ -146,53 +183,44 @@ class _Improvement:
             self.bound = bound
             self.on_progress(self.best.makespan, self.bound)
 
-    def round(self, work: float) -> None:
-        """Go through the states, then solve the whole where it is small, and windows where it is large."""
-        self.explore(work)
-        if self.best.makespan <= self.bound:
-            return
-        blocks = len(self.current.blocks)
-        if blocks <= _WHOLE:
-            self.solve_whole(work)
-        if blocks > 2 * _WINDOW:
-            self.solve_windows(min(_WINDOW * work, _WHOLE / 2), work)
-
-    def solve_whole(self, work: float) -> None:
+    def solve_whole(self, more: float) -> None:
         """Order everything anew; first to be shorter, then to prove that it cannot be."""
-        from schedsearch.improve import window_cpsat
-
-        for solve in (window_cpsat.shorten, window_cpsat.shorten_quickly):
-            self.step(0, self.current.makespan, solve, work)
-        if self.best.makespan > self.bound:
-            part = window.between(self.current, 0, self.current.makespan, self.bound)
-            starts, bound = window_cpsat.settle(part, self.effort(2 * work))
+        self.shorten(0, self.current.makespan, more)
+        self.shorten(0, self.current.makespan, more, quickly=True)
+        if not self.proved:
+            model = self.model_between(0, self.current.makespan)
+            starts, bound = model.prove(self.budget(2 * more))
             self.accept(starts)
             self.raise_bound(bound)
 
-    def solve_windows(self, size: float, work: float) -> None:
-        """Order windows anew: warmup, cooldown, then one after the other over all the time."""
-        from schedsearch.improve import window_cpsat
-
+    def solve_neighbourhoods(self, size: float, more: float) -> None:
+        """Order neighbourhoods of so many blocks anew: warmup, cooldown, then along all the time."""
         length = max(1, int(self.current.makespan * size / len(self.current.blocks)))
-        self.step(0, 2 * length, window_cpsat.shorten, 2 * work)
+        self.shorten(0, 2 * length, 2 * more)
         end = self.current.makespan
-        self.step(end - 2 * length, end, window_cpsat.shorten, 2 * work)
+        self.shorten(end - 2 * length, end, 2 * more)
         begin = 0
-        while begin < self.current.makespan and self.best.makespan > self.bound:
-            self.step(begin, begin + length, window_cpsat.shorten, work)
+        while begin < self.current.makespan and not self.proved:
+            self.shorten(begin, begin + length, more)
             begin += max(1, length // 2)
 
-    def step(self, begin: int, end: int, solve: Solve, work: float) -> None:
-        """Solve the part between two ticks, and keep what is found."""
-        if self.best.makespan > self.bound:
-            part = window.between(self.current, begin, end, self.bound)
-            if part.start:
-                self.accept(solve(part, self.effort(work)))
+    def shorten(self, begin: int, end: int, more: float, quickly: bool = False) -> None:
+        """Order the neighbourhood between two ticks anew, and keep what is found."""
+        if not self.proved:
+            model = self.model_between(begin, end)
+            if model.start:
+                self.accept((model.shorten_quickly if quickly else model.shorten)(self.budget(more)))
+
+    def model_between(self, begin: int, end: int) -> NeighbourhoodModel:
+        """Return the neighbourhood between two ticks as a solver's model."""
+        from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
+
+        return NeighbourhoodModel(neighbourhood.between(self.current, begin, end, self.bound))
 
     def accept(self, starts: dict[Instance, int] | None) -> None:
-        """Go on from an order of a part unless it is longer; equal ones lead off a plateau."""
+        """Go on from an order of a neighbourhood unless it is longer; equal ones lead off a plateau."""
         if starts is not None:
-            self.keep(window.with_starts(self.current, starts))
+            self.keep(neighbourhood.with_starts(self.current, starts))
 
     def keep(self, schedule: Schedule) -> None:
         """Go on from a schedule unless it is longer."""
@@ -202,10 +230,14 @@ class _Improvement:
             self.best = validate(schedule)
             self.on_progress(self.best.makespan, self.bound)
 
-    def effort(self, work: float) -> SolverBudget:
-        """Return the effort of the next step; raise when there is no time for one."""
+    def budget(self, more: float) -> SolverBudget:
+        """Return what the next step may spend, now that all else is done for it.
+
+        Raises:
+            _OutOfTimeError: There is no time for one.
+        """
         INTERRUPTS.raise_if_seen()
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
             raise _OutOfTimeError
-        return SolverBudget(work, left, next(self.seeds))
+        return SolverBudget(self.first_round.work * more, left_s, next(self.seeds))

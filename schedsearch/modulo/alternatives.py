@@ -15,15 +15,17 @@ from dataclasses import dataclass, replace
 
 from placements import Placement
 from schedsearch.baselines import applicable
-from schedsearch.improve import window
+from schedsearch.improve import neighbourhood
 from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.bisection import VALUE, Asking, ModuloSearch, Objective
-from schedsearch.modulo.result import SearchResult
-from schedsearch.modulo.search import OBJECTIVES, SOLVERS
+from schedsearch.modulo.bisection import Asking, ModuloSearch
+from schedsearch.modulo.known import Known
+from schedsearch.modulo.result import VALUE, Objective, SearchResult
+from schedsearch.modulo.search import OBJECTIVES
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.validate import InvalidScheduleError, validate
 
 _SAMPLERS = ("z3", "cpsat")
@@ -73,14 +75,14 @@ def schedules_of_equal_period(
     Then come its repetend unrolled, the hand-made schedules that fit the placement and its memory, and
     samples of repetends of that period with spans from the least on (see `ModuloSearch.sample`), unrolled;
     one that is longer than the search's schedule is also shortened. Each but the hand-made ones is there
-    again with blocks of several devices, such as embeddings, at its ends (see `windows.gathered`). No two
-    have the same orders. Their makespans may differ; hand-made ones may have a period of their own.
+    again with blocks of several devices, such as embeddings, at its ends (see `neighbourhood.gathered`). No
+    two have the same orders. Their makespans may differ; hand-made ones may have a period of their own.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Of every schedule.
         result: Of the search, with a schedule.
-        limit: What every proposal must keep, see `reached`; by default what the search's default objectives
+        limit: What every candidate must keep, see `reached`; by default what the search's default objectives
             reached.
         count: Most schedules.
         time_limit_s: Seconds after which no more are sought.
@@ -126,7 +128,7 @@ def _all(
     deadline: float,
     seed: int,
 ) -> Iterator[Candidate | None]:
-    """Yield proposals, some of them equal, and None for a sample that brought none."""
+    """Yield candidates, some of them equal, and None for a sample that brought none."""
     assert result.schedule is not None
     yield from _with_gathered(Candidate(validate(result.schedule), result.repetend, "search"), limit)
     if result.repetend is not None:
@@ -150,20 +152,21 @@ def _samples(
     """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
     assert result.repetend is not None and result.schedule is not None
     best = replace(result.repetend, placement=placement.per_micro_batch)
+    known = replace(Known.without_search(best.placement, best.micro_batches), repetend=best, limit=limit)
     askings = [Asking(SOLVERS[name](), seed, time.monotonic(), lambda _: None) for name in _SAMPLERS]
-    searches = [
-        ModuloSearch(best.placement, best.micro_batches, asking, deadline, best=best, limit=dict(limit))
-        for asking in askings
-    ]
-    period, span = best.period, max(best.span, result.span_bound)
-    spans = itertools.cycle([span, None, span + period // 2, span + period, span + 2 * period])
-    known = {best.unroll(number).blocks}
+    searches = [ModuloSearch(known, asking, deadline) for asking in askings]
+    period, span = best.period, result.span_bound
+    spans = [span, None, span + period // 2, span + period, span + 2 * period]
+    seen = {best.unroll(number).blocks}
     in_vain = 0
-    for i, most in enumerate(spans):
+    for i in itertools.count():
+        most = spans[i % len(spans)]
         sampled = _sampled(searches[i % len(searches)], most, i)
+        if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
+            spans.remove(most)
         found = [each for each in sampled if each.period == period]
-        fresh = [each for each in found if each.unroll(number).blocks not in known]
-        known |= {each.unroll(number).blocks for each in fresh}
+        fresh = [each for each in found if each.unroll(number).blocks not in seen]
+        seen |= {each.unroll(number).blocks for each in fresh}
         in_vain = 0 if fresh else in_vain + 1
         for repetend in (replace(each, placement=best.placement) for each in fresh):
             schedule = _unrolled(placement, number, repetend)
@@ -178,11 +181,11 @@ def _samples(
 
 
 def _with_gathered(candidate: Candidate, limit: Mapping[Objective, int]) -> Iterator[Candidate]:
-    """Yield a proposal, and the same with its shared blocks at the ends where that is valid."""
+    """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
     yield candidate
     if may_reorder(limit):
         with contextlib.suppress(InvalidScheduleError):
-            gathered = window.gathered(candidate.schedule.per_micro_batch)
+            gathered = neighbourhood.gathered(candidate.schedule.per_micro_batch)
             schedule = validate(with_optimizer(candidate.schedule.placement, gathered))
             yield replace(candidate, schedule=schedule, origin="gathered")
 

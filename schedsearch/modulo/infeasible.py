@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from placements import Placement
-from schedsearch.modulo.bisection import Asking, serial_period
+from schedsearch.modulo.bisection import Asking
+from schedsearch.modulo.serial import serial_period
 from schedsearch.solver.query import Answer, Query
 
 
@@ -26,7 +27,7 @@ def _needs(placement: Placement, asking: Asking, deadline: float) -> Iterator[st
     """Yield what would make it fit: on one device, where that is enough, or else on all."""
     memory = placement.memory
     assert memory is not None, "without capacities everything fits"
-    taken = [
+    needed = [
         sum(max(block.memory_on(device), 0) + block.transient for block in placement.on(device))
         for device in range(len(memory))
     ]
@@ -48,10 +49,10 @@ def _needs(placement: Placement, asking: Asking, deadline: float) -> Iterator[st
         return high
 
     for device, capacity in enumerate(memory):
-        more = least_more(taken[device], [int(other == device) for other in range(len(memory))])
+        more = least_more(needed[device], [int(other == device) for other in range(len(memory))])
         if more is not None:
             instead = f"{capacity + more} instead of {capacity}"
             yield f"it would with {instead} on device {device}; raise search.memory"
             return
-    more = least_more(max(taken), [1] * len(memory))
+    more = least_more(max(needed), [1] * len(memory))
     yield (f"it would with {more} more on each device; " if more else "") + "raise search.memory"

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placements import Placement
 from schedsearch import bounds
-from schedsearch.modulo.bisection import serial_period
-from schedsearch.modulo.search import SOLVERS
+from schedsearch.modulo.result import InFlightPeriod
+from schedsearch.modulo.serial import serial_period
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
-
-
-@dataclass(frozen=True)
-class InFlightPeriod:
-    """The least period of repetends of one micro-batch that span no more than so many.
-
-    Attributes:
-        in_flight: So many (Tessel's N_R).
-        repetend: The best found; None for none.
-        bound: Ticks that no such period beats.
-        seconds: Wall-clock time.
-    """
-
-    in_flight: int
-    repetend: Repetend | None
-    bound: int
-    seconds: float
 
 
 def period_by_in_flight(
@@ -53,7 +37,7 @@ def period_by_in_flight(
     Args:
         placement: What runs where; its `memory` is the capacity.
         most_in_flight: Where to end.
-        solver: A key of `schedsearch.modulo.search.SOLVERS`.
+        solver: A key of `schedsearch.solver.portfolio.SOLVERS`.
         time_limit_s: Seconds for each number.
         seed: Of the solver's random choices.
 

@@ -1,13 +1,12 @@
-"""What a search answers: a schedule, and what is proved of it."""
+"""What every search is asked to make least, tells while it goes on, and answers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from schedsearch.modulo.bisection import Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.state_space import LeastPeriod
@@ -15,6 +14,51 @@ from schedsearch.state_space import LeastPeriod
 
 class SearchError(ValueError):
     """The search was asked for something it cannot do."""
+
+
+class Objective(StrEnum):
+    """What a search makes least.
+
+    PERIOD: Ticks of the repetend. SPAN: ticks from first start to last end of one round. LATENCY: the same of
+    one micro-batch. MEMORY: the most that any device holds. MAKESPAN: ticks of the asked number of
+    micro-batches.
+    """
+
+    PERIOD = "period"
+    SPAN = "span"
+    LATENCY = "latency"
+    MEMORY = "memory"
+    MAKESPAN = "makespan"
+
+
+VALUE: Mapping[Objective, Callable[[Repetend], int]] = {
+    Objective.PERIOD: lambda repetend: repetend.period,
+    Objective.SPAN: lambda repetend: repetend.span,
+    Objective.LATENCY: lambda repetend: repetend.latency,
+    Objective.MEMORY: lambda repetend: max(repetend.peak_memory),
+}
+"""Each objective's value in ticks or units of memory; the makespan is not a repetend's."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is.
+
+    Attributes:
+        phase: What is being made smaller; see `Objective`.
+        best: Least value found, in ticks or units of memory; None before the first.
+        bound: Greatest lower bound proved.
+        queries: Questions put to the solver so far.
+        elapsed_s: Seconds since the search began.
+        micro_batches: Micro-batches per repetend.
+    """
+
+    phase: str
+    best: int | None
+    bound: int
+    queries: int
+    elapsed_s: float
+    micro_batches: int = 1
 
 
 class Status(StrEnum):
@@ -51,6 +95,23 @@ class Tried:
 
 
 @dataclass(frozen=True)
+class InFlightPeriod:
+    """The least period of repetends of one micro-batch that span no more than so many (Tessel, Fig. 11).
+
+    Attributes:
+        in_flight: So many (Tessel's N_R).
+        repetend: The best found; None for none.
+        bound: Ticks that no such period beats.
+        seconds: Wall-clock time; in a Tessel search, which goes through them in turn, since it began.
+    """
+
+    in_flight: int
+    repetend: Repetend | None
+    bound: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """A schedule and what is proved of it.
 
@@ -73,6 +134,8 @@ class SearchResult:
         least_period: What the cycles of states prove of any number of micro-batches per repetend; None where
             other bounds were enough, or there were too many states.
         universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
+        by_in_flight: What Tessel's search knew after the repetends of one micro-batch, of up to two, and so
+            on; empty after other searches.
     """
 
     status: Status
@@ -91,6 +154,7 @@ class SearchResult:
     solver: str = ""
     least_period: LeastPeriod | None = None
     universal_bound: float = 0.0
+    by_in_flight: tuple[InFlightPeriod, ...] = ()
 
     @property
     def gap(self) -> float:

@@ -7,10 +7,11 @@ is none, where Z3 takes long; Z3 is the quicker where memory is not shared in tu
 from __future__ import annotations
 
 import itertools
+import math
 
 from ortools.sat.python import cp_model
 
-from schedsearch.bounds.shared_time import Timeline
+from schedsearch.bounds.timeline import Timeline
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.interrupts import interruptible
@@ -55,6 +56,27 @@ def solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolv
     return interruptible(lambda: solver.solve(model), solver.stop_search)
 
 
+def _last_round(query: Query) -> int:
+    """Return a round that no block need exceed: where a query has repetends, one has all rounds up to it.
+
+    Proof: of all repetends take one with the least sum of rounds, the first round being 0. Let v be any round
+    from 1 to the last, and move the blocks of round v and later one round earlier. For memory this is never
+    worse: the blocks of earlier rounds include all that they wait for, so they hold nothing negative of any
+    micro-batch (`bounds.require_capacity`), and a device's memory sums to 0 over its blocks, so what moves
+    adds nothing positive to what is held. Nor is it for the span. So some difference of two rounds forbids
+    it: a block b of round v or later must come so many rounds after a block a of an earlier one, and does.
+    For a dependency with t ticks of transfer these are at most ``2 + ceil(t / period)`` rounds, as starts
+    within a round differ by less than a period and no block takes longer than one; for all other rules (order
+    of micro-batches, turns of memory, latency) at most 2. Going up from v = 1, take a rule that forbids it,
+    and go on with the round after its b. Each b is another block, and none is of round 0, so that these
+    differences, which together cover all rounds, are no more than 2 for each block but one, and what
+    transfers add.
+    """
+    num_instances = query.micro_batches * len(query.placement.blocks)
+    transfers = sum(math.ceil(ticks / query.period) for _, _, ticks in query.placement.transfer)
+    return 2 * (num_instances - 1) + query.micro_batches * transfers
+
+
 class _Model:
     """A query's variables; each method adds one family of constraints, as in `schedsearch.solver.smt`."""
 
@@ -65,10 +87,9 @@ class _Model:
         self.period = query.period
         self.model = cp_model.CpModel()
         self.instances: list[Instance] = [
-            (block.name, lane) for block in self.placement.blocks for lane in range(self.micro_batches)
+            (block.name, n) for block in self.placement.blocks for n in range(self.micro_batches)
         ]
-        delays = sum(ticks // self.period + 1 for _, _, ticks in self.placement.transfer)
-        last = len(self.instances) + delays
+        last = _last_round(query)
         self.round = {i: self.model.new_int_var(0, last, f"round {i}") for i in self.instances}
         self.start = {i: self.model.new_int_var(0, self.period - 1, f"start {i}") for i in self.instances}
         self.before: dict[tuple[Instance, Instance], cp_model.LiteralT] = {}
@@ -79,8 +100,8 @@ class _Model:
         This follows from the rest, but the solver sees it at once, where else it goes along long chains.
         """
         for name, ticks in Timeline(self.placement, frozenset()).heads.items():
-            for lane in range(self.micro_batches):
-                self.model.add(self._at((name, lane)) >= ticks)
+            for n in range(self.micro_batches):
+                self.model.add(self._at((name, n)) >= ticks)
         sources = [block.name for block in self.placement.blocks if not block.after]
         if len(sources) == 1:
             self.model.add(self.round[sources[0], 0] == 0)
@@ -90,8 +111,8 @@ class _Model:
         for block in self.placement.blocks:
             for name in block.after:
                 ticks = self._time(name) + self.placement.transfer_time(name, block.name)
-                for lane in range(self.micro_batches):
-                    self.wait((name, lane), (block.name, lane), ticks)
+                for n in range(self.micro_batches):
+                    self.wait((name, n), (block.name, n), ticks)
 
     def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
         """Instance b of so many rounds later starts at least so many ticks after a.
@@ -149,20 +170,20 @@ class _Model:
                     self.model.add(rounds + earlier + memory[b] + transient[b] <= capacity)
 
     def _take_turns(self, turn: MemoryTurn) -> None:
-        """With room for so many, each block that takes waits for the block that gives back before it."""
-        for lane in range(self.micro_batches):
-            rounds, later_lane = divmod(lane + turn.room, self.micro_batches)
-            giver, taker = (turn.giver, lane), (turn.taker, later_lane)
-            self.wait(giver, taker, self._time(turn.giver), rounds)
+        """With room for so many, each block that allocates waits for the one that releases before it."""
+        for n in range(self.micro_batches):
+            rounds, later = divmod(n + turn.room, self.micro_batches)
+            release, allocation = (turn.releases, n), (turn.allocates, later)
+            self.wait(release, allocation, self._time(turn.releases), rounds)
 
     def order_micro_batches(self) -> None:
         """Each block runs the micro-batches in their order; others are renamings (Tessel, Property IV.1)."""
         for block in self.placement.blocks:
-            lanes = [(block.name, lane) for lane in range(self.micro_batches)]
-            for a, b in itertools.pairwise(lanes):
+            instances = [(block.name, n) for n in range(self.micro_batches)]
+            for a, b in itertools.pairwise(instances):
                 self.wait(a, b, block.time)
             if self.micro_batches > 1:
-                self.wait(lanes[-1], lanes[0], block.time, 1)
+                self.wait(instances[-1], instances[0], block.time, 1)
 
     def limit_span(self) -> None:
         """Round 0 starts at tick 0 and ends by the span; without a limit the first block starts its round."""
@@ -183,9 +204,9 @@ class _Model:
         sinks = [block.name for block in self.placement.blocks if not self.placement.successors[block.name]]
         for b in sinks:
             for a in sources:
-                for lane in range(self.micro_batches):
-                    end = self._at((b, lane)) + self._time(b)
-                    self.model.add(end <= self._at((a, lane)) + self.query.latency)
+                for n in range(self.micro_batches):
+                    end = self._at((b, n)) + self._time(b)
+                    self.model.add(end <= self._at((a, n)) + self.query.latency)
 
     def repetend(self, solver: cp_model.CpSolver) -> Repetend:
         """Return the repetend of the solver's answer."""

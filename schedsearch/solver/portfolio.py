@@ -1,8 +1,11 @@
-"""Several solvers as one: each is asked in turn, for longer and longer, until one knows."""
+"""The solvers by name, and several as one: each is asked in turn, for longer and longer, until one knows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from schedsearch.repetend import Repetend
+from schedsearch.solver import smt
 from schedsearch.solver.query import Answer, Query, Solver
 
 
@@ -25,3 +28,31 @@ def portfolio(*solvers: Solver, first_slice_s: float = 0.5) -> Solver:
         return Answer.UNKNOWN, None
 
     return decide
+
+
+def _cpsat() -> Solver:
+    from schedsearch.solver import cpsat  # takes a second to load, and easy questions do without
+
+    return cpsat.decide
+
+
+def _cpsat_when_asked(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
+    return _cpsat()(query, timeout_s=timeout_s, seed=seed)
+
+
+def _z3_and_cpsat() -> Solver:
+    """Return Z3 and CP-SAT in turn; CP-SAT first where several micro-batches make a question hard."""
+    one, several = portfolio(smt.decide, _cpsat_when_asked), portfolio(_cpsat_when_asked, smt.decide)
+
+    def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
+        return (one if query.micro_batches == 1 else several)(query, timeout_s=timeout_s, seed=seed)
+
+    return decide
+
+
+SOLVERS: dict[str, Callable[[], Solver]] = {
+    "portfolio": _z3_and_cpsat,
+    "z3": lambda: smt.decide,
+    "cpsat": _cpsat,
+}
+"""What loads each solver, by the name that the command line uses."""

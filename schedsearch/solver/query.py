@@ -38,31 +38,31 @@ class Query:
 
 
 class MemoryTurn(NamedTuple):
-    """How a device with one block that takes memory and one that gives it back shares its capacity.
+    """How a device with one block that allocates memory and one that releases it shares its capacity.
 
     Attributes:
-        taker: The block that takes.
-        giver: The block that gives the same amount back.
+        allocates: The block that allocates.
+        releases: The block that releases the same amount.
         room: How many times the amount fits. As each block runs the micro-batches in their order, memory
-            suffices just if the taker of each micro-batch waits for the giver of the one so many before.
+            suffices just if each micro-batch's allocation waits for the release of the one so many before.
     """
 
-    taker: str
-    giver: str
+    allocates: str
+    releases: str
     room: int
 
 
 def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
     """Return how a device's memory is shared in turns, or None where it is not so simple."""
     blocks = placement.on(device)
-    takers = [block for block in blocks if block.memory_on(device) > 0]
-    givers = [block for block in blocks if block.memory_on(device) < 0]
-    if placement.free_memory is None or len(takers) != 1 or len(givers) != 1:
+    allocating = [block for block in blocks if block.memory_on(device) > 0]
+    releasing = [block for block in blocks if block.memory_on(device) < 0]
+    if placement.free_memory is None or len(allocating) != 1 or len(releasing) != 1:
         return None
     if any(block.transient for block in blocks):
         return None
-    room = placement.free_memory[device] // takers[0].memory_on(device)
-    return MemoryTurn(takers[0].name, givers[0].name, room)
+    room = placement.free_memory[device] // allocating[0].memory_on(device)
+    return MemoryTurn(allocating[0].name, releasing[0].name, room)
 
 
 class Solver(Protocol):

@@ -1,8 +1,8 @@
-"""The repetend as one Z3 query (the only file that imports z3).
+"""The repetend as one Z3 query.
 
 Tessel enumerates which micro-batch each block of the repetend belongs to, and asks Z3 for the best order of
 each candidate (Tessel, Sec. IV-B, Alg. 1). Here one query decides a period over all candidates at once.
-Block b of the repetend's micro-batch l starts at ``q * T + r``, ``0 <= r < T``, and again every period T.
+Block b of the repetend's micro-batch n starts at ``q * T + r``, ``0 <= r < T``, and again every period T.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Model:
         self.period = query.period
         self.solver = z3.SolverFor("QF_LIA")
         self.instances: list[Instance] = [
-            (block.name, lane) for block in self.placement.blocks for lane in range(self.micro_batches)
+            (block.name, n) for block in self.placement.blocks for n in range(self.micro_batches)
         ]
         self.round = {instance: z3.Int(f"round {instance}") for instance in self.instances}
         self.start = {instance: z3.Int(f"start {instance}") for instance in self.instances}
@@ -73,8 +73,8 @@ class _Model:
         for block in self.placement.blocks:
             for name in block.after:
                 ticks = self.placement.by_name[name].time + self.placement.transfer_time(name, block.name)
-                for lane in range(self.micro_batches):
-                    self.wait((name, lane), (block.name, lane), ticks)
+                for n in range(self.micro_batches):
+                    self.wait((name, n), (block.name, n), ticks)
 
     def wait(self, a: Instance, b: Instance, ticks: int, rounds: int = 0) -> None:
         """Instance b of so many rounds later starts at least so many ticks after a.
@@ -104,7 +104,7 @@ class _Model:
 
         Just after a block of a round starts, block c has run as often as its round lies behind, once more if
         it comes earlier in the round. A device's memory sums to 0 over its blocks, so the round cancels.
-        Where one block takes what one other gives back, it is enough that they take turns.
+        Where one block allocates what one other releases, it is enough that they take turns.
         """
         if self.placement.free_memory is None:
             return
@@ -122,20 +122,20 @@ class _Model:
                     self.solver.add(rounds + z3.Sum(earlier) + memory[b] + transient[b] <= capacity)
 
     def _take_turns(self, turn: MemoryTurn) -> None:
-        """With room for so many, each block that takes waits for the block that gives back before it."""
-        for lane in range(self.micro_batches):
-            rounds, later_lane = divmod(lane + turn.room, self.micro_batches)
-            giver, taker = (turn.giver, lane), (turn.taker, later_lane)
-            self.wait(giver, taker, self.placement.by_name[turn.giver].time, rounds)
+        """With room for so many, each block that allocates waits for the one that releases before it."""
+        for n in range(self.micro_batches):
+            rounds, later = divmod(n + turn.room, self.micro_batches)
+            release, allocation = (turn.releases, n), (turn.allocates, later)
+            self.wait(release, allocation, self.placement.by_name[turn.releases].time, rounds)
 
     def order_micro_batches(self) -> None:
         """Each block runs the micro-batches in their order; others are renamings (Tessel, Property IV.1)."""
         for block in self.placement.blocks:
-            lanes = [(block.name, lane) for lane in range(self.micro_batches)]
-            for a, b in itertools.pairwise(lanes):
+            instances = [(block.name, n) for n in range(self.micro_batches)]
+            for a, b in itertools.pairwise(instances):
                 self.solver.add(self._starts_before(a, b, 0))
             if self.micro_batches > 1:
-                self.solver.add(self._starts_before(lanes[-1], lanes[0], 1))
+                self.solver.add(self._starts_before(instances[-1], instances[0], 1))
 
     def limit_span(self) -> None:
         """Round 0 starts at tick 0 and ends by the span, in two cases as in `wait_for_inputs`.
@@ -164,8 +164,8 @@ class _Model:
         for block in sinks:
             rounds, rest = divmod(self.query.latency - block.time, self.period)
             for name in sources:
-                for lane in range(self.micro_batches):
-                    a, b = (name, lane), (block.name, lane)
+                for n in range(self.micro_batches):
+                    a, b = (name, n), (block.name, n)
                     later = self.round[b] - self.round[a] - rounds
                     self.solver.add(later <= 1)
                     self.solver.add(z3.Or(later <= -1, self.start[b] <= self.start[a] + rest))

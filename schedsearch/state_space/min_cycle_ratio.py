@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placements import Placement
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -105,7 +104,10 @@ def _least_period(
     graph = _explore(model, deadline, most_states)
     if graph is None:
         return None
-    ratio, cycle = graph.least_ratio(known - model.apart)
+    try:
+        ratio, cycle = graph.least_ratio(known - model.apart)
+    except OverflowError:
+        return None
     apart = tuple(block.name for block in (*model.first, *model.last))
     return LeastPeriod(ratio + model.apart, cycle, apart, graph.num_states, devices)
 
@@ -136,9 +138,17 @@ class StateGraph:
         Each round looks for a cycle that is better than the best so far: one of negative length, where a
         way's length is its ticks less the best ratio times its progress. Without one the shortest lengths
         are potentials: no way is longer than their difference, so no cycle is negative.
+
+        Raises:
+            OverflowError: The lengths of paths may not fit 64 bits.
         """
         best, cycle = known / self.components, None
         while True:
+            greatest = max(
+                int(self.ticks.max()) * best.denominator, int(self.progress.max()) * best.numerator
+            )
+            if 2 * greatest * (self.num_states + 2) >= 2**63:
+                raise OverflowError("paths through the states are too long for 64 bits")
             lengths = self.ticks * best.denominator - self.progress * best.numerator
             found = self._negative_cycle(lengths)
             if found is None:
@@ -227,9 +237,5 @@ def _take_off(model: Model, states: States) -> Ints:
 
 def _numbers(states: States, number: dict[bytes, int]) -> Ints:
     """Return the number of each state; new ones get the next."""
-    rows: NDArray[np.uint8] = np.ascontiguousarray(
-        np.concatenate([states.started.T.astype(np.uint16), states.left.T.astype(np.uint32)], axis=1)
-        if states.left.dtype.itemsize > 2
-        else np.concatenate([states.started.T, states.left.T.astype(np.uint16)], axis=1)
-    )
+    rows = np.ascontiguousarray(np.concatenate([states.started, states.left]).T)
     return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows], dtype=np.int64)

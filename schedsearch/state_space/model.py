@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.bounds.shared_time import Timeline
+from schedsearch.bounds.timeline import Timeline
 
 Ints = NDArray[np.int64]
+
+MOST_TICKS = 2**31
+"""Ticks of a block from which on the sums over states might not fit 64 bits; other bounds are used then."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def model_of(placement: Placement) -> Model | None:
     """Return a placement's model, or None where it has what states do not express.
 
     Optimizer blocks are left out. A transfer is expressed where it takes no longer than the block that
-    sends, so that there is never a second one on its way.
+    sends, so that there is never a second one on its way; a block where it takes less than `MOST_TICKS`.
 
     Blocks on all devices that hold no memory, and wait for nothing but such blocks, can all run first, if
     there are no transfers: cut the stretches in which they run out of a schedule, and put them before it. No
@@ -135,6 +138,8 @@ def model_of(placement: Placement) -> Model | None:
     """
     placement = placement.per_micro_batch
     if any(ticks > placement.by_name[source].time for source, _, ticks in placement.transfer):
+        return None
+    if any(block.time >= MOST_TICKS for block in placement.blocks):
         return None
     order = placement.topological_order
     first = _apart(placement, order, lambda block: block.after)

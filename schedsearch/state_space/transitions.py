@@ -1,6 +1,8 @@
-"""States: how often each activity has started, and how long those that run will still take.
+"""States, which state follows which, and which of several need not be looked at (dominance).
 
-Arrays hold one state per column, so that a row is one activity in all states.
+A state says how often each activity has started, and for how many ticks those that run will still run.
+Arrays hold one state per column, so that a row is one activity in all states. Knows neither how long the
+schedule is nor what is searched for.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from schedsearch.state_space.model import Ints, Model
 Counts = NDArray[np.unsignedinteger]
 """Small numbers, in as few bytes as they need."""
 
+Marks = NDArray[np.bool_]
+"""One truth value for each state."""
+
 _MOST_RIVALS = 500
-"""States of a group that each other one is compared with; more would find little more to drop."""
+"""Best states of a group with which each other one is compared; more would find little more to drop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +49,10 @@ class States:
 
 def empty_state(model: Model, num_micro_batches: int) -> States:
     """Return the one state in which nothing has run."""
-    longest = int(model.time.max())
+    longer_than_any = int(model.time.max()) + 1  # see `Transitions.next_states`
     return States(
         np.zeros((model.size, 1), dtype=np.min_scalar_type(num_micro_batches)),
-        np.zeros((model.size, 1), dtype=np.min_scalar_type(longest)),
+        np.zeros((model.size, 1), dtype=np.min_scalar_type(longer_than_any)),
         np.zeros(1, dtype=np.int64),
     )
 
@@ -79,37 +84,36 @@ class Transitions:
         shared = [i for i in model.blocks if len(model.activities[i].devices) > 1]
         alone = [tuple(i for i in here if i not in shared) for here in model.on]
         self._exclusive = (*((i,) for i in shared), *(here for here in alone if here))
+        self._must_agree = list(model.must_agree)
 
-    def busy(self, states: States, device: int) -> Counts:
-        """Return how long a device will still run what it runs."""
-        here = self.model.on[device]
-        if not here:
-            return np.zeros(len(states), dtype=states.left.dtype)
-        busy: Counts = states.left[list(here)].max(axis=0)
-        return busy
+    def _inputs_are_there(self, states: States, i: int) -> Marks:
+        """Return in which states an activity does not run, and all that its next run waits for has ended."""
+        there: Marks = states.left[i] == 0
+        for j in self.model.activities[i].after:
+            ended = states.started[j] - (states.left[j] > 0)
+            there &= ended > states.started[i]
+        return there
 
     def _can_start(self, states: States, i: int, limit: int | None) -> Ints:
-        """Return the indices of the states in which an activity can start."""
-        model, activity = self.model, self.model.activities[i]
-        started, left = states.started, states.left
-        can = np.ones(len(states), dtype=bool) if limit is None else started[i] < limit
-        can &= left[i] == 0
-        for j in activity.after:
-            can &= started[j] - (left[j] > 0) > started[i]
-        for device in activity.devices:
+        """Return the indices of the states in which a block can start, ascending."""
+        model = self.model
+        can = self._inputs_are_there(states, i)
+        if limit is not None:
+            can &= states.started[i] < limit
+        for device in model.activities[i].devices:
             for j in model.on[device]:
-                can &= left[j] == 0
+                can &= states.left[j] == 0
         which = np.flatnonzero(can)
-        for device in activity.devices:
+        for device in model.activities[i].devices:
             if model.capacity is None or not len(which):
                 break
             more = int(model.memory[device, i] + model.transient[device, i])
             if model.memory[device, i] > 0 or model.transient[device, i] > 0:
-                held = np.zeros(len(which), dtype=np.int64)
+                in_use = np.zeros(len(which), dtype=np.int64)
                 for j in model.on[device]:
                     if model.memory[device, j]:
-                        held += model.memory[device, j] * started[j, which].astype(np.int64)
-                which = which[held + more <= model.capacity[device]]
+                        in_use += model.memory[device, j] * states.started[j, which].astype(np.int64)
+                which = which[in_use + more <= model.capacity[device]]
         return which
 
     def next_states(
@@ -123,42 +127,43 @@ class Transitions:
             undominated: Leave out some that `undominated` would drop: those in which a block could have
                 started that would end by then, and that is not one of `Model.must_agree`.
         """
-        model = self.model
         states = States(states.started, states.left, np.arange(len(states)))
-        for together in self._exclusive:
-            states = self._with_one_of(states, together, limit, undominated)
+        for exclusive in self._exclusive:
+            states = self._with_one_of(states, exclusive, limit, undominated)
         states = states.at(np.flatnonzero(states.left.any(axis=0)))
-        never = self._longest + 1
-        ticks = np.where(states.left > 0, states.left, never).min(axis=0, initial=never)
+        longer_than_any = self._longest + 1
+        ticks = np.where(states.left > 0, states.left, longer_than_any).min(axis=0, initial=longer_than_any)
         if undominated:
-            idle = np.zeros(len(states), dtype=bool)
-            for i in model.blocks:
-                if i not in model.must_agree:
-                    which = self._can_start(states, i, limit)
-                    idle[which[ticks[which] >= model.time[i]]] = True
-            states, ticks = states.at(np.flatnonzero(~idle)), ticks[~idle]
-        left = np.where(states.left > 0, states.left - ticks.astype(states.left.dtype), 0)
-        states = States(states.started, left.astype(states.left.dtype), states.parent)
-        for i in model.transfers:
-            can = (states.left[i] == 0) & np.logical_and.reduce(
-                [
-                    states.started[j] - (states.left[j] > 0) > states.started[i]
-                    for j in model.activities[i].after
-                ]
-            )
-            which = np.flatnonzero(can)
-            if len(which):
-                states.started[i, which] += 1
-                states.left[i, which] = model.time[i]
+            keep = ~self._wasteful(states, ticks, limit)
+            states, ticks = states.at(np.flatnonzero(keep)), ticks[keep]
+        left = np.where(states.left > 0, states.left - ticks, 0).astype(states.left.dtype)
+        states = States(states.started, left, states.parent)
+        self._start_transfers(states)
         return states, ticks.astype(np.int64)
 
+    def _wasteful(self, states: States, ticks: Counts, limit: int | None) -> Marks:
+        """Return in which states a block is left waiting that would end before anything else does."""
+        wasteful = np.zeros(len(states), dtype=bool)
+        for i in self.model.blocks:
+            if i not in self.model.must_agree:
+                which = self._can_start(states, i, limit)
+                wasteful[which[ticks[which] >= self.model.time[i]]] = True
+        return wasteful
+
+    def _start_transfers(self, states: States) -> None:
+        """Start, in place, each transfer that can: it needs no device, so to wait gains nothing."""
+        for i in self.model.transfers:
+            which = np.flatnonzero(self._inputs_are_there(states, i))
+            states.started[i, which] += 1
+            states.left[i, which] = self.model.time[i]
+
     def _with_one_of(
-        self, states: States, together: tuple[int, ...], limit: int | None, undominated: bool
+        self, states: States, exclusive: tuple[int, ...], limit: int | None, undominated: bool
     ) -> States:
         """Return the states, and those in which one of some activities that exclude each other starts."""
         waiting = np.ones(len(states), dtype=bool)
         found = []
-        for i in together:
+        for i in exclusive:
             which = self._can_start(states, i, limit)
             if len(which):
                 found.append(self._start(states.at(which), i))
@@ -174,70 +179,92 @@ class Transitions:
         return States(started, left, states.parent)
 
     def unique(self, states: States) -> States:
-        """Return the states without those that are there twice."""
-        rows = [*states.started, *states.left]
-        key = np.zeros(len(states), dtype=np.uint64)
-        for row, mix in zip(rows, self._mix, strict=True):
-            key += row.astype(np.uint64) * mix
-        states = states.at(np.argsort(key, kind="stable"))
-        key.sort()
-        twice = np.flatnonzero(key[1:] == key[:-1]) + 1
-        same = (states.started[:, twice] == states.started[:, twice - 1]).all(axis=0) & (
-            states.left[:, twice] == states.left[:, twice - 1]
-        ).all(axis=0)
+        """Return the states, each once: sorted by a hash, equal ones are neighbours.
+
+        Different states of one hash may keep equal ones apart; then one is there twice: that costs time only.
+        """
+        hashes = np.zeros(len(states), dtype=np.uint64)  # per state
+        for row, mix in zip([*states.started, *states.left], self._mix, strict=True):
+            hashes += row.astype(np.uint64) * mix
+        states = states.at(np.argsort(hashes, kind="stable"))
+        hashes.sort()
+        later = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1  # indices of states hashed as the one before
+        repeated = (states.started[:, later] == states.started[:, later - 1]).all(axis=0)
+        repeated &= (states.left[:, later] == states.left[:, later - 1]).all(axis=0)
         keep = np.ones(len(states), dtype=bool)
-        keep[twice[same]] = False
+        keep[later[repeated]] = False
         return states.at(np.flatnonzero(keep))
 
     def undominated(self, states: States) -> States:
-        """Return the states without some of those from which nothing better can follow than from another.
+        """Return the states without some that are dominated: nothing better follows than from another one.
 
-        State a is at least as good as state b, at the same tick, if in a each device is free no later, each
-        activity has started as often or more often, and where as often, ends no later; but those of
-        `Model.must_agree` have started equally often.
+        State a dominates state b, at the same tick, if in a
+
+        - each device is free no later,
+        - each activity has started as often or more often, and where as often, ends no later,
+        - those of `Model.must_agree` have started equally often.
 
         Proof. Continue from a as from b, leaving out what a has started already. On each device what is
         left is part of what runs there from b, at the same ticks. An input that both have started is there
         no later in a: one that runs ends no later, and if a has started the activity more often, all that
         b has started have ended, as an activity never runs twice at once. An input that only a has
-        started ends while its device is busy in a, so no later than it can from b, where it is yet to
-        start. Memory: at any later start, a block that gives back, or does not take, has started no less
-        often than from b. One that takes has started equally often; or, where it is the only one on its
-        device and nothing there needs more while it runs, it has as soon as it is its turn to start, and
-        memory matters to no other. The continuation can then start everything as soon as possible.
+        started ends while its device runs it in a, so no later than it can from b, where it is yet to
+        start. Memory: at any later start, a block that releases memory, or allocates none, has started no
+        less often than from b. One that allocates has started equally often; or, where it is the only one on
+        its device and nothing there needs more while it runs, it has as soon as it is its turn to start,
+        and memory matters to no other. The continuation can then start everything as soon as possible.
+
+        Dominance is transitive, so a state that is dropped never was the only reason to drop another.
+
+        Args:
+            states: All at the same tick, none there twice.
         """
-        model = self.model
-        agree = list(model.must_agree)
-        others = [i for i in range(model.size) if i not in set(agree)]
-        scale = self._longest + 1
-        values = np.concatenate(
-            [
-                states.started[others].astype(np.int64) * scale - states.left[others],
-                -states.left[agree].astype(np.int64),
-                -np.stack([self.busy(states, device).astype(np.int64) for device in range(len(model.on))]),
-            ]
-        )
-        group = np.zeros(len(states), dtype=np.uint64)
-        for i in agree:
-            group += states.started[i].astype(np.uint64) * self._mix[i]
-        order = np.lexsort((-values.sum(axis=0), group))
-        values, group = np.ascontiguousarray(values[:, order]), group[order]
-        same = states.started[agree][:, order]
-        first = np.flatnonzero(np.r_[True, group[1:] != group[:-1]]) if len(order) else order
-        begin = np.repeat(first, np.diff(np.r_[first, len(order)]))
-        place = np.arange(len(order)) - begin
+        scores = self._scores(states)
+        order, group_begin = self._grouped_best_first(states, scores)
+        scores = np.ascontiguousarray(scores[:, order])
+        rank = np.arange(len(order)) - group_begin  # in its group; 0 is the best
         kept = np.ones(len(order), dtype=bool)
-        left = np.arange(len(order))
-        for rank in range(min(int(place.max(initial=0)), _MOST_RIVALS)):
-            left = left[(place[left] > rank) & kept[left]]
-            if not len(left):
+        open_ = np.arange(len(order))  # those that a rival of this rank or a later one may still dominate
+        for rival_rank in range(min(int(rank.max(initial=0)), _MOST_RIVALS)):
+            open_ = open_[(rank[open_] > rival_rank) & kept[open_]]
+            if not len(open_):
                 break
-            rival = begin[left] + rank
+            rival = group_begin[open_] + rival_rank
             compared = kept[rival]
-            worse, better = left[compared], rival[compared]
-            for row in values:
-                at_most = row[worse] <= row[better]
-                worse, better = worse[at_most], better[at_most]
-            equal = (same[:, worse] == same[:, better]).all(axis=0)
-            kept[worse[equal]] = False
+            worse, better = (
+                open_[compared],
+                rival[compared],
+            )  # pairs; each row leaves only those in this order
+            for row in scores:
+                in_order = row[worse] <= row[better]
+                worse, better = worse[in_order], better[in_order]
+            kept[worse] = False
         return states.at(order[kept])
+
+    def _scores(self, states: States) -> Ints:
+        """Return scores of which a state that dominates another has none less; shape ``(scores, states)``.
+
+        One row for each activity, then one for each device. As ``left <= longest``, an activity's score is
+        greater for more starts, whatever is left, and for as many starts, where less is left. States of one
+        group with equal scores are equal.
+        """
+        left = states.left.astype(np.int64)
+        free_in = [left[list(here)].max(axis=0, initial=0) for here in self.model.on]
+        return np.concatenate(
+            [states.started.astype(np.int64) * (self._longest + 1) - left, -np.stack(free_in)]
+        )
+
+    def _grouped_best_first(self, states: States, scores: Ints) -> tuple[Ints, Ints]:
+        """Return the states' order by groups, the best first, and where the group of each begins in it.
+
+        A group is what has started each of `Model.must_agree` equally often: only such states can dominate
+        each other. In a group they are by the sum of their scores, so that none dominates an earlier one.
+        Both arrays have the shape ``(states,)``.
+        """
+        same_counts = states.started[self._must_agree]
+        order = np.lexsort((-scores.sum(axis=0), *same_counts))
+        same_counts = same_counts[:, order]
+        begins = np.ones(len(order), dtype=bool)
+        begins[1:] = (same_counts[:, 1:] != same_counts[:, :-1]).any(axis=0)
+        first = np.flatnonzero(begins)
+        return order, np.repeat(first, np.diff(np.r_[first, len(order)]))

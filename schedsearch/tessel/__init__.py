@@ -1,15 +1,11 @@
-"""Tessel's own search, as a baseline beside ours: Algorithm 1, and the time-optimal search."""
+"""Tessel's own search, as a baseline beside ours: Algorithm 1, and the time-optimal search.
+
+Knows nothing of our search but the form of its answers. Read `candidates` (which micro-batch each block of a
+repetend belongs to), `queries` (the Z3 encodings), `phases` (warmup and cooldown), `algorithm` (Algorithm 1)
+and `time_optimal`; `arguments` is what both check and say.
+"""
 
 from schedsearch.tessel.algorithm import tessel
-from schedsearch.tessel.results import TesselProgress, TesselResult, TesselSweep
-from schedsearch.tessel.time_optimal import TimeOptimalProgress, TimeOptimalResult, time_optimal
+from schedsearch.tessel.time_optimal import time_optimal
 
-__all__ = [
-    "TesselProgress",
-    "TesselResult",
-    "TesselSweep",
-    "TimeOptimalProgress",
-    "TimeOptimalResult",
-    "tessel",
-    "time_optimal",
-]
+__all__ = ["tessel", "time_optimal"]

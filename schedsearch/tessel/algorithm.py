@@ -11,12 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from placements import Placement
 from schedsearch import bounds
-from schedsearch.modulo.result import Status
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.modulo.result import InFlightPeriod, Progress, SearchResult, Status
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Answer
 from schedsearch.tessel import candidates
@@ -29,7 +31,6 @@ from schedsearch.tessel.arguments import (
 )
 from schedsearch.tessel.phases import Phase, concatenate, cooldown, shortened, warmup
 from schedsearch.tessel.queries import Budget, Least, OutOfTimeError, RepetendQuery, minimise
-from schedsearch.tessel.results import TesselProgress, TesselResult, TesselSweep
 from schedsearch.validate import validate
 
 _SHARE_OF_SWEEP = 0.75
@@ -46,15 +47,16 @@ def tessel(
     early_exit: bool = True,
     time_limit_s: float = 60.0,
     seed: int = 0,
-    on_progress: Callable[[TesselProgress], None] | None = None,
-) -> TesselResult:
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SearchResult:
     """Search a schedule as Tessel does (Tessel, Alg. 1).
 
     For one micro-batch in the repetend, then two, and so on: every assignment of micro-batches to the
     repetend's blocks is tried. Z3 finds the order of least period; one that is not better than the best so
     far is refuted by the first question. A better one must have a warmup and a cooldown that fit memory.
     The three phases are put together as each device's order of blocks, every block as early as it can be,
-    which is how they run (Tessel, Sec. IV-D).
+    which is how they run (Tessel, Sec. IV-D). The sweep knows of no bound but the busiest device's work, the
+    paper's; the status is of the period against our own, which is never below it. Optimizer blocks come last.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
@@ -71,16 +73,15 @@ def tessel(
         on_progress: Called after each candidate, and before the completion.
 
     Raises:
-        SearchError: An argument is out of its range.
+        SearchError: An argument is out of its range, or the placement has transient memory.
         CapacityError: A device's memory is too small for one micro-batch.
     """
-    check_arguments(num_micro_batches, time_limit_s)
+    check_arguments("tessel", placement, num_micro_batches, time_limit_s)
     check_most_in_flight(most_in_flight, num_micro_batches)
-    bounds.require_capacity(placement)
     running = _Search(
         placement,
         num_micro_batches,
-        most_in_flight or candidates.most_in_flight(placement, num_micro_batches),
+        most_in_flight or candidates.most_in_flight(placement.per_micro_batch, num_micro_batches),
         _Options(every_index, lazy, early_exit),
         min(time_limit_s, LONGEST_S),
         seed,
@@ -127,10 +128,10 @@ class _Search:
         options: _Options,
         time_limit_s: float,
         seed: int,
-        on_progress: Callable[[TesselProgress], None],
+        on_progress: Callable[[Progress], None],
     ) -> None:
-        self.began, self.cpu_began = time.monotonic(), time.process_time()
-        self.placement = placement
+        self.began = time.monotonic()
+        self.whole, self.placement = placement, placement.per_micro_batch
         self.num_micro_batches = num_micro_batches
         self.most_in_flight = most_in_flight
         self.options = options
@@ -138,13 +139,12 @@ class _Search:
         sweep_s = time_limit_s * (_SHARE_OF_SWEEP if options.lazy else 1)
         self.budget = Budget(self.began + sweep_s, seed)
         self.on_progress = on_progress
-        self.period_bound = bounds.load_bound(placement)
+        self.load_bound = bounds.load_bound(self.placement)
         self.in_flight = 0
         self.best: _Best | None = None
         self.infeasible = False
-        self.sweep_complete = False
-        self.tried = 0
-        self.sweeps: list[TesselSweep] = []
+        self.all_decided = True
+        self.by_in_flight: list[InFlightPeriod] = []
 
     def run(self) -> None:
         """Try the candidates, then make warmup and cooldown of the best as short as can be."""
@@ -157,17 +157,15 @@ class _Search:
     def sweep(self) -> None:
         """Try repetends of more and more micro-batches (Alg. 1, lines 7 to 21)."""
         for in_flight in range(1, self.most_in_flight + 1):
-            self.in_flight, tried, complete = in_flight, self.tried, False
+            self.in_flight, decided = in_flight, False
             try:
-                complete = self.try_all()
+                decided = self.try_all()
             except OutOfTimeError:
                 pass
             finally:
-                self.record(self.tried - tried, complete)
-            if self.bound_met or self.infeasible or self.budget.left_s <= 0:
+                self.record(decided)
+            if self.bound_met or self.infeasible or (self.budget.left_s <= 0 and not decided):
                 break
-        through = len(self.sweeps) == self.most_in_flight and all(sweep.complete for sweep in self.sweeps)
-        self.sweep_complete = through or self.bound_met or self.infeasible
 
     def try_all(self) -> bool:
         """Try the repetends of so many micro-batches; return whether each was decided."""
@@ -175,7 +173,6 @@ class _Search:
         for indices in candidates.assignments(self.placement, self.in_flight, self.options.every_index):
             self.budget.check()
             decided &= self.try_one(indices)
-            self.tried += 1
             self.report("repetend")
             if self.bound_met:
                 break
@@ -190,7 +187,7 @@ class _Search:
             return True
         query = RepetendQuery(self.placement, indices, self.budget)
         longest = query.horizon if self.best is None else self.best.period - 1
-        least = minimise(query, self.period_bound, longest)
+        least = minimise(query, self.load_bound, longest)
         if least.starts is None:
             self.infeasible |= self.in_flight == 1 and least.decided
             return least.decided
@@ -219,25 +216,24 @@ class _Search:
     @property
     def bound_met(self) -> bool:
         """Whether the search may end early (Alg. 1, line 19)."""
-        met = self.best is not None and self.best.period <= self.period_bound
+        met = self.best is not None and self.best.period <= self.load_bound
         return met and self.options.early_exit
 
-    def record(self, tried: int, complete: bool) -> None:
+    def record(self, decided: bool) -> None:
         """Note what is known after the repetends of so many micro-batches."""
-        period = self.best.period if self.best is not None else None
-        bubble_rate = self.repetend(self.best).bubble_rate if self.best is not None else None
+        self.all_decided &= decided
+        repetend = self.repetend(self.best) if self.best is not None else None
+        bound = repetend.period if repetend is not None and self.all_decided else self.load_bound
         elapsed_s = time.monotonic() - self.began
-        self.sweeps.append(TesselSweep(self.in_flight, period, bubble_rate, tried, complete, elapsed_s))
+        self.by_in_flight.append(InFlightPeriod(self.in_flight, repetend, bound, elapsed_s))
 
     def report(self, phase: str) -> None:
         """Tell the caller how far the search is."""
         self.on_progress(
-            TesselProgress(
-                phase,
-                self.in_flight,
+            Progress(
+                f"{phase} of {self.in_flight} micro-batches:",
                 self.best.period if self.best is not None else None,
-                self.period_bound,
-                self.tried,
+                self.load_bound,
                 self.budget.calls,
                 time.monotonic() - self.began,
             )
@@ -248,32 +244,28 @@ class _Search:
         first = {(name, 0): start - index * best.period for (name, index), start in best.starts.items()}
         return Repetend.from_first_starts(self.placement, 1, best.period, first)
 
-    def result(self, interrupted: bool) -> TesselResult:
+    def result(self, interrupted: bool) -> SearchResult:
         """Return the answer as it stands."""
-        best = self.best
-        return TesselResult(
-            status=self.status(),
+        best, bound = self.best, bounds.period_bound(self.whole)
+        return SearchResult(
+            status=self.status(bound, interrupted),
             repetend=self.repetend(best) if best else None,
             schedule=validate(self.schedule(best)) if best else None,
-            in_flight=best.in_flight if best else 0,
-            most_in_flight=self.most_in_flight,
-            period_bound=self.period_bound,
-            sweep_complete=self.sweep_complete,
-            completion_optimal=best is not None and best.warmup.optimal and best.cooldown.optimal,
-            sweeps=tuple(self.sweeps),
-            candidates=self.tried,
-            solver_calls=self.budget.calls,
+            period_bound=float(bound),
+            span_bound=bounds.critical_path(self.placement),
+            makespan_bound=makespan_bound(self.whole, self.num_micro_batches),
+            queries=self.budget.calls,
             seconds=time.monotonic() - self.began,
-            cpu_seconds=time.process_time() - self.cpu_began,
             interrupted=interrupted,
             reason=self.reason(),
+            by_in_flight=tuple(self.by_in_flight),
         )
 
-    def status(self) -> Status:
+    def status(self, bound: Fraction, interrupted: bool) -> Status:
         """Return what is known of the period."""
-        if self.best is not None:
-            return Status.OPTIMAL if self.best.period <= self.period_bound else Status.FEASIBLE
-        return Status.INFEASIBLE if self.infeasible else Status.UNKNOWN
+        if self.best is None:
+            return Status.INFEASIBLE if self.infeasible else Status.UNKNOWN
+        return Status.OPTIMAL if self.best.period <= bound and not interrupted else Status.FEASIBLE
 
     def reason(self) -> str:
         """Return why there is no schedule."""
@@ -282,8 +274,8 @@ class _Search:
         return DOES_NOT_FIT if self.infeasible else OUT_OF_TIME
 
     def schedule(self, best: _Best) -> Schedule:
-        """Return the three phases as one schedule."""
-        return concatenate(
+        """Return the three phases as one schedule, and the optimizer blocks after them."""
+        phases = concatenate(
             self.placement,
             self.num_micro_batches,
             best.in_flight,
@@ -291,3 +283,4 @@ class _Search:
             best.starts,
             best.cooldown.starts,
         )
+        return with_optimizer(self.whole, phases)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from placements import Placement
+from schedsearch import bounds
 from schedsearch.modulo.result import SearchError
 
 LONGEST_S = 4e6
@@ -11,16 +13,30 @@ DOES_NOT_FIT = "one micro-batch alone does not fit the devices' memory in any or
 OUT_OF_TIME = "no schedule was found in the time given; raise search.time_limit_s"
 
 
-def check_arguments(num_micro_batches: int, time_limit_s: float) -> None:
+def check_arguments(method: str, placement: Placement, num_micro_batches: int, time_limit_s: float) -> None:
     """Check what both searches are given.
 
+    Args:
+        method: What the search is called.
+        placement: What runs where.
+        num_micro_batches: Of the schedule.
+        time_limit_s: Of the search.
+
     Raises:
-        SearchError: One of the two is not positive.
+        SearchError: A number is not positive, or the placement has transient memory.
+        CapacityError: A device's memory is too small for one micro-batch.
     """
     if num_micro_batches < 1:
         raise SearchError(f"search.num_micro_batches: {num_micro_batches} is not at least 1")
     if not time_limit_s > 0:
         raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
+    transient = next((block.name for block in placement.per_micro_batch.blocks if block.transient), None)
+    if transient is not None:
+        raise SearchError(
+            f"search.method: {method} does not know transient memory, which block {transient} has; "
+            "use search.method=modulo"
+        )
+    bounds.require_capacity(placement)
 
 
 def check_most_in_flight(most_in_flight: int | None, num_micro_batches: int) -> None:

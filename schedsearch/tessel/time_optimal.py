@@ -4,58 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from placements import Placement
 from schedsearch import bounds
-from schedsearch.modulo.result import Status
-from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.modulo.result import Objective, Progress, SearchResult, Status
+from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.tessel.arguments import DOES_NOT_FIT, LONGEST_S, OUT_OF_TIME, check_arguments
 from schedsearch.tessel.queries import Budget, Least, OutOfTimeError, PhaseQuery, minimise
 from schedsearch.validate import validate
-
-
-@dataclass(frozen=True)
-class TimeOptimalProgress:
-    """How far a search is.
-
-    Attributes:
-        best: Least makespan found, in ticks; None before the first.
-        bound: Ticks that no schedule beats.
-        solver_calls: Questions put to the solver so far.
-        elapsed_s: Seconds since the search began.
-    """
-
-    best: int | None
-    bound: int
-    solver_calls: int
-    elapsed_s: float
-
-
-@dataclass(frozen=True)
-class TimeOptimalResult:
-    """A schedule of least makespan, or the best found.
-
-    Attributes:
-        status: Of the makespan: OPTIMAL when it meets `makespan_bound`.
-        schedule: Validated; None when there is none.
-        makespan_bound: Ticks that no schedule of as many micro-batches beats.
-        solver_calls: Questions put to the solver.
-        seconds: Wall-clock time.
-        cpu_seconds: Processor time of this process.
-        interrupted: Whether it was interrupted from the keyboard.
-        reason: Why there is no schedule; empty when there is one.
-    """
-
-    status: Status
-    schedule: Schedule | None
-    makespan_bound: int
-    solver_calls: int
-    seconds: float
-    cpu_seconds: float
-    interrupted: bool
-    reason: str
 
 
 def time_optimal(
@@ -64,12 +22,13 @@ def time_optimal(
     *,
     time_limit_s: float = 60.0,
     seed: int = 0,
-    on_progress: Callable[[TimeOptimalProgress], None] | None = None,
-) -> TimeOptimalResult:
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SearchResult:
     """Search the schedule of least makespan, knowing nothing of repetends (Tessel, Sec. III-A, Eq. 1).
 
-    The encoding and the binary search are those of Tessel's warmup and cooldown. The bound known from the
-    start is the busiest device's work, or the longest chain of blocks; no other is used.
+    The encoding and the binary search are those of Tessel's warmup and cooldown. The search begins with no
+    bound but the busiest device's work and the longest chain of blocks; the status is of the makespan against
+    our own bound where that is greater. There is no repetend, and optimizer blocks come last.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
@@ -79,12 +38,12 @@ def time_optimal(
         on_progress: Called after each question to the solver.
 
     Raises:
-        SearchError: An argument is out of its range.
+        SearchError: An argument is out of its range, or the placement has transient memory.
         CapacityError: A device's memory is too small for one micro-batch.
     """
-    check_arguments(num_micro_batches, time_limit_s)
-    bounds.require_capacity(placement)
-    began, cpu_began = time.monotonic(), time.process_time()
+    check_arguments("time_optimal", placement, num_micro_batches, time_limit_s)
+    whole, placement = placement, placement.per_micro_batch
+    began = time.monotonic()
     budget = Budget(began + min(time_limit_s, LONGEST_S), seed)
     low = max(num_micro_batches * bounds.load_bound(placement), bounds.critical_path(placement))
     least, interrupted = Least(None, 0, low, decided=False), False
@@ -94,7 +53,8 @@ def time_optimal(
         least = found
         if on_progress is not None:
             best = found.value if found.starts is not None else None
-            on_progress(TimeOptimalProgress(best, found.bound, budget.calls, time.monotonic() - began))
+            elapsed_s = time.monotonic() - began
+            on_progress(Progress(Objective.MAKESPAN.value, best, found.bound, budget.calls, elapsed_s))
 
     INTERRUPTS.watch()
     try:
@@ -103,16 +63,20 @@ def time_optimal(
         interrupted = True
     finally:
         INTERRUPTS.unwatch()
-    status, reason = _verdict(least)
-    return TimeOptimalResult(
-        status,
-        _schedule(placement, num_micro_batches, least),
-        least.bound,
-        budget.calls,
-        time.monotonic() - began,
-        time.process_time() - cpu_began,
-        interrupted,
-        reason,
+    schedule = _schedule(whole, num_micro_batches, least)
+    bound = max(least.bound, makespan_bound(whole, num_micro_batches))
+    status, reason = _verdict(least, schedule, bound, interrupted)
+    return SearchResult(
+        status=status,
+        repetend=None,
+        schedule=schedule,
+        period_bound=float(bounds.period_bound(whole)),
+        span_bound=bounds.critical_path(placement),
+        makespan_bound=bound,
+        queries=budget.calls,
+        seconds=time.monotonic() - began,
+        interrupted=interrupted,
+        reason=reason,
     )
 
 
@@ -127,9 +91,10 @@ def _minimise(
     minimise(query, low, query.horizon, first_share=1, on_step=note)
 
 
-def _verdict(least: Least) -> tuple[Status, str]:
-    if least.starts is not None:
-        return Status.OPTIMAL if least.decided else Status.FEASIBLE, ""
+def _verdict(least: Least, schedule: Schedule | None, bound: int, interrupted: bool) -> tuple[Status, str]:
+    if schedule is not None:
+        is_least = schedule.makespan <= bound and not interrupted
+        return Status.OPTIMAL if is_least else Status.FEASIBLE, ""
     if least.decided:
         return Status.INFEASIBLE, DOES_NOT_FIT
     return Status.UNKNOWN, OUT_OF_TIME
@@ -139,4 +104,5 @@ def _schedule(placement: Placement, num_micro_batches: int, least: Least) -> Sch
     if least.starts is None:
         return None
     blocks = (ScheduledBlock(start, n, name) for (name, n), start in least.starts.items())
-    return validate(Schedule(placement, num_micro_batches, tuple(blocks)))
+    schedule = validate(Schedule(placement.per_micro_batch, num_micro_batches, tuple(blocks)))
+    return validate(with_optimizer(placement, schedule))

@@ -76,8 +76,7 @@ import sys
 import torch
 import torch.distributed as dist
 from placements.shapes import v_shape
-from runtime.transport.process_groups import connect
-from runtime.models import ProcessShards
+from runtime.transport.process_groups import all_gather, connect
 
 backend, meeting = sys.argv[1:]
 if backend == "nccl":
@@ -88,10 +87,9 @@ assert channels.device.type == ("cuda" if backend == "nccl" else "cpu")
 channels.barrier()
 channels.meet([0])
 assert channels.collect({"a": 1}) == [{"a": 1}]
-copies = channels.connect_copies([(0,)])
+(shards,) = channels.connect_teams([(0,)]).values()
 value = torch.arange(6.0, device=channels.device).view(2, 3)
-for shards in (ProcessShards(dist.new_group([0]), 0, 1), copies[0,]):
-    (gathered,) = shards.gather([value.T])
+for (gathered,) in (all_gather(dist.new_group([0]), value.T), shards.gather(value.T)):
     assert torch.equal(gathered, value.T) and gathered.device == value.device
 channels.barrier()
 dist.destroy_process_group()

@@ -11,14 +11,16 @@ from gpu.streams import Stream, stream_of
 
 from runtime.clocks.clock import RecordingClock
 from runtime.clocks.stream_clock import StreamClock
+from runtime.execution.place import StreamPlace, StreamTimeoutError
 from runtime.execution.results import Position
-from runtime.execution.run_ahead import StreamPosition, StreamTimeoutError
-from runtime.program.calls import Run
+from runtime.profiling.observer import Message
+from runtime.program.calls import Run, Transfer
 
 pytestmark = pytest.mark.gpu
 
 RUNS = [Run("F0", 0, 1410), Run("F1", 0, 900), Run("F2", 0, 1200)]
 LENGTHS_S = (0.08, 0.02, 0.05)
+MESSAGE = Message(Transfer("F0", "F1", 0), 1, 0)
 
 
 @pytest.fixture
@@ -88,25 +90,27 @@ def test_events_are_in_the_order_of_the_stream(stream: Stream) -> None:
 
 def test_the_script_stays_a_block_ahead_and_knows_where_the_stream_stands(stream: Stream) -> None:
     position = Position(None, 0)
-    script = StreamPosition(position, stream.event, ahead=1)
+    script = StreamPlace(position, stream.event, ahead=1)
     marks = []
-    for number in range(4):
-        script.let_catch_up()
+    for _ in range(4):
+        script.reach(RUNS[0])
         assert all(mark.query() for mark in marks[:-1])
         stream.sleep(0.02)
-        script.waits(f"waits for message {number}")
-        script.ran()
+        script.waited(MESSAGE)
+        script.stop(RUNS[0], [])
         marks.append(stream.event())
-    script.finish()
+    script.drain()
     assert all(mark.query() for mark in marks)
 
 
 def test_a_stream_that_stands_is_named(stream: Stream) -> None:
     position = Position(None, 0)
-    script = StreamPosition(position, stream.event, timeout_s=0.05)
+    script = StreamPlace(position, stream.event, timeout_s=0.05)
     stream.sleep(1.0)
-    script.waits("waits for F0 -> F1 of micro-batch 0 from device 1")
+    position.move("waits for F0 -> F1 of micro-batch 0 from device 1")
+    script.waited(MESSAGE)
+    position.move("iteration 0, call 9 of 9")
     with pytest.raises(StreamTimeoutError, match="the GPU did not go on within 0.05 s"):
-        script.finish()
+        script.drain()
     assert position.text == "waits for F0 -> F1 of micro-batch 0 from device 1"
     stream.synchronize()

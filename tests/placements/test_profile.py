@@ -114,7 +114,13 @@ def test_writes_what_it_reads(tmp_path: Path) -> None:
         )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again.csv", "profile.csv"]
     with pytest.raises(ProfileError, match="cannot be written"):
-        profile.to_csv(tmp_path / "no folder" / "x.csv")
+        profile.to_csv(tmp_path / "profile.csv" / "x.csv")
+
+
+def test_a_profile_is_as_readable_as_other_files(tmp_path: Path) -> None:
+    stage_profile(1).to_csv(tmp_path / "profile.csv")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "profile.csv").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_requires_every_block() -> None:
@@ -137,6 +143,8 @@ def test_gives_a_placement_its_times() -> None:
     assert {block.time for block in timed.blocks} == {4_000_000}
     assert timed.transfer == (("F0", "F1", 300_000),)
     assert {block.time for block in stage_profile(2).times_for(placement, tick_ms=20.0).blocks} == {2}
+    coarse = stage_profile(2).times_for(replace(placement, tick_ms=0.1), tick_ms=20.0)
+    assert coarse.transfer == (("F0", "F1", 1),), "a transfer of less than a tick is not free"
     with pytest.raises(ProfileError, match="tick_ms: 1000 is too long for F0 of 40 ms; give at most 40"):
         stage_profile(2).times_for(placement, tick_ms=1000)
     with pytest.raises(ProfileError, match="tick_ms: 0 is not a positive number"):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
+from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 
 import joblib
 import pytest
+from places import ROOT
 
 from placements.shapes import v_shape
 from schedsearch import cache
@@ -70,6 +73,40 @@ def test_other_code_is_another_question(tmp_path: Path, monkeypatch: pytest.Monk
     cached_search(tmp_path, REQUEST)
     monkeypatch.setattr(cache, "source_hash", lambda: "edited")
     assert not cached_search(tmp_path, REQUEST)[1]
+
+
+@pytest.mark.parametrize("library", ["z3-solver", "ortools"])
+def test_another_solver_is_another_question(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached_search(tmp_path, REQUEST)
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0" if name == library else version(name))
+    assert not cached_search(tmp_path, REQUEST)[1]
+
+
+def imports_of(path: Path) -> set[Path]:
+    """The files of ours that a file imports, the packages above them among these."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            for parts in (name.split(".") for name in names):
+                above = [ROOT.joinpath(*parts[:i], "__init__.py") for i in range(1, len(parts) + 1)]
+                found |= {*above, ROOT.joinpath(*parts).with_suffix(".py")}
+    return {file for file in found if file.exists()}
+
+
+def test_the_code_of_a_search_is_part_of_the_question_and_no_later_room_is() -> None:
+    reached: set[Path] = set()
+    open_files = {ROOT / "schedsearch/methods.py", ROOT / "placements/shapes.py"}
+    while open_files:
+        reached |= open_files
+        open_files = {file for each in open_files for file in imports_of(each)} - reached
+    hashed = set(cache.sources())
+    assert reached <= hashed
+    assert ROOT / "schedsearch/solver/cpsat.py" in reached
+    assert not [file for file in hashed if {"energy", "figures", "certificate"} & set(file.parts)]
 
 
 def broken_entries(result: SearchResult) -> dict[str, bytes]:

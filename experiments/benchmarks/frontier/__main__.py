@@ -2,6 +2,6 @@
 
 import sys
 
-from experiments.benchmarks.frontier import main
+from experiments.benchmarks.frontier.cases import BENCHMARK
 
-sys.exit(main())
+sys.exit(BENCHMARK.main())

@@ -13,17 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.frontier.measuring import (
     Task,
     against_lowtime,
     against_perseus,
     exact,
     gaps,
+    load_solvers,
     saving,
     speed,
     stragglers,
 )
-from experiments.benchmarks.results import Case, Outcome
+from experiments.benchmarks.results import Case, CaseResult
 from placements import Kind, OperatingPoint, Placement, Profile
 from placements.shapes import nn_shape, v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
@@ -206,16 +208,19 @@ def synthetic_profile(placement: Placement, num_clocks: int, seed: int, noise: f
     return Profile(f"synthetic {seed}", points, 60.0)
 
 
-def _on_measured(gpu: str, number: int, measure: Callable[[Task], Outcome]) -> Callable[[], Outcome]:
+def _on_measured(gpu: str, number: int, measure: Callable[[Task], CaseResult]) -> Callable[[], CaseResult]:
     """Return what measures a case on a measured profile, or skips it where the profile is not there."""
 
-    def run() -> Outcome:
+    def run() -> CaseResult:
         name, blocking_power_w = GPUS[gpu]
         path = STAGE_PROFILES / f"{name}.csv"
         if not path.exists():
-            return Outcome(0.0, skipped=f"{path.name} is not there")
+            return CaseResult(0.0, skipped=f"{path.name} is not there")
         profile = Profile.from_csv(path, device=gpu, blocking_power_w=blocking_power_w)
         schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
         return measure(Task(schedule, profile))
 
     return run
+
+
+BENCHMARK = Benchmark("frontier", "Measure what the energy frontier must reach.", GROUPS, load_solvers)

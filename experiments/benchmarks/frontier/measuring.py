@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.benchmarks.frontier import lowtime_plans
-from experiments.benchmarks.results import Outcome
-from experiments.benchmarks.search.measuring import CpuClock
+from experiments.benchmarks.results import CaseResult, true_of
+from experiments.benchmarks.timing import CpuClock
 from placements import Profile
 from schedsearch.energy import Frontier, compute_frontier, instance_graph, simulate
 from schedsearch.energy.baselines import perseus_frontier
@@ -74,14 +74,14 @@ def load_solvers() -> None:
     relaxed_effective_mj(schedule, profile, 3.0)
 
 
-def speed(task: Task, *, cpu_s: float) -> Outcome:
+def speed(task: Task, *, cpu_s: float) -> CaseResult:
     """Compute the whole frontier and its plans, in so many CPU seconds."""
     frontier, took_s = _timed(task)
     missed = (f"more than {cpu_s:g} CPU s",) if took_s > cpu_s else ()
-    return Outcome(took_s, missed, note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
+    return CaseResult(took_s, missed, note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
 
 
-def saving(task: Task, *, at_least: float, published: float) -> Outcome:
+def saving(task: Task, *, at_least: float, published: float) -> CaseResult:
     """Hold the saving of the shortest plan against all-maximum clocks against what is wanted; in percent."""
     clock = CpuClock()
     frontier = task.frontier()
@@ -94,10 +94,10 @@ def saving(task: Task, *, at_least: float, published: float) -> Outcome:
         "slower than all-maximum clocks": plan.time_ms > frontier.all_maximum.time_ms * (1 + _ALMOST),
     }
     note = f"saves {saved:.2f} %, at most {limit:.2f} % possible; Perseus published {published:.2f} %"
-    return Outcome(took_s, _true(wrong), note=note)
+    return CaseResult(took_s, true_of(wrong), note=note)
 
 
-def gaps(task: Task, *, mean: float, most: float) -> Outcome:
+def gaps(task: Task, *, mean: float, most: float) -> CaseResult:
     """Simulate every plan again, and hold its distance from the bound against what is wanted; in percent."""
     clock = CpuClock()
     frontier = task.frontier()
@@ -119,13 +119,13 @@ def gaps(task: Task, *, mean: float, most: float) -> Outcome:
             for plan, each in pairs
         ),
     }
-    return Outcome(took_s, _true(wrong), note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
+    return CaseResult(took_s, true_of(wrong), note=f"{len(frontier.plans)} plans; {_gaps(frontier)}")
 
 
-def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> Outcome:
+def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> CaseResult:
     """Compare with lowtime: its CPU seconds over ours, and no plan of its below ours at its own time."""
     if reason := lowtime_plans.reason_to_skip():
-        return Outcome(0.0, skipped=reason)
+        return CaseResult(0.0, skipped=reason)
     _, took_s = _timed(task)
     problem = Problem(task.schedule, task.profile)
     clock = CpuClock()
@@ -138,23 +138,23 @@ def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> Outcome:
     theirs = found.best(None, problem.bound)
     below, note = _compared(task, np.array([[plan.time_ms, plan.energy_mj] for plan in theirs]))
     wrong = {f"ratio {theirs_s / took_s:.0f}": theirs_s / took_s < ratio, **below}
-    return Outcome(
+    return CaseResult(
         took_s,
-        _true(wrong),
+        true_of(wrong),
         note=f"lowtime {theirs_s:.1f} CPU s for {clocks.shape[1]} plans, ratio {theirs_s / took_s:.0f}; "
         + note,
     )
 
 
-def against_perseus(task: Task, *, unit_ms: float, curve: str = "exponential") -> Outcome:
+def against_perseus(task: Task, *, unit_ms: float, curve: str = "exponential") -> CaseResult:
     """Compare with our own implementation of Perseus: no plan of its below ours at its own time."""
     clock = CpuClock()
     theirs = perseus_frontier(task.schedule, task.profile, unit_ms, curve).plans
     theirs_s = clock.seconds
     clock = CpuClock()
     below, note = _compared(task, np.array([[plan.time_ms, plan.energy_mj] for plan in theirs]))
-    return Outcome(
-        clock.seconds, _true(below), note=f"Perseus {theirs_s:.1f} CPU s for {len(theirs)} plans; {note}"
+    return CaseResult(
+        clock.seconds, true_of(below), note=f"Perseus {theirs_s:.1f} CPU s for {len(theirs)} plans; {note}"
     )
 
 
@@ -178,7 +178,7 @@ def _compared(task: Task, theirs: Floats) -> tuple[dict[str, bool], str]:
     return wrong, note
 
 
-def exact(task: Task, *, num_deadlines: int, time_limit_s: float) -> Outcome:
+def exact(task: Task, *, num_deadlines: int, time_limit_s: float) -> CaseResult:
     """Compare with the proved best choice of clocks, and the relaxed optimum with a linear program's."""
     spread = task.frontier(num_plans=2)
     deadlines = np.linspace(spread.shortest.time_ms, spread.plans[-1].time_ms, num_deadlines)
@@ -202,10 +202,10 @@ def exact(task: Task, *, num_deadlines: int, time_limit_s: float) -> Outcome:
         f"above the best choice of clocks {np.mean(above):.3f} % on average, {max(above):.2f} % at most; "
         f"relaxed optimum within {max(difference):.0e} of HiGHS"
     )
-    return Outcome(took_s, _true(wrong), note=note)
+    return CaseResult(took_s, true_of(wrong), note=note)
 
 
-def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> Outcome:
+def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> CaseResult:
     """Record the saving next to stragglers, which rises with T' and wanes, and time the look-up.
 
     Savings are taken over the straggler's time, against all-maximum clocks (Perseus, Table 4 and Fig. 8).
@@ -231,9 +231,9 @@ def stragglers(task: Task, *, factors: Sequence[float], look_up_s: float) -> Out
         ),
     }
     row = ", ".join(f"{factor:.2f}: {value:.2f}" for factor, value in zip(factors, saved, strict=True))
-    return Outcome(
+    return CaseResult(
         each_s,
-        _true(wrong),
+        true_of(wrong),
         note=f"saving in % by T'/T: {row}; T*/T {longest:.2f}; look-up {1e6 * each_s:.1f} us",
     )
 
@@ -251,7 +251,3 @@ def _timed(task: Task) -> tuple[Frontier, float]:
 def _gaps(frontier: Frontier) -> str:
     gap = 100 * np.array([plan.gap for plan in frontier.plans])
     return f"gap to the bound {gap.mean():.3f} % on average, {gap.max():.2f} % at most"
-
-
-def _true(wrong: dict[str, bool]) -> tuple[str, ...]:
-    return tuple(text for text, is_wrong in wrong.items() if is_wrong)

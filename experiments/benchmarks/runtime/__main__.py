@@ -2,6 +2,6 @@
 
 import sys
 
-from experiments.benchmarks.runtime import main
+from experiments.benchmarks.runtime.cases import BENCHMARK
 
-sys.exit(main())
+sys.exit(BENCHMARK.main())

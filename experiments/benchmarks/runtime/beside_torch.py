@@ -16,17 +16,18 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from experiments.benchmarks.runtime.processes import on_devices
-from runtime.clocks.clock import RecordingClock
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
 from runtime.execution.entry import Device
 from runtime.execution.results import Position
+from runtime.execution.run_options import RunOptions
 from runtime.execution.train import timed_iteration
 from runtime.models import USER_MODEL, Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.torch_pipelining.csv import torch_order
-from runtime.transport.process_groups import Transport, connect
+from runtime.transport.process_groups import connect
+from runtime.transport.protocol import Transport
 from schedsearch.schedule import Schedule
 
 _MODEL = """
@@ -106,8 +107,8 @@ class _Ours:
         self.transport: Transport = connect(script.placement, script.channels, device, _TIMEOUT_S)
         self._model = Model(script.model, script.placement, self.transport.shards, self.transport.device)
         blocks = Blocks(script.placement, self._model, script.num_micro_batches)
-        position = Position(None, device)
-        self._device = Device(device, blocks, self.transport, RecordingClock(), script.calls, position)
+        options = RunOptions(device, script.placement.num_devices)
+        self._device = Device(script, options, self.transport, blocks, Position(None, device))
 
     def iteration_ms(self) -> float:
         """Run one iteration, with gradients from nothing."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.results import Case
 from experiments.benchmarks.runtime.measuring import asleep, beside_torch, blocks_of_gpt, calls, computed
+from experiments.benchmarks.timing import load_solvers
 from placements.shapes import SHAPES, m_shape, v_shape
 from schedsearch.baselines import one_f_one_b
 
@@ -122,3 +124,5 @@ def gpu() -> Iterator[Case]:
 
 GROUPS: dict[str, Callable[[], Iterator[Case]]] = {"blocking": blocking, "overhead": overhead, "gpu": gpu}
 """The groups by the name that the command line uses."""
+
+BENCHMARK = Benchmark("runtime", "Measure the runtime.", GROUPS, load_solvers)

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.benchmarks.results import Outcome
+from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.beside_torch import run_beside_torch
 from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blocks, script_of, time_calls
 from experiments.benchmarks.runtime.sleeping import Way, run_asleep
-from experiments.benchmarks.search.measuring import CpuClock
+from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
@@ -69,7 +69,7 @@ def asleep(
     message_bytes: int,
     rounds: int,
     tolerance: float,
-) -> Outcome:
+) -> CaseResult:
     """Run one schedule with blocking, non-blocking and early transfers, while blocks sleep.
 
     Args:
@@ -109,12 +109,12 @@ def asleep(
         for name, each in times.iterations_ms.items()
     )
     note = f"blocking takes {'; '.join(texts)}; a lone transfer takes {share:.2f} of a forward; {medians}"
-    return Outcome(clock.seconds, tuple(missed), note=note)
+    return CaseResult(clock.seconds, tuple(missed), note=note)
 
 
 def computed(
     placement: Placement, num_micro_batches: int, model: Mapping[str, object], rounds: int
-) -> Outcome:
+) -> CaseResult:
     """Run generated scripts that compute, with blocking, non-blocking and early transfers, in turn.
 
     Args:
@@ -153,10 +153,10 @@ def computed(
         f"{Ratio.of(times['blocking'], times[name])} times as long as {name}"
         for name in ("non-blocking", "early")
     )
-    return Outcome(clock.seconds, missed, note=f"blocking takes {ratios}")
+    return CaseResult(clock.seconds, missed, note=f"blocking takes {ratios}")
 
 
-def calls(model: Mapping[str, object], *, num_stages: int, rounds: int, most_us: float) -> Outcome:
+def calls(model: Mapping[str, object], *, num_stages: int, rounds: int, most_us: float) -> CaseResult:
     """Measure what a block's call in a generated script costs above the block itself.
 
     Args:
@@ -178,10 +178,10 @@ def calls(model: Mapping[str, object], *, num_stages: int, rounds: int, most_us:
     ratio = Ratio.of(found.script_ms, found.bare_ms)
     block_us = statistics.median(found.bare_ms) / found.num_calls * 1000
     note = f"a call costs {cost_us:.0f} us above its block's {block_us:.0f} us; {ratio} times the bare loop"
-    return Outcome(clock.seconds, tuple(missed), note=note)
+    return CaseResult(clock.seconds, tuple(missed), note=note)
 
 
-def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most: float) -> Outcome:
+def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most: float) -> CaseResult:
     """Compare iterations with those of torch's `_PipelineScheduleRuntime` on the same schedule.
 
     Args:
@@ -201,10 +201,10 @@ def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most
         f"ours takes {ratio} times as long as torch's; medians {statistics.median(found.ours_ms):.1f} ms "
         f"and {statistics.median(found.torch_ms):.1f} ms; gradients differ by {found.error:.1e}"
     )
-    return Outcome(clock.seconds, tuple(missed), note=note)
+    return CaseResult(clock.seconds, tuple(missed), note=note)
 
 
-def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, least_ms: float) -> Outcome:
+def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, least_ms: float) -> CaseResult:
     """Profile a stack of GPT layers on one device, at the clock that it takes by itself.
 
     Args:
@@ -214,7 +214,7 @@ def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, l
         least_ms: Each block runs so long, at least.
     """
     if where != "cpu" and not cuda_is_there():
-        return Outcome(0.0, skipped="there is no CUDA device")
+        return CaseResult(0.0, skipped="there is no CUDA device")
     clock = CpuClock()
     found = profile_blocks(script_of(model, num_stages, 2), where, least_ms)
     missed = [] if len(found.costs) == 2 * num_stages else ["a block is missing"]
@@ -226,7 +226,7 @@ def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, l
     )
     clock_mhz = found.costs[0].clock_mhz if found.costs else None
     note = f"{found.device}, {found.measured}, at {clock_mhz} MHz: {costs}"
-    return Outcome(clock.seconds, tuple(missed), note=note)
+    return CaseResult(clock.seconds, tuple(missed), note=note)
 
 
 def _searched(placement: Placement, num_micro_batches: int) -> Schedule:

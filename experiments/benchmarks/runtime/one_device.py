@@ -19,10 +19,13 @@ from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
+from runtime.execution.clock_requests import ClockRequests
 from runtime.execution.entry import Device
 from runtime.execution.results import Position
+from runtime.execution.run_options import RunOptions
 from runtime.models import WHOLE, Blocks, Model
-from runtime.profiling.device_profiler import NvmlMeter, WallMeter, cpu_mhz
+from runtime.profiling.device_profiler import BlockProfiler, NvmlMeter, WallMeter, cpu_mhz
+from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import Cost, Profiler, Sweep
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -85,17 +88,10 @@ class Alone:
         """What computes."""
         return Blocks(self.script.placement, self.model, self.script.num_micro_batches)
 
-    def device(self, profiler: Profiler | None = None) -> Device:
+    def device(self, observer: DeviceObserver) -> Device:
         """Return what the script calls."""
-        return Device(
-            0,
-            self.blocks,
-            self.transport,
-            RecordingClock(),
-            self.script.calls,
-            Position(None, 0),
-            profiler=profiler,
-        )
+        position = Position(None, 0)
+        return Device(self.script, RunOptions(0, 1), self.transport, self.blocks, position, [observer])
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ def time_calls(script: Script, rounds: int) -> CallTimes:
     """
     torch.set_num_threads(1)
     alone = Alone(script)
-    device = alone.device()
+    device = alone.device(ClockRequests(RecordingClock()))
 
     def by_script() -> None:
         device.begin(0)
@@ -179,7 +175,7 @@ def profile_blocks(script: Script, where: str, least_ms: float) -> BlockCosts:
     """
     alone = Alone(script, where)
     profiler, name, measured = _profiler(alone.transport.device, least_ms)
-    device, index = alone.device(profiler), 0
+    device, index = alone.device(BlockProfiler(profiler)), 0
     while not profiler.is_done:
         device.begin(index)
         script.iteration(device, script.num_micro_batches)

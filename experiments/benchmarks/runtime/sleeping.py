@@ -17,15 +17,16 @@ from torch import Tensor
 
 from experiments.benchmarks.runtime.processes import on_devices
 from placements import Placement
-from runtime.clocks.clock import RecordingClock
 from runtime.codegen.script import Script
 from runtime.execution.entry import Device
 from runtime.execution.results import Position
+from runtime.execution.run_options import RunOptions
 from runtime.execution.train import timed_iteration
 from runtime.models import Blocks
 from runtime.program.tensor_flow import tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.process_groups import Channel, Transport, connect
+from runtime.transport.process_groups import connect
+from runtime.transport.protocol import Channel, Transport
 
 _TIMEOUT_S = 300.0
 
@@ -135,8 +136,8 @@ def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, roun
 def _device(
     device: int, blocks: SleepingBlocks, transport: Transport, script: Script, blocking: bool
 ) -> Device:
-    position, clock = Position(None, device), RecordingClock()
-    return Device(device, cast(Blocks, blocks), transport, clock, script.calls, position, blocking=blocking)
+    options = RunOptions(device, script.placement.num_devices, blocking=blocking)
+    return Device(script, options, transport, cast(Blocks, blocks), Position(None, device))
 
 
 def _transfer_ms(transport: Transport, channel: Channel, device: int, message_bytes: int) -> float:

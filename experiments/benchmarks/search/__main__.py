@@ -2,6 +2,6 @@
 
 import sys
 
-from experiments.benchmarks.search import main
+from experiments.benchmarks.search.cases import BENCHMARK
 
-sys.exit(main())
+sys.exit(BENCHMARK.main())

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.results import Case
 from experiments.benchmarks.search.measuring import BestKnown, against_tessel, finite, steady, sweep
 from experiments.benchmarks.search.real_ratios import GIVEN, WORKLOADS
+from experiments.benchmarks.timing import load_solvers
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch import bounds
@@ -310,3 +312,6 @@ def _zero_bubble(
         partial(steady, placement, period=period, cpu_s=cpu_s, solver=solver),
         is_quick,
     )
+
+
+BENCHMARK = Benchmark("search", "Measure what the search must reach.", GROUPS, load_solvers)

@@ -7,46 +7,20 @@ may have other work; one that may end without a proof gets as much, and ends by 
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.benchmarks.results import Outcome
+from experiments.benchmarks.results import CaseResult, true_of
+from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from schedsearch.baselines import applicable
-from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.result import Progress, SearchResult, Status
 from schedsearch.modulo.search import search
-from schedsearch.tessel import TesselProgress, TesselResult, tessel
+from schedsearch.tessel import tessel
 
 _PATIENCE = 2.0
 """Wall-clock seconds that a proof gets for each CPU second that it may take."""
-
-
-class CpuClock:
-    """CPU seconds since it was made, of this process, its threads and the children that have ended."""
-
-    def __init__(self) -> None:
-        self._began = _cpu_s()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds so far."""
-        return _cpu_s() - self._began
-
-
-def _cpu_s() -> float:
-    children = os.times()
-    return time.process_time() + children.children_user + children.children_system
-
-
-def load_solvers() -> None:
-    """Load each solver and put a question to it, so that no case pays for it."""
-    from placements.shapes import v_shape
-
-    for solver in ("z3", "cpsat"):
-        search(v_shape(2).with_memory(1), 2, solver=solver, polish_time_limit_s=0.1)
 
 
 def search_timed(placement: Placement, num_micro_batches: int, **options: Any) -> tuple[SearchResult, float]:
@@ -72,7 +46,7 @@ def steady(
     gap_below: float | None = None,
     most_micro_batches: int = 1,
     solver: str = "portfolio",
-) -> Outcome:
+) -> CaseResult:
     """Search the least period, and hold it against what is wanted.
 
     Args:
@@ -83,7 +57,7 @@ def steady(
         optimal: Whether it must be proved.
         gap_below: Where it is not proved, the gap must be a lesser share of the bound; None for any gap.
         most_micro_batches: Per repetend.
-        solver: A key of `schedsearch.modulo.search.SOLVERS`.
+        solver: A key of `schedsearch.solver.portfolio.SOLVERS`.
     """
     result, took_s = search_timed(
         placement,
@@ -106,11 +80,10 @@ def steady(
         f"period above {at_most}": found is not None and at_most is not None and found > at_most + 1e-9,
         f"more than {cpu_s:g} CPU s": optimal and took_s > cpu_s,
     }
-    missed = tuple(text for text, is_wrong in wrong.items() if is_wrong)
     tried = ", ".join(f"u={each.micro_batches}: {each.period or '-'} ({each.bound})" for each in result.tried)
-    return Outcome(
+    return CaseResult(
         took_s,
-        missed,
+        true_of(wrong),
         result.status,
         found,
         result.period_bound,
@@ -118,7 +91,7 @@ def steady(
     )
 
 
-def sweep(rows: Mapping[str, tuple[Placement, float | None]], *, cpu_s: float, each_s: float) -> Outcome:
+def sweep(rows: Mapping[str, tuple[Placement, float | None]], *, cpu_s: float, each_s: float) -> CaseResult:
     """Search the least period of several placements, and hold all of them against what is wanted.
 
     Args:
@@ -128,16 +101,14 @@ def sweep(rows: Mapping[str, tuple[Placement, float | None]], *, cpu_s: float, e
     """
     total_s, missed, notes = 0.0, [], []
     for name, (placement, period) in rows.items():
-        outcome = steady(placement, cpu_s=each_s, period=period)
-        total_s += outcome.cpu_s
-        notes.append(
-            f"{name}: {outcome.period:g} [{outcome.cpu_s:.2f} s]" if outcome.period else f"{name}: -"
-        )
-        missed += [f"{name}: {text}" for text in outcome.missed]
+        found = steady(placement, cpu_s=each_s, period=period)
+        total_s += found.cpu_s
+        notes.append(f"{name}: {found.period:g} [{found.cpu_s:.2f} s]" if found.period else f"{name}: -")
+        missed += [f"{name}: {text}" for text in found.missed]
     if total_s > cpu_s:
         missed.append(f"more than {cpu_s:g} CPU s")
     status = Status.OPTIMAL.value if not any("OPTIMAL" in text for text in missed) else ""
-    return Outcome(total_s, tuple(missed), status, note=", ".join(notes))
+    return CaseResult(total_s, tuple(missed), status, note=", ".join(notes))
 
 
 @dataclass(frozen=True)
@@ -160,7 +131,7 @@ def finite(
     *,
     time_limit_s: float,
     polish_time_limit_s: float,
-) -> Outcome:
+) -> CaseResult:
     """Search a whole schedule, and hold it against the best known and all made by hand for the same memory.
 
     Where the best known is not proved, it must be beaten, or proved that it cannot be.
@@ -187,9 +158,9 @@ def finite(
     }
     by_hand = ", ".join(f"{name} {value}" for name, value in hand_made.items() if value == least_by_hand)
     known = f"best known {best.makespan}" + ("*" if best.is_optimal else "")
-    return Outcome(
+    return CaseResult(
         took_s,
-        tuple(text for text, is_wrong in wrong.items() if is_wrong),
+        true_of(wrong),
         result.status,
         result.repetend.period_per_micro_batch if result.repetend is not None else None,
         result.period_bound,
@@ -201,7 +172,7 @@ def finite(
 
 def against_tessel(
     placement: Placement, num_micro_batches: int, *, ratio: float, time_limit_s: float
-) -> Outcome:
+) -> CaseResult:
     """Search as we do and as Tessel does, and compare the CPU seconds until the period is proved.
 
     The note also compares the two where both make the schedule as well; ours is made shorter for a second.
@@ -227,8 +198,10 @@ def against_tessel(
         solver="z3",
         polish_time_limit_s=1.0,
     )
-    theirs, proof_s = _tessel_timed(placement, num_micro_batches, time_limit_s)
-    at_least = "" if theirs.sweep_complete else ">= "
+    theirs, proof_s, theirs_s = _tessel_timed(placement, num_micro_batches, time_limit_s)
+    last = theirs.by_in_flight[-1]
+    is_through = last.repetend is not None and last.repetend.period <= last.bound
+    at_least = "" if is_through else ">= "
     wrong = {
         "not OPTIMAL": ours.status is not Status.OPTIMAL,
         f"ratio below {ratio:g}": proof_s / ours_s < ratio,
@@ -236,13 +209,13 @@ def against_tessel(
     note = (
         f"Tessel {at_least}{proof_s:.1f} CPU s to period {_period(theirs)}, "
         f"ratio {at_least}{proof_s / ours_s:.0f}; "
-        f"with the schedule {theirs.cpu_seconds:.1f} CPU s, makespan {_makespan(theirs)}, "
+        f"with the schedule {theirs_s:.1f} CPU s, makespan {_makespan(theirs)}, "
         f"against {whole_s:.2f} CPU s, makespan {_makespan(whole)}: "
-        f"ratio {at_least}{theirs.cpu_seconds / whole_s:.0f}"
+        f"ratio {at_least}{theirs_s / whole_s:.0f}"
     )
-    return Outcome(
+    return CaseResult(
         ours_s,
-        tuple(text for text, is_wrong in wrong.items() if is_wrong),
+        true_of(wrong),
         ours.status,
         _period(ours),
         ours.period_bound,
@@ -252,24 +225,24 @@ def against_tessel(
 
 def _tessel_timed(
     placement: Placement, num_micro_batches: int, time_limit_s: float
-) -> tuple[TesselResult, float]:
-    """Return Tessel's result and the CPU seconds of its sweep over repetends."""
+) -> tuple[SearchResult, float, float]:
+    """Return Tessel's result, and the CPU seconds of its sweep over repetends and of all of it."""
     clock = CpuClock()
     sweep_s: list[float] = []
 
-    def note(progress: TesselProgress) -> None:
-        if progress.phase == "completion" and not sweep_s:
+    def note(progress: Progress) -> None:
+        if progress.phase.startswith("completion") and not sweep_s:
             sweep_s.append(clock.seconds)
 
     result = tessel(placement, num_micro_batches, time_limit_s=time_limit_s, on_progress=note)
     if result.interrupted:
         raise KeyboardInterrupt
-    return result, sweep_s[0] if sweep_s else clock.seconds
+    return result, sweep_s[0] if sweep_s else clock.seconds, clock.seconds
 
 
-def _period(result: SearchResult | TesselResult) -> float | None:
+def _period(result: SearchResult) -> float | None:
     return result.repetend.period_per_micro_batch if result.repetend is not None else None
 
 
-def _makespan(result: SearchResult | TesselResult) -> int | None:
+def _makespan(result: SearchResult) -> int | None:
     return result.schedule.makespan if result.schedule is not None else None

@@ -2,6 +2,6 @@
 
 import sys
 
-from experiments.benchmarks.server import main
+from experiments.benchmarks.server.cases import BENCHMARK
 
-sys.exit(main())
+sys.exit(BENCHMARK.main())

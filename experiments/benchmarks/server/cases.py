@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from experiments.benchmarks.results import Case, Outcome
+from experiments.benchmarks.benchmark_command import Benchmark
+from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.server.measuring import (
     Sent,
     ServerProcess,
@@ -72,22 +73,22 @@ def _storm_case(group: str, num_jobs: int, number: int, is_busy: bool) -> Case:
     )
 
 
-def _look_ups() -> Outcome:
+def _look_ups() -> CaseResult:
     with _server() as server:
-        return _outcome(look_ups(server, ready_jobs(server.port, 1)[0], 2000), QUIET_MS, CPU_MS)
+        return _result(look_ups(server, ready_jobs(server.port, 1)[0], 2000), QUIET_MS, CPU_MS)
 
 
-def _messages() -> Outcome:
+def _messages() -> CaseResult:
     with _server() as server:
-        return _outcome(storm(server, ready_jobs(server.port, 1), 2000, 1), QUIET_MS, CPU_MS)
+        return _result(storm(server, ready_jobs(server.port, 1), 2000, 1), QUIET_MS, CPU_MS)
 
 
-def _arrivals(number: int) -> Outcome:
+def _arrivals(number: int) -> CaseResult:
     with _server() as server:
-        return _outcome(arrivals(server, ready_jobs(server.port, number)), ARRIVAL_MS)
+        return _result(arrivals(server, ready_jobs(server.port, number)), ARRIVAL_MS)
 
 
-def _storm(num_jobs: int, number: int, is_busy: bool) -> Outcome:
+def _storm(num_jobs: int, number: int, is_busy: bool) -> CaseResult:
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "jobs.db"
         with ServerProcess(database) as server:
@@ -98,7 +99,7 @@ def _storm(num_jobs: int, number: int, is_busy: bool) -> Outcome:
             server.end(signal.SIGKILL)
         with ServerProcess(database) as server:
             gone = lost(server.port, [*jobs, *made], sent)
-    return _outcome(sent, cpu_ms=None if is_busy else CPU_MS, gone=gone)
+    return _result(sent, cpu_ms=None if is_busy else CPU_MS, gone=gone)
 
 
 @contextmanager
@@ -107,9 +108,9 @@ def _server() -> Iterator[ServerProcess]:
         yield server
 
 
-def _outcome(
+def _result(
     sent: Sent, p50_ms: float | None = None, cpu_ms: float | None = None, gone: Sequence[str] | None = None
-) -> Outcome:
+) -> CaseResult:
     missed = list(sent.faults[:1])
     if p50_ms is not None and sent.at(50) > p50_ms:
         missed.append(f"p50 is {sent.at(50):.1f} ms")
@@ -118,8 +119,10 @@ def _outcome(
     if gone:
         missed.append(f"{len(gone)} jobs are lost or run another plan")
     note = str(sent) if gone is None else f"{sent}; lost: {len(gone)}"
-    return Outcome(sent.cpu_ms * len(sent.wall_ms) / 1e3, tuple(missed), note=note)
+    return CaseResult(sent.cpu_ms * len(sent.wall_ms) / 1e3, tuple(missed), note=note)
 
 
 GROUPS = {"quiet": quiet_cases, "storm": storm_cases, "long": long_cases}
 """Cases by the name that the command line uses."""
+
+BENCHMARK = Benchmark("server", "Load the server of plans with requests.", GROUPS)

@@ -12,28 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.models.core.layers import Parameter, Weights, norm, norm_parameters
-from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.layers import Parameter, Weights, norm_parameters, normal_copy, with_residual
+from runtime.models.core.options import ModelOptions
 from runtime.models.core.tokens import Tokens
-from runtime.transport.shards import Shards, copy_to_shards, sum_over_shards
-
-
-def check_heads(options: ModelOptions, num_shards: int = 1) -> None:
-    """Reject heads that do not share the hidden size evenly, or are too few for the shards.
-
-    Raises:
-        ModelError: They are so.
-    """
-    if options.hidden_size % options.num_heads:
-        raise ModelError(
-            f"model.num_heads: {options.num_heads} does not divide hidden_size {options.hidden_size}; "
-            "use a divisor"
-        )
-    if options.num_heads < num_shards:
-        raise ModelError(
-            f"model.num_heads: {options.num_heads} cannot be cut over {num_shards} devices; "
-            f"use at least {num_shards}, or model=synthetic"
-        )
+from runtime.transport.shards import Shards, copy_to_shards
 
 
 @dataclass(frozen=True)
@@ -42,44 +24,32 @@ class Attention:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output.
-        num_heads: Divides `hidden_size`; at least one for each shard.
+        options: Give the width, and the heads: at least one for each shard.
         causal: Whether a position sees only itself and those before it.
     """
 
     name: str
-    hidden_size: int
-    num_heads: int
+    options: ModelOptions
     causal: bool = True
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of the normalization, of query, key and value together, and of the output."""
-        width = self.hidden_size // self.num_heads
+        hidden, heads, width = _sizes(self.options)
         return (
-            *norm_parameters(f"{self.name}.norm", self.hidden_size),
-            Parameter(f"{self.name}.in.weight", (self.hidden_size, self.num_heads, 3 * width), split=1),
-            Parameter(f"{self.name}.in.bias", (self.num_heads, 3 * width), split=0),
-            Parameter(f"{self.name}.out.weight", (self.num_heads, width, self.hidden_size), split=0),
-            Parameter(f"{self.name}.out.bias", (self.hidden_size,)),
+            *norm_parameters(f"{self.name}.norm", self.options),
+            Parameter(f"{self.name}.in.weight", (hidden, heads, 3 * width), split=1),
+            Parameter(f"{self.name}.in.bias", (heads, 3 * width), split=0),
+            *_output_parameters(self.name, self.options),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the input plus the attention's output."""
         assert hidden is not None, "attention has an input"
-        normal = norm(hidden, f"{self.name}.norm", weights)
-        copies = [normal] if shards.count == 1 else copy_to_shards(normal, shards)
-        parts = []
-        for copy, into, bias, out in zip(
-            copies,
-            weights[f"{self.name}.in.weight"],
-            weights[f"{self.name}.in.bias"],
-            weights[f"{self.name}.out.weight"],
-            strict=True,
-        ):
-            query, key, value = (_heads(copy, into) + bias.unsqueeze(1)).chunk(3, dim=-1)
-            parts.append(_joined(_attend(query, key, value, self.causal), out))
-        total = parts[0] if shards.count == 1 else sum_over_shards(parts, shards)
-        return hidden + (total + weights[f"{self.name}.out.bias"][0])
+        normal = normal_copy(hidden, self.name, weights, shards)
+        joint = _heads(normal, weights[f"{self.name}.in.weight"])
+        query, key, value = (joint + weights[f"{self.name}.in.bias"].unsqueeze(1)).chunk(3, dim=-1)
+        mixed = _attend(query, key, value, self.causal)
+        return _with_output(hidden, mixed, self.name, weights, shards)
 
 
 @dataclass(frozen=True)
@@ -88,23 +58,20 @@ class CrossAttention:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output.
-        num_heads: Divides `hidden_size`; at least one for each shard.
+        options: Give the width, and the heads: at least one for each shard.
     """
 
     name: str
-    hidden_size: int
-    num_heads: int
+    options: ModelOptions
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of the normalization, of query, of key and value together, of the output."""
-        width = self.hidden_size // self.num_heads
+        hidden, heads, width = _sizes(self.options)
         return (
-            *norm_parameters(f"{self.name}.norm", self.hidden_size),
-            Parameter(f"{self.name}.query.weight", (self.hidden_size, self.num_heads, width), split=1),
-            Parameter(f"{self.name}.memory.weight", (self.hidden_size, self.num_heads, 2 * width), split=1),
-            Parameter(f"{self.name}.out.weight", (self.num_heads, width, self.hidden_size), split=0),
-            Parameter(f"{self.name}.out.bias", (self.hidden_size,)),
+            *norm_parameters(f"{self.name}.norm", self.options),
+            Parameter(f"{self.name}.query.weight", (hidden, heads, width), split=1),
+            Parameter(f"{self.name}.memory.weight", (hidden, heads, 2 * width), split=1),
+            *_output_parameters(self.name, self.options),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
@@ -118,20 +85,22 @@ class CrossAttention:
         """
         assert hidden is not None, "attention over an encoder has an input"
         memory, own = hidden.unbind(1)
-        normal = norm(own, f"{self.name}.norm", weights)
-        parts = []
-        for asks, holds, ask, hold, out in zip(
-            [normal] if shards.count == 1 else copy_to_shards(normal, shards),
-            [memory] if shards.count == 1 else copy_to_shards(memory, shards),
-            weights[f"{self.name}.query.weight"],
-            weights[f"{self.name}.memory.weight"],
-            weights[f"{self.name}.out.weight"],
-            strict=True,
-        ):
-            key, value = _heads(holds, hold).chunk(2, dim=-1)
-            parts.append(_joined(_attend(_heads(asks, ask), key, value, causal=False), out))
-        total = parts[0] if shards.count == 1 else sum_over_shards(parts, shards)
-        return torch.stack([memory, own + (total + weights[f"{self.name}.out.bias"][0])], 1)
+        normal, seen = normal_copy(own, self.name, weights, shards), copy_to_shards(memory, shards)
+        query = _heads(normal, weights[f"{self.name}.query.weight"])
+        key, value = _heads(seen, weights[f"{self.name}.memory.weight"]).chunk(2, dim=-1)
+        mixed = _attend(query, key, value, causal=False)
+        return torch.stack([memory, _with_output(own, mixed, self.name, weights, shards)], 1)
+
+
+def _sizes(options: ModelOptions) -> tuple[int, int, int]:
+    """Return the hidden size, the number of heads and the width of one."""
+    return options.hidden_size, options.num_heads, options.hidden_size // options.num_heads
+
+
+def _output_parameters(name: str, options: ModelOptions) -> tuple[Parameter, Parameter]:
+    hidden, heads, width = _sizes(options)
+    weight = Parameter(f"{name}.out.weight", (heads, width, hidden), split=0)
+    return weight, Parameter(f"{name}.out.bias", (hidden,))
 
 
 def _heads(hidden: Tensor, weight: Tensor) -> Tensor:
@@ -141,9 +110,10 @@ def _heads(hidden: Tensor, weight: Tensor) -> Tensor:
     return (hidden @ weight.flatten(1)).view(rows, length, heads, width).transpose(1, 2)
 
 
-def _joined(mixed: Tensor, weight: Tensor) -> Tensor:
-    """Return ``(rows, length, hidden)`` from ``(rows, heads, length, width)``."""
-    return mixed.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
+def _with_output(hidden: Tensor, mixed: Tensor, name: str, weights: Weights, shards: Shards) -> Tensor:
+    """Add what the heads found, ``(rows, heads, length, width)``, to ``(rows, length, hidden)``."""
+    part = mixed.transpose(1, 2).flatten(2) @ weights[f"{name}.out.weight"].flatten(0, 1)
+    return with_residual(hidden, part, weights[f"{name}.out.bias"], shards)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:

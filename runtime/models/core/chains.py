@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from placements import Block, Placement
 from runtime.models.core.attention import Attention
@@ -50,14 +50,9 @@ def stages(chain: Sequence[Block]) -> list[Block]:
     return [block for place, block in enumerate(chain) if not is_beside(chain, place)]
 
 
-def most_shards(blocks: Iterable[Block]) -> int:
-    """Return the most devices over which any of some blocks is cut."""
-    return max(len(block.groups[0]) for block in blocks)
-
-
 def transformer_layer(name: str, options: ModelOptions, causal: bool) -> list[Layer]:
     """Return self-attention and a perceptron."""
     return [
-        Attention(f"{name}.attention", options.hidden_size, options.num_heads, causal),
-        FeedForward(f"{name}.feed_forward", options.hidden_size),
+        Attention(f"{name}.attention", options, causal),
+        FeedForward(f"{name}.feed_forward", options),
     ]

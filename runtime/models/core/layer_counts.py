@@ -1,8 +1,8 @@
-"""How many transformer layers each block has: as the options say block by block, or shared evenly."""
+"""Which transformer layers each block has: as many as the options say block by block, or shared evenly."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from placements import Block, Placement
 from runtime.models.core.options import ModelError, ModelOptions
@@ -10,8 +10,8 @@ from runtime.models.core.options import ModelError, ModelOptions
 _FIELD = "model.layers_per_block"
 
 
-def check_counts(placement: Placement, holders: Sequence[Block], options: ModelOptions) -> None:
-    """Ensure that `layers_per_block`, if it is given, is of the blocks that hold layers, and of all of them.
+def check_holders(placement: Placement, holders: Sequence[Block], options: ModelOptions) -> None:
+    """Ensure that the blocks that hold layers can be cut, and that `layers_per_block` is of all of them.
 
     Args:
         placement: What runs where.
@@ -19,8 +19,10 @@ def check_counts(placement: Placement, holders: Sequence[Block], options: ModelO
         options: What is asked for.
 
     Raises:
-        ModelError: A block is unknown, holds no layers, or is left out.
+        ModelError: The heads do not share the hidden size evenly, or are fewer than the devices of a group; a
+            block of `layers_per_block` is unknown, holds no layers, or is left out.
     """
+    _check_heads(options, most_shards(holders))
     given = options.layers_per_block
     if given is None:
         return
@@ -37,28 +39,50 @@ def check_counts(placement: Placement, holders: Sequence[Block], options: ModelO
         )
 
 
+def most_shards(blocks: Iterable[Block]) -> int:
+    """Return the most devices over which any of some blocks is cut."""
+    return max(len(block.groups[0]) for block in blocks)
+
+
 def share(
-    blocks: Sequence[Block], num_layers: int | None, given: Mapping[str, int] | None, where: str
-) -> list[tuple[Block, range]]:
-    """Return each block with the indices of its layers: as given, or evenly, earlier blocks get the extra.
+    blocks: Sequence[Block], num_layers: int | None, options: ModelOptions, where: str
+) -> list[tuple[str, int]]:
+    """Return the layers in order: as given block by block, or evenly, earlier blocks get the extra.
 
     Args:
         blocks: At least one, in order.
         num_layers: Of all of them; None for as many as are given.
-        given: By block name, of all of the blocks; None to share evenly.
+        options: May give each block its number.
         where: What the blocks are, for the error.
+
+    Returns:
+        Each layer's block, by name, and its index.
 
     Raises:
         ModelError: There are fewer layers than blocks, or others than are given.
     """
+    given = options.layers_per_block
     if given is None:
         assert num_layers is not None, "options without counts have a number"
         counts = _even_counts(len(blocks), num_layers, where)
     else:
         counts = [given[block.name] for block in blocks]
         _check_sum(counts, num_layers, where)
-    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
-    return [(block, range(end - count, end)) for block, count, end in zip(blocks, counts, ends, strict=True)]
+    names = (block.name for block, count in zip(blocks, counts, strict=True) for _ in range(count))
+    return [(name, index) for index, name in enumerate(names)]
+
+
+def _check_heads(options: ModelOptions, num_shards: int) -> None:
+    if options.hidden_size % options.num_heads:
+        raise ModelError(
+            f"model.num_heads: {options.num_heads} does not divide hidden_size {options.hidden_size}; "
+            "use a divisor"
+        )
+    if options.num_heads < num_shards:
+        raise ModelError(
+            f"model.num_heads: {options.num_heads} cannot be cut over {num_shards} devices; "
+            f"use at least {num_shards}, or model=synthetic"
+        )
 
 
 def _even_counts(num_blocks: int, num_layers: int, where: str) -> list[int]:

@@ -1,12 +1,12 @@
 """The layers that blocks are made of, each whole or cut into shards.
 
-A layer owns no tensors: it names its parameters, and computes with the shards it is handed. It knows
-neither the placement nor the schedule.
+A layer owns no tensors: it names its parameters, and computes with its device's shards of them, or with all
+of a parameter that is not cut. It knows neither the placement nor the schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,14 +14,15 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from runtime.models.core.options import ModelOptions
 from runtime.models.core.tokens import Tokens
 from runtime.transport.shards import Shards, copy_to_shards, sum_over_shards
 
 INITIAL_SPREAD = 0.02
 """Standard deviation of initial weights (GPT-2's)."""
 
-Weights = Mapping[str, Sequence[Tensor]]
-"""For each parameter its local shards; one entry if it is not cut."""
+Weights = Mapping[str, Tensor]
+"""For each parameter this device's shard, or all of it if it is not cut."""
 
 
 @dataclass(frozen=True)
@@ -73,39 +74,33 @@ class Embedding:
     Attributes:
         tokens: Name of the table of the vocabulary.
         positions: Name of the table of the positions.
-        vocab_size: Rows of the table of the vocabulary.
-        sequence_length: Rows of the table of the positions.
-        hidden_size: Columns of both.
+        options: Give the sizes of both.
         reads: Which bytes of a micro-batch: the name of a part of `Tokens`.
     """
 
     tokens: str
     positions: str
-    vocab_size: int
-    sequence_length: int
-    hidden_size: int
+    options: ModelOptions
     reads: str = "inputs"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return both tables."""
+        sizes = self.options
         return (
-            Parameter(self.tokens, (self.vocab_size, self.hidden_size), split=0),
-            Parameter(self.positions, (self.sequence_length, self.hidden_size)),
+            Parameter(self.tokens, (sizes.vocab_size, sizes.hidden_size), split=0),
+            Parameter(self.positions, (sizes.sequence_length, sizes.hidden_size)),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the sum of both look-ups; a shard contributes zeros for the bytes of the others."""
         assert hidden is None, "only a block without inputs embeds"
-        (positions,) = weights[self.positions]
+        table, positions = weights[self.tokens], weights[self.positions]
         values: Tensor = getattr(tokens, self.reads)
         if shards.count == 1:
-            return functional.embedding(values, weights[self.tokens][0]) + positions
-        first_rows = _first_rows(self.vocab_size, shards)
-        parts = []
-        for table, first in zip(weights[self.tokens], first_rows, strict=True):
-            rows, mine = _local_rows(values, first, len(table))
-            parts.append(functional.embedding(rows, table) * mine.unsqueeze(-1).to(table.dtype))
-        return sum_over_shards(parts, shards) + positions
+            return functional.embedding(values, table) + positions
+        rows, mine = _local_rows(values, _first_row(self.options.vocab_size, shards), len(table))
+        part = functional.embedding(rows, table) * mine.unsqueeze(-1).to(table.dtype)
+        return sum_over_shards(part, shards) + positions
 
 
 @dataclass(frozen=True)
@@ -115,8 +110,7 @@ class Output:
     Attributes:
         name: Prefix of the normalization's parameters.
         tokens: Name of the table of the vocabulary, the embedding's where they are tied.
-        vocab_size: Rows of the table.
-        hidden_size: Columns of the table.
+        options: Give the sizes.
         truth: Which bytes of a micro-batch are true: the name of a part of `Tokens`.
         replicas: Of the model, each with micro-batches of its own; the loss is divided by so many, so that
             the sum over the replicas is their mean.
@@ -124,30 +118,26 @@ class Output:
 
     name: str
     tokens: str
-    vocab_size: int
-    hidden_size: int
+    options: ModelOptions
     truth: str = "targets"
     replicas: int = 1
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the normalization's parameters and the table."""
         return (
-            *norm_parameters(f"{self.name}.norm", self.hidden_size),
-            Parameter(self.tokens, (self.vocab_size, self.hidden_size), split=0),
+            *norm_parameters(f"{self.name}.norm", self.options),
+            Parameter(self.tokens, (self.options.vocab_size, self.options.hidden_size), split=0),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the loss: a scalar."""
         assert hidden is not None, "an output layer has an input"
-        normal = norm(hidden, f"{self.name}.norm", weights)
+        logits = normal_copy(hidden, self.name, weights, shards) @ weights[self.tokens].T
         truth: Tensor = getattr(tokens, self.truth)
         if shards.count == 1:
-            logits = normal @ weights[self.tokens][0].T
             return functional.cross_entropy(logits.flatten(0, 1), truth.flatten()) / self.replicas
-        copies = copy_to_shards(normal, shards)
-        parts = [copy @ table.T for copy, table in zip(copies, weights[self.tokens], strict=True)]
-        first_rows = _first_rows(self.vocab_size, shards)
-        return _sharded_cross_entropy(parts, truth, first_rows, shards) / self.replicas
+        first_row = _first_row(self.options.vocab_size, shards)
+        return _sharded_cross_entropy(logits, truth, first_row, shards) / self.replicas
 
 
 @dataclass(frozen=True)
@@ -156,17 +146,17 @@ class FeedForward:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output; the middle is four times as wide.
+        options: Give the width of input and output; the middle is four times as wide.
     """
 
     name: str
-    hidden_size: int
+    options: ModelOptions
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of the normalization and of both layers; weights are (in, out)."""
-        hidden, middle = self.hidden_size, 4 * self.hidden_size
+        hidden, middle = self.options.hidden_size, 4 * self.options.hidden_size
         return (
-            *norm_parameters(f"{self.name}.norm", hidden),
+            *norm_parameters(f"{self.name}.norm", self.options),
             Parameter(f"{self.name}.up.weight", (hidden, middle), split=1),
             Parameter(f"{self.name}.up.bias", (middle,), split=0),
             Parameter(f"{self.name}.down.weight", (middle, hidden), split=0),
@@ -176,20 +166,10 @@ class FeedForward:
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the input plus the perceptron's output."""
         assert hidden is not None, "a feed-forward layer has an input"
-        normal = norm(hidden, f"{self.name}.norm", weights)
-        copies = [normal] if shards.count == 1 else copy_to_shards(normal, shards)
-        parts = [
-            functional.gelu(copy @ up + bias) @ down
-            for copy, up, bias, down in zip(
-                copies,
-                weights[f"{self.name}.up.weight"],
-                weights[f"{self.name}.up.bias"],
-                weights[f"{self.name}.down.weight"],
-                strict=True,
-            )
-        ]
-        total = parts[0] if shards.count == 1 else sum_over_shards(parts, shards)
-        return hidden + (total + weights[f"{self.name}.down.bias"][0])
+        normal = normal_copy(hidden, self.name, weights, shards)
+        up, bias, down = (weights[f"{self.name}.{each}"] for each in ("up.weight", "up.bias", "down.weight"))
+        part = functional.gelu(normal @ up + bias) @ down
+        return with_residual(hidden, part, weights[f"{self.name}.down.bias"], shards)
 
 
 @dataclass(frozen=True)
@@ -198,15 +178,15 @@ class Normalization:
 
     Attributes:
         name: Prefix of the parameters.
-        hidden_size: Width of input and output.
+        options: Give the width of input and output.
     """
 
     name: str
-    hidden_size: int
+    options: ModelOptions
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return both parameters."""
-        return norm_parameters(self.name, self.hidden_size)
+        return norm_parameters(self.name, self.options)
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the normalized input."""
@@ -214,22 +194,33 @@ class Normalization:
         return norm(hidden, self.name, weights)
 
 
-def norm_parameters(name: str, hidden_size: int) -> tuple[Parameter, Parameter]:
+def norm_parameters(name: str, options: ModelOptions) -> tuple[Parameter, Parameter]:
     """Return the two parameters of a layer normalization; never cut."""
-    weight = Parameter(f"{name}.weight", (hidden_size,), mean=1.0)
-    return weight, Parameter(f"{name}.bias", (hidden_size,))
+    shape = (options.hidden_size,)
+    return Parameter(f"{name}.weight", shape, mean=1.0), Parameter(f"{name}.bias", shape)
 
 
 def norm(hidden: Tensor, name: str, weights: Weights) -> Tensor:
     """Return the layer normalization of the last dimension."""
-    (weight,), (bias,) = weights[f"{name}.weight"], weights[f"{name}.bias"]
-    return functional.layer_norm(hidden, (hidden.shape[-1],), weight, bias)
+    return functional.layer_norm(
+        hidden, (hidden.shape[-1],), weights[f"{name}.weight"], weights[f"{name}.bias"]
+    )
 
 
-def _first_rows(vocab_size: int, shards: Shards) -> list[int]:
-    """Return the first vocabulary row of each local shard, as `runtime.transport.shards.split` cuts them."""
+def normal_copy(hidden: Tensor, name: str, weights: Weights, shards: Shards) -> Tensor:
+    """Return the layer normalization with which a layer of this name begins, as this shard's copy."""
+    return copy_to_shards(norm(hidden, f"{name}.norm", weights), shards)
+
+
+def with_residual(hidden: Tensor, part: Tensor, bias: Tensor, shards: Shards) -> Tensor:
+    """Return a layer's input plus its output: the sum of the shards' parts, and a bias that is not cut."""
+    return hidden + (sum_over_shards(part, shards) + bias)
+
+
+def _first_row(vocab_size: int, shards: Shards) -> int:
+    """Return the first vocabulary row of this shard, as `Shards.of` cuts them."""
     small, larger = divmod(vocab_size, shards.count)
-    return [index * small + min(index, larger) for index in shards.local]
+    return shards.index * small + min(shards.index, larger)
 
 
 def _local_rows(values: Tensor, first: int, num_rows: int) -> tuple[Tensor, Tensor]:
@@ -238,17 +229,11 @@ def _local_rows(values: Tensor, first: int, num_rows: int) -> tuple[Tensor, Tens
     return (values - first) * mine, mine
 
 
-def _sharded_cross_entropy(
-    parts: Sequence[Tensor], targets: Tensor, first_rows: Sequence[int], shards: Shards
-) -> Tensor:
+def _sharded_cross_entropy(logits: Tensor, targets: Tensor, first_row: int, shards: Shards) -> Tensor:
     """Return the mean of ``log sum exp(logits) - logits[target]`` over logits cut along the vocabulary."""
-    peaks = shards.gather([part.detach().amax(-1) for part in parts])
-    peak = torch.stack(peaks).amax(0)
-    sums = []
-    for part, first in zip(parts, first_rows, strict=True):
-        shifted = part - peak.unsqueeze(-1)
-        rows, mine = _local_rows(targets, first, part.shape[-1])
-        at_target = shifted.gather(-1, rows.unsqueeze(-1)).squeeze(-1) * mine.to(part.dtype)
-        sums.append(torch.stack([shifted.exp().sum(-1), at_target]))
-    total, at_target = sum_over_shards(sums, shards).unbind(0)
+    peak = torch.stack(shards.gather(logits.detach().amax(-1))).amax(0)
+    shifted = logits - peak.unsqueeze(-1)
+    rows, mine = _local_rows(targets, first_row, logits.shape[-1])
+    at_target = shifted.gather(-1, rows.unsqueeze(-1)).squeeze(-1) * mine.to(logits.dtype)
+    total, at_target = sum_over_shards(torch.stack([shifted.exp().sum(-1), at_target]), shards).unbind(0)
     return (total.log() - at_target).mean()

@@ -36,9 +36,9 @@ from torch.func import functional_call
 from placements import Kind, Placement
 from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.user.packing import Shapes, have_samples, packed, packed_shape, unpacked
 from runtime.models.user.user_file import Sample, UserData, UserFile, seeded, several
 from runtime.models.user.user_shares import check_shares
-from runtime.models.user.wire import Shapes, have_samples, joined, joined_shape, parted
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs, pair_backward
 from runtime.transport.shards import Shards, share_shape
 
@@ -84,10 +84,8 @@ class UserModules:
         return self._initial[parameter.name]
 
     def output_shape(self, block: str) -> tuple[int, ...]:
-        """Return the shape of what a block hands over: of its one output, or of all joined into one."""
-        if computes_loss(self._placement, block):
-            return ()
-        return joined_shape(self._shapes[block])
+        """Return the shape of what a block hands over: of its one output, or of all packed into one."""
+        return packed_shape(self._shapes[block])
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
         """Return what the blocks read."""
@@ -96,12 +94,12 @@ class UserModules:
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
     ) -> Tensor:
-        """Run the block's module; several outputs are joined into one tensor.
+        """Run the block's module; several outputs are packed into one tensor.
 
         Raises:
             ModelError: The module fails at its shapes, or changes a buffer.
         """
-        parameters = {local: weights[each.name][0] for local, each in self._parameters[block].items()}
+        parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
         device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
         if (block, device) not in self._buffers_on:
             self._buffers_on[block, device] = self._buffers(block, device)
@@ -116,7 +114,7 @@ class UserModules:
                 f"module: {block} returned shapes {found}, and {expected} for the first one; "
                 "let data return the same shapes for every micro-batch"
             )
-        return joined(outputs)
+        return packed(outputs)
 
     def _call(
         self,
@@ -129,9 +127,9 @@ class UserModules:
         """Return what the module, or the loss after it, returns."""
         producers = forward_inputs(self._placement, block)
         arguments = [
-            part
+            argument
             for producer, value in zip(producers, inputs, strict=True)
-            for part in parted(value, self._shapes[producer])
+            for argument in unpacked(value, self._shapes[producer])
         ]
         arguments += sample.inputs
         ends, loss = computes_loss(self._placement, block), self._file.loss
@@ -209,7 +207,7 @@ class UserModules:
                 self._check_samples(block, sample, count)
                 run = partial(self._try, block, parameters=parameters, buffers=buffers)
                 check_shares(block, count, run, inputs, sample, outputs)
-            returned[block] = joined(outputs)
+            returned[block] = packed(outputs)
 
     def _try(
         self,

@@ -21,13 +21,12 @@ import torch
 from torch import Tensor
 
 from placements import Block, Placement
-from runtime.models.core.attention import check_heads
-from runtime.models.core.chains import REMEDY, most_shards, transformer_layer
-from runtime.models.core.layer_counts import check_counts, share
+from runtime.models.core.chains import REMEDY, transformer_layer
+from runtime.models.core.layer_counts import check_holders, share
 from runtime.models.core.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.tokens import MASK_STRIDE, Tokens
-from runtime.program.tensor_flow import computes_loss, forward_consumers, forward_graphs, forward_inputs
+from runtime.program.tensor_flow import forward_consumers, forward_graphs, forward_inputs
 from runtime.transport.shards import Shards
 
 PATCH_SIZE = 8
@@ -40,25 +39,24 @@ class Patches:
 
     Attributes:
         name: Prefix of the parameters.
-        sequence_length: Patches of an image.
-        hidden_size: Of the output.
+        options: Give the patches of an image, as many as bytes, and the width of the output.
     """
 
     name: str
-    sequence_length: int
-    hidden_size: int
+    options: ModelOptions
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the projection and the positions."""
+        length, hidden = self.options.sequence_length, self.options.hidden_size
         return (
-            Parameter(f"{self.name}.patches", (PATCH_SIZE, self.hidden_size)),
-            Parameter(f"{self.name}.positions", (self.sequence_length, self.hidden_size)),
+            Parameter(f"{self.name}.patches", (PATCH_SIZE, hidden)),
+            Parameter(f"{self.name}.positions", (length, hidden)),
         )
 
     def forward(self, hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards) -> Tensor:
         """Return the embedded image; shape ``(rows, sequence_length, hidden_size)``."""
         assert hidden is None, "only a block without inputs reads images"
-        (projection,), (positions,) = weights[f"{self.name}.patches"], weights[f"{self.name}.positions"]
+        projection, positions = weights[f"{self.name}.patches"], weights[f"{self.name}.positions"]
         bits = torch.arange(PATCH_SIZE, device=projection.device)
         pixels = (tokens.inputs.unsqueeze(-1) >> bits & 1) * 2 - 1
         return pixels.to(projection.dtype) @ projection + positions
@@ -98,7 +96,7 @@ class Parts(NamedTuple):
     cross: list[Block]
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
+def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
     """Return the layers of each forward block.
 
     Raises:
@@ -106,25 +104,22 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
             a branch, layers per block that are not these stages', or fewer heads than devices of a group.
     """
     image, text, cross = parts(placement)
-    check_heads(options, most_shards((*image, *text, *cross)))
-    check_counts(placement, (*image, *text, *cross), options)
-    sizes = options.vocab_size, options.sequence_length, options.hidden_size
+    check_holders(placement, (*image, *text, *cross), options)
     found: dict[str, list[Layer]] = {block.name: [] for block in (*image, *text, *cross)}
-    found[image[0].name].append(Patches("image", options.sequence_length, options.hidden_size))
-    found[text[0].name].append(Embedding("text.tokens", "text.positions", *sizes, reads="masked"))
+    found[image[0].name].append(Patches("image", options))
+    found[text[0].name].append(Embedding("text.tokens", "text.positions", options, reads="masked"))
     for name, blocks in (("image", image), ("text", text), ("cross", cross)):
         num_layers = options.num_layers
         if name == "cross" and num_layers is not None:
             num_layers = max(len(cross), num_layers // 2)
         where = f"the {name} encoder in {placement.name}"
-        for block, indices in share(blocks, num_layers, options.layers_per_block, where):
-            for index in indices:
-                found[block.name] += transformer_layer(f"{name}{index}", options, causal=False)
+        for block, index in share(blocks, num_layers, options, where):
+            found[block] += transformer_layer(f"{name}{index}", options, causal=False)
     for name, blocks in (("image", image), ("text", text)):
-        found[blocks[-1].name].append(Normalization(f"{name}.norm", options.hidden_size))
-    output = Output("output", "output.tokens", options.vocab_size, options.hidden_size, truth="hidden")
+        found[blocks[-1].name].append(Normalization(f"{name}.norm", options))
+    output = Output("output", "output.tokens", options, truth="hidden")
     found[cross[-1].name] += [HiddenBytes(options.sequence_length), output]
-    return {name: tuple(block_layers) for name, block_layers in found.items()}
+    return found
 
 
 def join(inputs: Sequence[Tensor]) -> Tensor:
@@ -133,9 +128,7 @@ def join(inputs: Sequence[Tensor]) -> Tensor:
 
 
 def output_shape(placement: Placement, options: ModelOptions, block: str) -> tuple[int, ...]:
-    """Return the shape of a forward block's output: from the join on there are twice the positions."""
-    if computes_loss(placement, block):
-        return ()
+    """Return the shape of a block's output: from the join on there are twice the positions."""
     cross = {other.name for other in parts(placement).cross}
     length = options.sequence_length * (2 if block in cross else 1)
     return (options.micro_batch_size, length, options.hidden_size)

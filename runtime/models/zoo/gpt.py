@@ -10,8 +10,8 @@ A stage on several devices is cut as in Megatron-LM: attention and perceptrons b
 and output by the vocabulary; in data-parallel groups, each group so.
 
 Several chains are replicas of one model with micro-batches of their own, as the two directions of Chimera
-(the X-shape; Tessel, Fig. 1b): a parameter has a copy on each device that holds it, and the copies'
-gradients are added up before the step; see `runtime.models.model.Model.sum_copies`.
+(the X-shape; Tessel, Fig. 1b): each device that has a parameter has a replica of it, and the replicas'
+gradients are added up before the step; see `runtime.models.model.Model.sum_replicas`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placements import Block, Placement
-from runtime.models.core.attention import check_heads
-from runtime.models.core.chains import (
-    REMEDY,
-    forward_chains,
-    is_beside,
-    most_shards,
-    stages,
-    transformer_layer,
-)
-from runtime.models.core.layer_counts import check_counts, share
+from runtime.models.core.chains import REMEDY, forward_chains, is_beside, stages, transformer_layer
+from runtime.models.core.layer_counts import check_holders, share
 from runtime.models.core.layers import Embedding, Layer, Output
 from runtime.models.core.options import ModelError, ModelOptions
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
+def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
     """Return the layers of each forward block.
 
     Raises:
@@ -41,22 +33,16 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
             stages, layers per block that are not these stages', or fewer heads than devices of a group.
     """
     chains = chains_of_stages(placement)
-    holders = [block for chain in chains for block in stages(chain)]
-    check_heads(options, most_shards(holders))
-    check_counts(placement, holders, options)
+    check_holders(placement, [block for chain in chains for block in stages(chain)], options)
     _check_replicas(chains, options)
     tied = all(chain[0].groups == chain[-1].groups for chain in chains)
-    embedding, output = _ends(options, tied, len(chains))
-    found: dict[str, tuple[Layer, ...]] = {}
+    table = "embedding.tokens" if tied else "output.tokens"
+    found: dict[str, list[Layer]] = {block.name: [] for chain in chains for block in chain}
     for chain in chains:
-        of_chain: dict[str, list[Layer]] = {block.name: [] for block in chain}
-        shared = share(stages(chain), options.num_layers, options.layers_per_block, placement.name)
-        for block, indices in shared:
-            for index in indices:
-                of_chain[block.name] += transformer_layer(f"layer{index}", options, causal=True)
-        of_chain[chain[0].name].insert(0, embedding)
-        of_chain[chain[-1].name].append(output)
-        found |= {name: tuple(block_layers) for name, block_layers in of_chain.items()}
+        found[chain[0].name].append(Embedding("embedding.tokens", "embedding.positions", options))
+        for name, index in share(stages(chain), options.num_layers, options, placement.name):
+            found[name] += transformer_layer(f"layer{index}", options, causal=True)
+        found[chain[-1].name].append(Output("output", table, options, replicas=len(chains)))
     return found
 
 
@@ -88,16 +74,3 @@ def _check_replicas(chains: Sequence[Sequence[Block]], options: ModelOptions) ->
                 f"model.layers_per_block: the chain from {chain[0].name} has {count} layers, that from "
                 f"{chains[0][0].name} {first}, of which it is a replica; give both as many"
             )
-
-
-def _ends(options: ModelOptions, tied: bool, replicas: int) -> tuple[Embedding, Output]:
-    """Return the embedding of the first blocks and the output layer of the last."""
-    embedding = Embedding(
-        "embedding.tokens",
-        "embedding.positions",
-        options.vocab_size,
-        options.sequence_length,
-        options.hidden_size,
-    )
-    table = embedding.tokens if tied else "output.tokens"
-    return embedding, Output("output", table, options.vocab_size, options.hidden_size, replicas=replicas)

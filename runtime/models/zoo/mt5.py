@@ -21,20 +21,12 @@ import torch
 from torch import Tensor
 
 from placements import Block, Placement
-from runtime.models.core.attention import CrossAttention, check_heads
-from runtime.models.core.chains import (
-    REMEDY,
-    forward_chains,
-    is_beside,
-    most_shards,
-    stages,
-    transformer_layer,
-)
-from runtime.models.core.layer_counts import check_counts, share
+from runtime.models.core.attention import CrossAttention
+from runtime.models.core.chains import REMEDY, forward_chains, is_beside, stages, transformer_layer
+from runtime.models.core.layer_counts import check_holders, share
 from runtime.models.core.layers import Embedding, Layer, Normalization, Output, Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.tokens import Tokens
-from runtime.program.tensor_flow import computes_loss
 from runtime.transport.shards import Shards
 
 
@@ -80,7 +72,7 @@ class InDecoder:
         return after if isinstance(self.layer, Output) else torch.stack([memory, after], 1)
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
+def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
     """Return the layers of each forward block.
 
     Raises:
@@ -88,33 +80,27 @@ def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[La
             block that are not these stages', or fewer heads than devices of a group.
     """
     chain, middle = encoder_and_decoder(placement)
-    check_heads(options, most_shards(stages(chain)))
-    check_counts(placement, stages(chain), options)
+    check_holders(placement, stages(chain), options)
     first, begin, last = chain[0], chain[middle], chain[-1]
     one_table = "embedding.tokens"
     begin_table = one_table if begin.groups == first.groups else "decoder.embedding.tokens"
     out_table = one_table if last.groups == first.groups else "output.tokens"
     halves = chain[:middle], chain[middle:]
     found: dict[str, list[Layer]] = {block.name: [] for block in chain}
-    found[first.name].append(_embedding(one_table, "encoder.positions", options, "context"))
-    found[begin.name].append(BesideEncoder(_embedding(begin_table, "decoder.positions", options, "inputs")))
+    found[first.name].append(Embedding(one_table, "encoder.positions", options, "context"))
+    found[begin.name].append(BesideEncoder(Embedding(begin_table, "decoder.positions", options)))
     encoder, decoder = ([block for block in stages(chain) if block in half] for half in halves)
-    counts = options.num_layers, options.layers_per_block
-    for block, indices in share(encoder, *counts, f"the encoder in {placement.name}"):
-        for index in indices:
-            found[block.name] += transformer_layer(f"encoder{index}", options, causal=False)
-    found[encoder[-1].name].append(Normalization("encoder.norm", options.hidden_size))
-    for block, indices in share(decoder, *counts, f"the decoder in {placement.name}"):
-        for index in indices:
-            found[block.name] += _decoder_layer(f"decoder{index}", options)
-    found[last.name].append(InDecoder(Output("output", out_table, options.vocab_size, options.hidden_size)))
-    return {name: tuple(block_layers) for name, block_layers in found.items()}
+    for name, index in share(encoder, options.num_layers, options, f"the encoder in {placement.name}"):
+        found[name] += transformer_layer(f"encoder{index}", options, causal=False)
+    found[encoder[-1].name].append(Normalization("encoder.norm", options))
+    for name, index in share(decoder, options.num_layers, options, f"the decoder in {placement.name}"):
+        found[name] += _decoder_layer(f"decoder{index}", options)
+    found[last.name].append(InDecoder(Output("output", out_table, options)))
+    return found
 
 
 def output_shape(placement: Placement, options: ModelOptions, block: str) -> tuple[int, ...]:
-    """Return the shape of a forward block's output."""
-    if computes_loss(placement, block):
-        return ()
+    """Return the shape of the output of a forward block that computes no loss."""
     chain, middle = encoder_and_decoder(placement)
     encoder = {other.name for other in chain[:middle]}
     rows, one = options.micro_batch_size, (options.sequence_length, options.hidden_size)
@@ -141,10 +127,5 @@ def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
 
 def _decoder_layer(name: str, options: ModelOptions) -> list[Layer]:
     attention, feed_forward = transformer_layer(name, options, causal=True)
-    cross = CrossAttention(f"{name}.cross_attention", options.hidden_size, options.num_heads)
+    cross = CrossAttention(f"{name}.cross_attention", options)
     return [InDecoder(attention), cross, InDecoder(feed_forward)]
-
-
-def _embedding(table: str, positions: str, options: ModelOptions, reads: str) -> Embedding:
-    sizes = options.vocab_size, options.sequence_length, options.hidden_size
-    return Embedding(table, positions, *sizes, reads=reads)

@@ -8,36 +8,26 @@ into shards throughout, each data-parallel group by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from placements import Block, Kind, Placement
 from runtime.models.core.layers import Embedding, FeedForward, Layer, Output
 from runtime.models.core.options import ModelOptions
 
 
-def layers(placement: Placement, options: ModelOptions) -> Mapping[str, tuple[Layer, ...]]:
+def layers(placement: Placement, options: ModelOptions) -> Mapping[str, Sequence[Layer]]:
     """Return the layers of each forward block."""
     forward = [block for block in placement.topological_order if block.kind is Kind.F]
     return {block.name: _block_layers(block, placement, options) for block in forward}
 
 
-def _block_layers(block: Block, placement: Placement, options: ModelOptions) -> tuple[Layer, ...]:
+def _block_layers(block: Block, placement: Placement, options: ModelOptions) -> list[Layer]:
     kind_of = {other.name: other.kind for other in placement.blocks}
     found: list[Layer] = []
     if not any(kind_of[name] is Kind.F for name in block.after):
-        found.append(_embedding(block.name, options))
-    found.append(FeedForward(f"{block.name}.feed_forward", options.hidden_size))
+        name = f"{block.name}.embedding"
+        found.append(Embedding(f"{name}.tokens", f"{name}.positions", options))
+    found.append(FeedForward(f"{block.name}.feed_forward", options))
     if not any(kind_of[name] is Kind.F for name in placement.successors[block.name]):
-        table = f"{block.name}.output.tokens"
-        found.append(Output(f"{block.name}.output", table, options.vocab_size, options.hidden_size))
-    return tuple(found)
-
-
-def _embedding(name: str, options: ModelOptions) -> Embedding:
-    return Embedding(
-        f"{name}.embedding.tokens",
-        f"{name}.embedding.positions",
-        options.vocab_size,
-        options.sequence_length,
-        options.hidden_size,
-    )
+        found.append(Output(f"{block.name}.output", f"{block.name}.output.tokens", options))
+    return found

@@ -12,7 +12,7 @@ out the last run of every other. For 1F1B on a V-shape that is EnvPipe's own env
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -31,11 +31,16 @@ def envpipe(problem: Problem) -> Clocks:
     """Return EnvPipe's clocks, with its balanced way to speed up a critical path.
 
     Each round takes one critical path and raises all of its blocks at the lowest clock of the path by one
-    step. It ends when all of the path is at its highest clocks, as in the envelope.
+    step. It ends when all of the path is at its highest clocks, as in the envelope. Where measured times do
+    not fall with the clock, the highest clock is the fastest one, and a step leads to the next faster one.
     """
-    graph, points = problem.graph, problem.profile.points
+    graph = problem.graph
+    points = {
+        name: sorted(each, key=lambda point: (-point.time_ms, point.clock_mhz))
+        for name, each in problem.profile.points.items()
+    }
     path = _CriticalPath(problem.schedule, graph)
-    clock, time = _tables(problem)
+    clock, time = _tables(graph, points)
     instance = np.arange(graph.size)
     highest = np.array([len(points[name]) - 1 for name, _ in graph.instances])
     inside = envelope(problem.schedule)
@@ -85,13 +90,12 @@ def last_devices(placement: Placement) -> set[int]:
     return {device for name in own if depth[name] == deepest for device in devices[name]}
 
 
-def _tables(problem: Problem) -> tuple[Ints, Floats]:
+def _tables(graph: InstanceGraph, points: Mapping[str, Sequence[OperatingPoint]]) -> tuple[Ints, Floats]:
     """Return clock and time of each instance at each of its points; shape ``(instances, most points)``."""
-    points = problem.profile.points
-    most = max(len(points[name]) for name, _ in problem.graph.instances)
-    clock = np.zeros((problem.graph.size, most), dtype=np.int64)
-    time = np.zeros((problem.graph.size, most))
-    for i, (name, _) in enumerate(problem.graph.instances):
+    most = max(len(points[name]) for name, _ in graph.instances)
+    clock = np.zeros((graph.size, most), dtype=np.int64)
+    time = np.zeros((graph.size, most))
+    for i, (name, _) in enumerate(graph.instances):
         clock[i, : len(points[name])] = [point.clock_mhz for point in points[name]]
         time[i, : len(points[name])] = [point.time_ms for point in points[name]]
     return clock, time

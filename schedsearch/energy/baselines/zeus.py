@@ -25,8 +25,8 @@ def zeus_per_stage(problem: Problem) -> Iterator[Clocks]:
     """Yield plans with one clock per device that balance the forward times of the devices (ZeusPerStage).
 
     The heaviest device is the one with the longest forward time of a micro-batch at the highest clocks. For
-    each of its clocks, from the highest downwards, every other device goes down from its highest clock for
-    as long as its forward time does not get further from the heaviest one's. A device without forward
+    each of its clocks, from the highest downwards, every other device goes down from its highest clock to
+    where its forward time is nearest to the heaviest one's. A device without forward
     blocks keeps its highest clock. A block on several devices runs at the lowest clock of these: it is only
     done when the slowest of its devices is.
 
@@ -58,15 +58,14 @@ def zeus_per_stage(problem: Problem) -> Iterator[Clocks]:
 
 
 def _balanced(steps: list[int], forward_ms: Callable[[int], float], target_ms: float) -> int:
-    """Return the last clock, going down, before the forward time gets further from the target."""
-    best = steps[0]
-    if forward_ms(best) == 0:
-        return best
-    for clock in steps[1:]:
-        if abs(forward_ms(clock) - target_ms) > abs(forward_ms(best) - target_ms):
-            break
-        best = clock
-    return best
+    """Return the clock whose forward time is nearest to the target; of equally near ones the lowest.
+
+    The original goes down until it gets further from the target, which a single step does where times are
+    noisy.
+    """
+    if forward_ms(steps[0]) == 0:
+        return steps[0]
+    return min(reversed(steps), key=lambda clock: abs(forward_ms(clock) - target_ms))
 
 
 def _forward_ms(problem: Problem, device: int) -> Callable[[int], float]:

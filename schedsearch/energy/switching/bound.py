@@ -12,6 +12,7 @@ iterations costs is left out.
 
 from __future__ import annotations
 
+import logging
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +22,11 @@ from scipy.sparse import coo_array
 from schedsearch.energy.cost import cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.highs import SolverError, SolverStatus, status_of
 from schedsearch.energy.switching.model import SwitchingModel
 from schedsearch.energy.timing_program import free_timing, least_energy
+
+log = logging.getLogger(__name__)
 
 MOST_INSTANCES = 400
 """Up to so many, the prices come from the problem with changes of clock too, within seconds."""
@@ -144,9 +148,12 @@ def _prices(model: SwitchingModel) -> list[Floats]:
     """Return the prices of the relaxed problem without limits, and of that with changes of clock."""
     curves = cost_curves(model.schedule.placement, model.profile)
     timing = free_timing(model.graph, [curves[name] for name, _ in model.graph.instances])
-    relaxed = least_energy(timing, model.latest_ms)
     zero = np.zeros(len(model.waits.tail))
-    if relaxed is None:
+    try:
+        relaxed = least_energy(timing, model.latest_ms)
+    except SolverError:
+        relaxed = None
+    if relaxed is None:  # `latest_ms` is kept by some plan: nothing is known, and any prices make a bound
         return [zero]
     place = {edge: k for k, edge in enumerate(zip(model.waits.tail, model.waits.head, strict=True))}
     free = zero.copy()
@@ -154,7 +161,14 @@ def _prices(model: SwitchingModel) -> list[Floats]:
     for a, b, price in edges:
         free[place[a, b]] = price
     found = [free]
-    if model.limits.latency_ms > 0 and model.graph.size <= MOST_INSTANCES:
+    if model.limits.latency_ms > 0 and model.graph.size > MOST_INSTANCES:
+        log.info(
+            "%d block instances, more than %d: the bound under switching limits is without the price of "
+            "changes of clock, so the gap may be larger than it is",
+            model.graph.size,
+            MOST_INSTANCES,
+        )
+    elif model.limits.latency_ms > 0:
         with_changes = _prices_with_changes(model)
         found += [] if with_changes is None else [with_changes]
     return found
@@ -163,7 +177,8 @@ def _prices(model: SwitchingModel) -> list[Floats]:
 def _prices_with_changes(model: SwitchingModel) -> Floats | None:
     """Return the prices of the linear program in which an instance may be at several clocks in parts.
 
-    Then a change is the part that leaves a clock. None where no such plan keeps the deadline.
+    Then a change is the part that leaves a clock. None where the solver has no answer, for whatever reason:
+    other prices make a bound as well.
     """
     waits, costs, size = model.waits, model.costs, model.graph.size
     some = _some_clocks(model)
@@ -219,7 +234,7 @@ def _prices_with_changes(model: SwitchingModel) -> Floats | None:
         bounds=np.column_stack([np.zeros(total), upper]),
         method="highs",
     )
-    if answer.x is None or answer.status != 0:
+    if status_of(answer) is not SolverStatus.OPTIMAL:
         return None
     price: Floats = np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(edge)], 0.0) * unit_mj / unit_ms
     return price

@@ -8,14 +8,14 @@ import numpy as np
 
 from schedsearch.energy.graph import Ints
 from schedsearch.energy.switching.model import State, SwitchingModel
-from schedsearch.energy.switching.repair import common_clocks
+from schedsearch.energy.switching.repair import total_ms
 
 
 def lowered(model: SwitchingModel, state: State) -> State:
     """Lower the clock of each stretch as far as slack and limits allow and energy goes down."""
     for device in range(model.graph.num_devices):
         for run in model.runs(device, state.clock):
-            state = _lower(model, state, model.tied_to(run.members), run.mhz)
+            state = _lower(model, state, model.tied_to(run.members))
     return state
 
 
@@ -28,24 +28,24 @@ def lowered_in_parts(model: SwitchingModel, state: State, most_parts: int) -> St
         most_parts: Of each device's order.
     """
     for part in _parts(model, most_parts):
-        members = model.tied_to(part)
-        state = _lower(model, state, members, int(state.clock[members].max()))
+        state = _lower(model, state, model.tied_to(part))
     return state
 
 
 def one_for_each_device(model: SwitchingModel, clock: Ints) -> Ints:
     """Return one clock for all blocks of a device, or of devices that share blocks, lowered in turn.
 
-    Where blocks have no clock in common they keep theirs.
+    It begins at the one at which all of them together are fastest. Where blocks have no clock in common they
+    keep theirs.
     """
     state = model.state(clock)
     for group in _independent(model):
         members = model.tied_to(group)
-        common = common_clocks(model, members)
-        if common:
-            highest = state.clock.copy()
-            highest[members] = common[-1]
-            state = _lower(model, model.state(highest), members, common[-1])
+        total, _ = total_ms(model, members, model.times(state.clock)[members])
+        if np.isfinite(total).any():
+            fastest = state.clock.copy()
+            fastest[members] = model.costs.clock_mhz[np.flatnonzero(total == total.min())[-1]]
+            state = _lower(model, model.state(fastest), members)
     return state.clock
 
 
@@ -68,9 +68,22 @@ def _by_block(model: SwitchingModel) -> list[list[int]]:
     return [[i for _, i in sorted(pairs)] for pairs in of.values()]
 
 
-def _lower(model: SwitchingModel, state: State, members: Ints, mhz: int) -> State:
-    """Lower instances from a common clock, by many clocks at once as long as that works."""
-    clocks = [each for each in common_clocks(model, members) if each < mhz][::-1]
+def _slower(model: SwitchingModel, members: Ints, clock: Ints) -> list[int]:
+    """Return the common clocks at which instances take longer than at any of their own, fastest first.
+
+    Of clocks that take equally long, the lower one counts as slower.
+    """
+    mhz, costs = model.costs.clock_mhz, model.costs
+    used_ms = costs.time_ms[costs.row[members]][:, costs.column(np.unique(clock))]
+    total, fastest = total_ms(model, members, used_ms.min(axis=1))
+    slower = (total > fastest) | ((total == fastest) & (mhz < clock.max()))
+    order = np.lexsort((-mhz, total))
+    return [int(mhz[k]) for k in order if slower[k] and np.isfinite(total[k])]
+
+
+def _lower(model: SwitchingModel, state: State, members: Ints) -> State:
+    """Slow instances down from their clocks to a common one, by many at once as long as that works."""
+    clocks = _slower(model, members, state.clock[members])
     at, step = -1, 8
     while step > 0:
         lower = _with(model, state, members, clocks[at + step]) if at + step < len(clocks) else None

@@ -21,9 +21,11 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from placements import Profile
+from schedsearch.energy.bound import proved
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError
+from schedsearch.energy.highs import SolverError, SolverStatus, status_of
 from schedsearch.energy.switching.limits import SwitchingLimits
 from schedsearch.energy.switching.model import SwitchingModel
 from schedsearch.schedule import Schedule
@@ -44,7 +46,8 @@ class ExactSwitchedPlan:
 
     Attributes:
         plan: As soon as possible, under the limits; None where none exists in the program.
-        keeps_dwell: Whether the plan, started as soon as possible, keeps the dwell; then it is the best.
+        keeps_dwell: Whether the plan, started as soon as possible, keeps the dwell; then it is the best, if
+            its effective energy is the bound.
         bound_effective_mj: Effective energy that no plan within the limits is below; infinite where there
             is none.
     """
@@ -71,7 +74,8 @@ def exact_switched_plan(
         time_limit_s: Wall-clock seconds, after which the bound may be below the best plan.
 
     Raises:
-        EnergyError: There are too many instances, or nothing was found or disproved in the time.
+        EnergyError: There are too many instances, nothing was found or disproved in the time, or the solver
+            failed.
     """
     model = SwitchingModel(schedule, profile, limits, deadline_ms * (1 + TIME_TOLERANCE))
     size = model.graph.size
@@ -82,9 +86,12 @@ def exact_switched_plan(
         )
     program = _Program(model)
     answer = program.solve(time_limit_s)
-    if answer.status == 2:
+    status = status_of(answer)
+    if status is SolverStatus.INFEASIBLE:
         return ExactSwitchedPlan(None, False, math.inf)
-    if answer.x is None:
+    if not status.has_answer and answer.status != 1:
+        raise SolverError(f"schedule: the exact solver failed ({answer.message}); use switched_plan")
+    if not status.has_answer:
         raise EnergyError(
             f"time_limit_s: no plan was found in {time_limit_s:g} s; give more, or use switched_plan"
         )
@@ -92,7 +99,7 @@ def exact_switched_plan(
     state = model.state(model.costs.clock_mhz[pick])
     done = model.simulation(state)
     (clocks,) = clocks_by_block(model.graph, state.clock[:, None])
-    bound = min(state.effective_mj, float(answer.mip_dual_bound) * program.unit_mj)
+    bound = proved(float(answer.mip_dual_bound) * program.unit_mj, state.effective_mj, program.unit_mj * size)
     return ExactSwitchedPlan(
         FrequencyPlan(clocks, done.time_ms, done.energy_mj, done.energy_mj - state.effective_mj + bound),
         not any(True for _ in model.too_short(state)),

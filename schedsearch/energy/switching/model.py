@@ -226,6 +226,12 @@ class SwitchingModel:
         }
         return np.array([clock[instance] for instance in self.graph.instances], dtype=np.int64)
 
+    def faster_than(self, maximum: Ints) -> Iterator[Ints]:
+        """Yield the fastest clock of each instance, if some are faster than the highest ones."""
+        fastest = self.costs.clock_mhz[self.costs.time_ms.argmin(axis=1)][self.costs.row]
+        if (self.times(fastest) < self.times(maximum)).any():
+            yield fastest
+
     def times(self, clock: Ints) -> Floats:
         """Return how long each instance runs."""
         times: Floats = self.costs.time_ms[self.costs.row, self.costs.column(clock)]

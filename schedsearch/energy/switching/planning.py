@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.bound import LowerBound
+from schedsearch.energy.bound import LowerBound, proved
 from schedsearch.energy.candidates import clocks_by_block
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError, Ints
@@ -112,9 +112,9 @@ def switched_plan(
     """Return a plan of little energy that keeps both the switching limits and the deadline.
 
     Plans of the frontier, of the deadline and faster ones, are the start, beside one clock for all blocks
-    of a device. Stretches that are too short take the higher clock of a neighbor, which makes nothing
-    later, and so do those between which the critical path waits. Then clocks are lowered as far as slack
-    and limits allow, and chosen anew for one device after the other. The best result stays.
+    of a device. Stretches that are too short take a faster clock together with a neighbor, and so do those
+    between which the critical path waits. Then clocks are lowered as far as slack and limits allow, and
+    chosen anew for one device after the other. The best result stays.
 
     Args:
         schedule: Any valid schedule; only its orders are used.
@@ -161,7 +161,7 @@ def plan_of(
     (clocks,) = clocks_by_block(model.graph, state.clock[:, None])
     unlimited_mj = bound.at(simulation.time_ms) if bound else 0.0
     waiting_mj = waiting_w(model.schedule.placement, model.profile) * deadline_ms
-    least_mj = min(least_mj, state.effective_mj)
+    least_mj = proved(least_mj, state.effective_mj, waiting_mj)
     lower_bound_mj = least_mj + waiting_mj
     return SwitchedPlan(
         simulated_plan(clocks, simulation, unlimited_mj),
@@ -218,8 +218,8 @@ def _starts(
     for i in np.unique(np.linspace(0, len(plans) - 1, min(len(plans), MOST_STARTS)).round().astype(int)):
         yield model.clocks_of(plans[i].clock_mhz)
     maximum = model.clocks_of(all_maximum_clocks(schedule, profile))
-    one_each = one_for_each_device(model, maximum)
-    yield from (maximum, one_each)
-    of_blocks = best_state(_one_for_each_block(model), (maximum, one_each))
+    steady = [maximum, *model.faster_than(maximum), one_for_each_device(model, maximum)]
+    yield from steady
+    of_blocks = best_state(_one_for_each_block(model), steady)
     if of_blocks is not None:
         yield of_blocks.clock

@@ -95,6 +95,7 @@ def _starts(tied: _Tied, alone: PeriodicPlan) -> Iterator[Ints]:
             faster = periodic_plan(alone.periodic, alone.profile, alone.num_micro_batches, deadline_ms)
             yield model.clocks_of(faster.unrolled(number).clock_mhz)
     yield tied.maximum()
+    yield from model.faster_than(tied.maximum())
     yield tied.one_each()
 
 

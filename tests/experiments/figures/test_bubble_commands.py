@@ -8,13 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from commands import one_line_error
 from places import ROOT
 
-from experiments.figures.sweep import COLUMNS, Row, to_csv, to_table
+from experiments.figures.cases import Row
+from experiments.figures.pool import Found, collect
+from experiments.figures.sweep import COLUMNS, to_csv, to_table
+
+A_THIRD, TWO_THIRDS = (pytest.approx(n / 3, abs=1e-6) for n in (1, 2))
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
 
@@ -38,15 +43,16 @@ def check_figure(directory: Path, name: str) -> None:
 
 
 def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
-    options = ["shapes=[v_shape]", "most_in_flight=4", "num_processes=2", f"cache_dir={tmp_path / 'cache'}"]
+    options = ["shapes=[v_shape]", "num_devices=3", "most_in_flight=3", "num_processes=1"]
+    options += [f"cache_dir={tmp_path / 'cache'}"]
     done = command("bubble_by_in_flight", *options)
     assert done.returncode == 0, done.stderr
     directory = tmp_path / "out"
     rows = rows_of(directory / "bubble_by_in_flight.csv")
     assert list(rows[0]) == COLUMNS
     for searched_by in ("Tessel", "ours, 1 micro-batch"):
-        assert rates(rows, searched_by, "in_flight") == {1: 0.75, 2: 0.5, 3: 0.5, 4: 0.0}
-    assert rates(rows, "ours, 1 to 3", "in_flight") == {1: 0.75, 2: 0.5, 3: 0.25, 4: 0.0}
+        assert rates(rows, searched_by, "in_flight") == {1: TWO_THIRDS, 2: 0.5, 3: 0.0}
+    assert rates(rows, "ours, 1 to 3", "in_flight") == {1: TWO_THIRDS, 2: A_THIRD, 3: 0.0}
     assert {row["decided"] for row in rows} == {"yes"}
     check_figure(directory, "bubble_by_in_flight")
     assert "v_shape" in done.stdout
@@ -55,12 +61,21 @@ def test_bubble_by_in_flight(command, tmp_path: Path) -> None:
     assert made == {name: (directory / name).read_bytes() for name in made}  # from the cache, seconds too
 
 
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_rows_are_sorted_whichever_process_ends_first(num_processes: int, tmp_path: Path) -> None:
+    searches = [partial(Found, (n, n + 10)) for n in (3, 1, 2)]
+    path = tmp_path / "rows.csv"
+    assert collect("rows", searches, num_processes, path, str, int, str) == [1, 2, 3, 11, 12, 13]
+    assert path.read_text() == "[1, 2, 3, 11, 12, 13]"
+
+
 def test_bubble_by_memory(command, tmp_path: Path) -> None:
     """More than one micro-batch per repetend uses tight memory better; too little memory is a row too."""
     done = command(
         "bubble_by_memory",
         "shapes=[v_shape]",
-        "memories=[0,3,4]",
+        "num_devices=3",
+        "memories=[0,2,3]",
         "num_processes=1",
         "tessel_time_limit_s=10",
         "time_limit_s=10",
@@ -70,9 +85,9 @@ def test_bubble_by_memory(command, tmp_path: Path) -> None:
     assert len(rows) == 3 * 4
     possible = [row for row in rows if row["memory"] != "0"]
     assert {row["period"] for row in rows if row["memory"] == "0"} == {""}
-    assert rates(possible, "Tessel", "memory") == {3: 0.5, 4: 0.0}
-    assert rates(possible, "ours, 1 micro-batch per", "memory") == {3: 0.5, 4: 0.0}
-    assert rates(possible, "ours, 1 to 3", "memory") == {3: 0.25, 4: 0.0}
+    assert rates(possible, "Tessel", "memory") == {2: 0.5, 3: 0.0}
+    assert rates(possible, "ours, 1 micro-batch per", "memory") == {2: 0.5, 3: 0.0}
+    assert rates(possible, "ours, 1 to 3", "memory") == {2: A_THIRD, 3: 0.0}
     check_figure(tmp_path / "out", "bubble_by_memory")
 
 

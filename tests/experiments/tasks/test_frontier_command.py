@@ -2,18 +2,23 @@ import ast
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from commands import one_line_error
 from energy.cases import STAGE_PROFILES
 
+from experiments.config.records import EnergyOptions
+from experiments.steps.energy_methods import make_frontier
 from placements import Profile
 from placements.files import write_json
 from placements.hardware import GPUS, modelled_profile
 from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
-from schedsearch.energy import Frontier, simulate, simulate_switching
+from schedsearch.baselines import one_f_one_b
+from schedsearch.energy import Frontier, all_maximum_clocks, planning, simulate, simulate_switching
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.schedule_file import read_schedule
 
@@ -200,6 +205,19 @@ def test_plans_solved_exactly(command, tmp_path: Path) -> None:
     assert energies["exact"] == pytest.approx(
         plan["lower_bound_mj"] + 2 * 83.64 * (plan["deadline_ms"] - plan["time_ms"]), rel=1e-6
     )
+
+
+def test_the_log_tells_what_is_left_out_for_the_size(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule = one_f_one_b(v_shape(1), 1)
+    profile = modelled_profile(schedule.placement, GPUS["a100"])
+    maximum = simulate(schedule, profile, all_maximum_clocks(schedule, profile))
+    monkeypatch.setattr(planning, "MOST_DIVED", 1)
+    caplog.set_level("INFO")
+    options = cast(EnergyOptions, SimpleNamespace(method="exact", num_plans=2, curve="hull"))
+    make_frontier(options, schedule, profile, maximum.time_ms, lambda *_: None)
+    assert "2 block instances, more than 1: deadlines are not planned device by device" in caplog.text
 
 
 def test_without_baselines(command, tmp_path: Path) -> None:

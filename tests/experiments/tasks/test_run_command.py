@@ -13,8 +13,9 @@ from perfetto_rules import problems, read_events, thread_of
 from places import CNN
 
 from placements.placement_file import read_placement
+from runtime.codegen.script import programs_of, read_scripts
 from runtime.launching.launch import launch
-from runtime.program.program_file import read_programs, read_scripts
+from runtime.program.program_file import read_programs
 from runtime.verify.saved_programs import check_file
 from schedsearch.schedule_file import read_schedule
 
@@ -52,7 +53,7 @@ def check_run(out: Path, reorders_sums: bool) -> None:
         )
     assert "finish even if" in check_file(out / "scripts")
     programs = read_programs(out / "scripts/programs.json")
-    assert programs == read_scripts(out / "scripts").programs
+    assert programs == programs_of(read_scripts(out / "scripts"))
     assert len(programs.specs) == schedule.placement.num_devices
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(PICTURES)

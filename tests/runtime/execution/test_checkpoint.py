@@ -65,7 +65,8 @@ def test_a_killed_run_goes_on_to_the_same_bits(optimizer: dict[str, object], tmp
     text = (scripts / "device_1.py").read_text()
     fatal = "    # Repetend: one micro-batch per round.\n"
     assert fatal in text
-    kill = "import os, signal; getattr(device, '_iteration', 0) == 3 and os.kill(os.getpid(), signal.SIGKILL)"
+    count = "iteration.ran = getattr(iteration, 'ran', -1) + (type(device).__name__ == 'Device')"
+    kill = f"import os, signal; {count}; iteration.ran == 3 and os.kill(os.getpid(), signal.SIGKILL)"
     (scripts / "device_1.py").write_text(text.replace(fatal, f"{fatal}    {kill}\n"))
     options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed"}
     with pytest.raises(LaunchError, match="was ended by SIGKILL|device 0 failed: TransferError"):

@@ -1,11 +1,11 @@
 """Scripts on real processes give the losses and gradients of the unpipelined model, and no others do."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,24 +14,27 @@ from small_runs import comparison_of, edited
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, loop_shape, m_shape, v_shape, wave_shape, x_shape
-from runtime.clocks.clock import RecordingClock
+from runtime.clocks.clock import Clock, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script
-from runtime.execution import device as execution
-from runtime.execution import device_context
+from runtime.execution import clock_requests as requests
+from runtime.execution import device_context, place
+from runtime.execution.clock_requests import clock_requests
 from runtime.execution.entry import Device, TransferError
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Position
+from runtime.execution.run_options import RunOptions
 from runtime.execution.train import timed_iteration
 from runtime.launching.launch import LaunchError, launch
 from runtime.models import Blocks, Model, ModelOptions, Text, Tokens, suitable_model
 from runtime.plans.shared_plans import SharedPlans
+from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import Calls, ScriptError
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import lower
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.process_groups import Channels, connect
+from runtime.transport.process_groups import Channel, Channels, connect
 from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.schedule import Schedule
@@ -161,7 +164,7 @@ def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: py
         return watched
 
     monkeypatch.setattr(device_context, "_clock", clock)
-    monkeypatch.setattr(execution, "record_event", Reached)
+    monkeypatch.setattr(requests, "record_event", Reached)
     placement = v_shape(2)
     clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
     measurement = run(lower(gpipe(placement, 2)), tmp_path, clocks)
@@ -319,14 +322,30 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("wait for the GPU"))
-    monkeypatch.setattr(execution, "record_event", lambda **_: SimpleNamespace(query=lambda: True))
+    monkeypatch.setattr(place, "record_event", lambda **_: SimpleNamespace(query=lambda: True))
     monkeypatch.setattr(dist, "barrier", lambda group: happened.append(f"barrier of {group}"))
     return happened
 
 
-def one_device(events: list[str], calls: Calls) -> Device:
-    groups = Channels("all", {}, {})  # type: ignore[arg-type]
-    made = Device(0, OneBlock(events), groups, EventClock(events), calls, Position(None, 0))  # type: ignore[arg-type]
+def one_device(
+    events: list[str],
+    calls: Calls,
+    clock: Clock | None = None,
+    blocks: OneBlock | None = None,
+    links: Mapping[Channel, Any] = MappingProxyType({}),
+    timeout_s: float = 300.0,
+    observers: Sequence[DeviceObserver] = (),
+) -> Device:
+    """Return a device, in its first iteration."""
+    script = cast(Script, SimpleNamespace(calls=calls, specs=None))
+    made = Device(
+        script,
+        RunOptions(0, 1, timeout_s=timeout_s),
+        Channels("all", links, {}),  # type: ignore[arg-type]
+        cast(Blocks, blocks or OneBlock(events)),
+        Position(None, 0),
+        [clock_requests(clock or EventClock(events), calls.runs), *observers],
+    )
     made.begin(0)
     return made
 
@@ -378,14 +397,12 @@ def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: 
             return False
 
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
-    reached = SimpleNamespace(query=lambda: True)
-    monkeypatch.setattr(execution, "record_event", lambda timed=True: Recorded() if timed else reached)
+    monkeypatch.setattr(requests, "record_event", Recorded)
     calls = Calls()
     for n, clock_mhz in enumerate(CLOCKS):
         calls.run("F0", n, clock_mhz)
     clock = StreamClock(EventClock(events), calls.runs)  # type: ignore[arg-type]
-    groups = Channels("all", {}, {})  # type: ignore[arg-type]
-    made = Device(0, OneBlock(events), groups, clock, Calls(), Position(None, 0))  # type: ignore[arg-type]
+    made = one_device(events, Calls(), clock)
     for _ in range(2):
         made.begin(0)
         for n, clock_mhz in enumerate(CLOCKS):
@@ -416,13 +433,10 @@ def test_a_gpu_that_stands_at_a_message_is_named(events: list[str], monkeypatch:
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
     monkeypatch.setattr(dist, "irecv", lambda *arguments, **options: work)
     monkeypatch.setattr(torch, "empty", lambda *arguments, **options: torch.zeros(2))
-    monkeypatch.setattr(execution, "record_event", lambda **_: SimpleNamespace(query=lambda: False))
-    groups = Channels("all", {(1, 0): "link"}, {})  # type: ignore[arg-type, dict-item]
-    blocks, clock = OneBlock(events), RecordingClock()
+    monkeypatch.setattr(place, "record_event", lambda **_: SimpleNamespace(query=lambda: False))
+    blocks = OneBlock(events)
     blocks.inputs = {"F1": ["F0"], "G": []}
-    place = Position(None, 0)
-    made = Device(0, blocks, groups, clock, Calls(), place, timeout_s=0.01)  # type: ignore[arg-type]
-    made.begin(0)
+    made = one_device(events, Calls(), blocks=blocks, links={(1, 0): "link"}, timeout_s=0.01)
     made.receive("F0", "F1", 0, source=1)
     made.run("F1", 0)
     made.run("G", 0)
@@ -444,6 +458,8 @@ def test_each_direction_has_a_group_of_its_own(index: int, monkeypatch: pytest.M
 
     monkeypatch.setattr(dist, "new_group", new_group)
     monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    monkeypatch.setattr(dist, "get_rank", lambda: index)
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 3)
     for name in ("send", "recv", "all_gather"):
         monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
     directions = ((0, 1), (1, 0), (1, 2), (2, 1))
@@ -460,3 +476,31 @@ def test_calls_are_counted_without_being_carried_out() -> None:
     calls.send("F1", "F2", 0, target=2)
     assert calls.count == 3
     assert calls.asks_for_clocks
+
+
+def test_the_innermost_observer_is_next_to_the_block(
+    events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a profile has no recording in it, and a clock's events are around both."""
+
+    class Telling:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getattr__(self, event: str) -> Callable[..., None]:
+            return lambda *arguments: events.append(f"{self.name}: {event}")
+
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    work = SimpleNamespace(wait=lambda: events.append("wait"), is_completed=lambda: False)
+    monkeypatch.setattr(dist, "irecv", lambda *arguments, **options: work)
+    telling = [cast(DeviceObserver, Telling(name)) for name in ("outer", "inner")]
+    made = one_device(events, Calls(), links={(1, 0): "link"}, observers=telling)
+    made.receive("F0", "F1", 0, source=1)
+    made.run("F1", 0)
+    made.finish()
+    expected = []
+    for event in ("begin", "post", "posted", "reach", "wait", "waited", "start", "stop", "drain", "end"):
+        inwards = event in ("post", "reach", "wait", "start", "drain")
+        expected += [f"{name}: {event}" for name in (("outer", "inner") if inwards else ("inner", "outer"))]
+        expected += {"wait": ["wait"], "start": ["run F1"]}.get(event, [])
+    assert events == expected

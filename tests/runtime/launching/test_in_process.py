@@ -16,14 +16,15 @@ from strategies import any_schedules
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
-from runtime.launching.in_process import NETWORKS, _own_backward
+from runtime.launching.in_process import NETWORKS
 from runtime.launching.launch import LaunchError, launch
 from runtime.models.core.options import OPTIMIZERS
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import lower
-from runtime.transport.in_memory import DeadlockError, Network, StoppedError
+from runtime.transport.in_memory import Network
+from runtime.transport.turns import DeadlockError, StoppedError, backward_in_own_thread
 from runtime.verify.reference import ReplayError
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
@@ -223,7 +224,7 @@ def test_a_failing_device_ends_the_others(tmp_path: Path) -> None:
 def test_a_backward_runs_in_the_thread_of_its_device() -> None:
     """On a GPU torch has one for all of them, in which a block would wait for one that cannot begin."""
     before = torch._C._is_multithreading_enabled()
-    with _own_backward(torch.device("cpu")):
+    with backward_in_own_thread(torch.device("cpu")):
         assert not torch._C._is_multithreading_enabled()
     assert torch._C._is_multithreading_enabled() == before
 

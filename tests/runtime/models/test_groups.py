@@ -1,8 +1,9 @@
 """Blocks on several devices, tensor parallel and in data-parallel groups, against the model in one piece."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from places import ROOT
 from small_runs import TIED, comparison_of, edited
+from torch.distributed import ProcessGroup
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -18,23 +20,24 @@ from runtime.execution.measurement import Measurement
 from runtime.launching.launch import launch
 from runtime.models import (
     Blocks,
-    EmulatedShards,
     Model,
     ModelError,
     ModelOptions,
-    Shards,
     body_of,
     fits,
     layers,
     suitable_model,
 )
-from runtime.models.model import Devices, copied_parameters
+from runtime.models.model import replicated_parameters
 from runtime.program.data_parallel import holders, in_shares
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Send
 from runtime.program.lower import Message, lower, messages
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
-from runtime.transport.in_memory import MemoryShards
+from runtime.transport import process_groups
+from runtime.transport.in_memory import MemoryTransport, Network
+from runtime.transport.protocol import Team
+from runtime.transport.shards import Shards
 from runtime.verify.reference import Case, plain, replay
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.validate import validate
@@ -148,26 +151,37 @@ def test_every_parameter_is_trained_in_every_copy(placement: Placement, name: st
             assert float((gradient - shard.of(full[shard.name])).abs().max()) <= 1e-12 * scale
 
 
-def test_copies_stay_copies() -> None:
+def test_replicas_stay_replicas() -> None:
     """After every step each group has the same bits, in float32 too, where sums of another order differ."""
     placement = chain(((0, 1, 2, 3, 4, 5), 3))
     options = replace(OPTIONS, micro_batch_size=6, dtype="float32", optimizer="adamw")
-    model = Model(options, placement, {"F0": EmulatedShards(2)}, groups={"F0": EmulatedShards(3)})
-    assert model.copies.keys() == {((0, 1), (2, 3), (4, 5))}
-    assert model.teams_of_copies() == [(0, 2, 4), (1, 3, 5)]
-    blocks = Blocks(placement, model, 2)
-    for iteration in range(3):
-        blocks.begin(iteration)
+    network = Network(6)
+    models = [model_on(device, network, options, placement) for device in range(6)]
+    assert models[0].replicas.keys() == {((0, 1), (2, 3), (4, 5))}
+    assert models[0].teams_of_replicas() == [(0, 2, 4), (1, 3, 5)]
+    blocks = [Blocks(placement, model, 2) for model in models]
+    weights = [list(model.parameters.values()) for model in models]
+
+    def train(device: int, iteration: int) -> list[torch.Tensor]:
+        blocks[device].begin(iteration)
         for n in range(2):
-            blocks.run("F0", n, [])
-            blocks.run("B0", n, [])
-        copies = [model.parameters_of("F0", place) for place in range(3)]
-        before = [weight.grad for weight in copies[0]]
-        assert not all(torch.equal(a, b.grad) for a, b in zip(before, copies[1], strict=True))
-        model.sum_copies(lambda devices: EmulatedShards(len(devices)))
-        model.step()
-        for first, *others in zip(*copies, strict=True):
-            assert all(torch.equal(first, other) for other in others)
+            blocks[device].run("F0", n, [])
+            blocks[device].run("B0", n, [])
+        own = [weight.grad.clone() for weight in weights[device]]
+        models[device].sum_replicas(network.teams(models[device].teams_of_replicas(), device))
+        models[device].step()
+        return own
+
+    for iteration in range(3):
+        own = network.run([partial(train, device, iteration) for device in range(6)])
+        for device in range(2, 6):
+            assert not all(map(torch.equal, own[device % 2], own[device]))
+            assert all(map(torch.equal, weights[device % 2], weights[device]))
+
+
+def model_on(device: int, network: Network, options: ModelOptions, placement: Placement) -> Model:
+    transport = MemoryTransport.of(network, placement, (), device)
+    return Model(options, placement, transport.shards, groups=transport.groups)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -270,13 +284,13 @@ def test_swapped_shares_are_refused_and_would_be_noticed(tmp_path: Path) -> None
 
 
 def test_groups_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Model.sum_copies
+    right = Model.sum_replicas
 
-    def only_in_the_reference(self: Model, shards_of: Callable[[Devices], Shards]) -> None:
+    def only_in_the_reference(self: Model, connected: Mapping[Team, Shards]) -> None:
         if "RANK" not in os.environ:
-            right(self, shards_of)
+            right(self, connected)
 
-    monkeypatch.setattr(Model, "sum_copies", only_in_the_reference)
+    monkeypatch.setattr(Model, "sum_replicas", only_in_the_reference)
     programs = lower(gpipe(on_gpus(v_shape(2), 2, 2), 2))
     found = comparison_of(run(programs, tmp_path, OPTIONS, "fork"))
     assert not found.bitwise_equal
@@ -284,13 +298,13 @@ def test_groups_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_loss_of_one_group_alone_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = MemoryShards.gather
+    right = process_groups.all_gather
 
-    def own(self: MemoryShards, values: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [values[0]] * self.count if values[0].dim() == 0 else right(self, values)
+    def own(group: ProcessGroup, value: torch.Tensor) -> list[torch.Tensor]:
+        return [value] * 2 if value.dim() == 0 else right(group, value)
 
-    monkeypatch.setattr(MemoryShards, "gather", own)
-    found = comparison_of(in_process(on_gpus(v_shape(1), 2, 2), tmp_path, "gpt"))
+    monkeypatch.setattr(process_groups, "all_gather", own)
+    found = comparison_of(run(lower(gpipe(on_gpus(v_shape(1), 2, 2), 3)), tmp_path, OPTIONS, "fork"))
     assert not found.bitwise_equal
     assert found.max_loss_error > 1e-6 and found.max_gradient_error <= 1e-12
 
@@ -442,11 +456,11 @@ def test_a_backward_has_the_groups_of_its_forward() -> None:
         lower(gpipe(replace(placement, blocks=blocks), 2))
 
 
-def test_copies_that_are_cut_otherwise_are_refused() -> None:
+def test_replicas_that_are_cut_otherwise_are_refused() -> None:
     """The two directions of Chimera on devices of two GPUs and of four."""
     placement = replace(x_shape(2), num_gpus=(2, 4)).by_gpu
     with pytest.raises(ModelError, match=r"blocks on devices \(0, 1\) and on \(2, 3, 4, 5\) share embedding"):
-        copied_parameters(body_of(OPTIONS, placement), placement)
+        replicated_parameters(body_of(OPTIONS, placement), placement)
 
 
 def test_what_stands_beside_the_stages_is_told_by_its_devices() -> None:

@@ -10,7 +10,6 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.models import (
     WHOLE,
-    EmulatedShards,
     Model,
     ModelError,
     ModelOptions,
@@ -21,8 +20,9 @@ from runtime.models import (
 )
 from runtime.models.core.attention import Attention
 from runtime.models.core.layers import Embedding, Output
-from runtime.verify.reference import Case, merge, plain
-from runtime.verify.reference import ReplayError as Cycle
+from runtime.transport.shards import Shards
+from runtime.verify.reference import Case, ReplayError, plain, replay
+from schedsearch.baselines import gpipe
 
 OPTIONS = ModelOptions("gpt", 8, 4, 2, num_layers=5, num_heads=2, seed=3)
 SYNTHETIC = replace(OPTIONS, name="synthetic")
@@ -114,11 +114,13 @@ def loss_at(weight: torch.Tensor, direction: torch.Tensor, far: float, loss: obj
 def test_shards_make_up_the_full_tensor(count: int) -> None:
     placement = k_shape(2)
     whole = Model(SYNTHETIC, placement, {"J": WHOLE})
-    cut = Model(SYNTHETIC, placement, {"J": EmulatedShards(count)})
     full = {shard.name: value for shard, value in whole.parameters.items()}
-    assert {shard.num_shards for shard in cut.parameters} == {1, count}
-    for shard, value in cut.parameters.items():
-        assert torch.equal(value, shard.of(full[shard.name]))
+    for index in range(count):
+        cut = Model(SYNTHETIC, placement, {"J": Shards(index, count, lambda tensor: [tensor] * count)})
+        assert {shard.num_shards for shard in cut.parameters} == {1, count}
+        assert {shard.shard for shard in cut.parameters} == {0, index}
+        for shard, value in cut.parameters.items():
+            assert torch.equal(value, shard.of(full[shard.name]))
 
 
 def test_initial_weights_depend_on_name_and_seed_only() -> None:
@@ -219,6 +221,15 @@ def test_wrong_name_heads_and_text_are_named() -> None:
 
 
 def test_orders_that_wait_for_each_other_have_no_replay() -> None:
-    placement = v_shape(2)
-    with pytest.raises(Cycle, match="wait for each other"):
-        merge(placement, [[("B0", 0), ("F0", 0)], [("F1", 0), ("B1", 0)]])
+    orders = [[("B0", 0), ("F0", 0)], [("F1", 0), ("B1", 0)]]
+    with pytest.raises(ReplayError, match=r"wait for each other at \[\('B0', 0\), \('F1', 0\)\]"):
+        next(replay(Case(OPTIONS, v_shape(2), 1, 1), orders))
+
+
+def test_devices_of_a_block_in_other_orders_have_no_replay() -> None:
+    placement = m_shape(2)
+    orders = [list(gpipe(placement, 2).order(device)) for device in range(2)]
+    orders[1][:2] = reversed(orders[1][:2])
+    assert [name for name, _ in orders[1][:2]] == ["E", "E"]
+    with pytest.raises(ReplayError, match="wait for each other"):
+        next(replay(Case(OPTIONS, placement, 2, 1), orders))

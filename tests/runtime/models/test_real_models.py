@@ -1,8 +1,9 @@
 """GPT in both directions, mT5 and Flava on Tessel's shapes, each against the model in one piece."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,9 @@ from runtime.execution.measurement import Comparison
 from runtime.launching.launch import launch
 from runtime.models import (
     WHOLE,
-    EmulatedShards,
     Model,
     ModelError,
     ModelOptions,
-    Shards,
     Text,
     fits,
     layers,
@@ -30,9 +29,12 @@ from runtime.models import (
 )
 from runtime.models.core.attention import Attention, CrossAttention
 from runtime.models.core.layers import Parameter
-from runtime.models.model import Devices, copied_parameters
+from runtime.models.model import replicated_parameters
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
+from runtime.transport.in_memory import Network
+from runtime.transport.protocol import Team
+from runtime.transport.shards import Shards
 from runtime.verify.reference import Case, plain
 from schedsearch.baselines import chimera, gpipe
 
@@ -93,8 +95,7 @@ def test_cut_model_equals_the_model_in_one_piece(placement: Placement, name: str
 def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> None:
     options = replace(OPTIONS, name=name, num_layers=1)
     case = Case(options, placement, 1, 1)
-    together = dict.fromkeys(case.forward_blocks, "all")
-    model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE), homes=together)
+    model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE))
     data = model.data(1)
 
     def loss() -> float:
@@ -118,42 +119,40 @@ def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> N
         assert abs((losses[0] - losses[1]) / 2e-5 - slope) < 1e-7, shard.name
 
 
-def drawn(parameters: Sequence[Parameter]) -> dict[str, list[Tensor]]:
+def drawn(parameters: Sequence[Parameter]) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
     return {
-        each.name: [torch.randn(each.shape, generator=generator, dtype=torch.float64)] for each in parameters
+        each.name: torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in parameters
     }
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_is_torchs(causal: bool) -> None:
-    layer = Attention("a", 8, 2, causal)
+    layer = Attention("a", replace(OPTIONS, num_heads=2), causal)
     weights = drawn(layer.parameters())
     hidden = torch.randn(3, 5, 8, dtype=torch.float64)
-    normal = torch.nn.functional.layer_norm(
-        hidden, (8,), weights["a.norm.weight"][0], weights["a.norm.bias"][0]
-    )
-    joint = torch.einsum("blc,chw->bhlw", normal, weights["a.in.weight"][0])
-    query, key, value = (joint + weights["a.in.bias"][0][:, None]).chunk(3, dim=-1)
+    normal = torch.nn.functional.layer_norm(hidden, (8,), weights["a.norm.weight"], weights["a.norm.bias"])
+    joint = torch.einsum("blc,chw->bhlw", normal, weights["a.in.weight"])
+    query, key, value = (joint + weights["a.in.bias"][:, None]).chunk(3, dim=-1)
     mixed = scaled_dot_product_attention(query, key, value, is_causal=causal)
-    expected = hidden + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"][0])
+    expected = hidden + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"])
     found = layer.forward(hidden, Text(OPTIONS, 1).micro_batch(0, 0), weights, WHOLE)
-    torch.testing.assert_close(found, expected + weights["a.out.bias"][0])
+    torch.testing.assert_close(found, expected + weights["a.out.bias"])
 
 
 def test_cross_attention_is_torchs_and_keeps_the_encoders_output() -> None:
-    layer = CrossAttention("a", 8, 2)
+    layer = CrossAttention("a", replace(OPTIONS, num_heads=2))
     weights = drawn(layer.parameters())
     state = torch.randn(3, 2, 5, 8, dtype=torch.float64)
     memory, own = state.unbind(1)
-    normal = torch.nn.functional.layer_norm(own, (8,), weights["a.norm.weight"][0], weights["a.norm.bias"][0])
-    query = torch.einsum("blc,chw->bhlw", normal, weights["a.query.weight"][0])
-    key, value = torch.einsum("blc,chw->bhlw", memory, weights["a.memory.weight"][0]).chunk(2, dim=-1)
+    normal = torch.nn.functional.layer_norm(own, (8,), weights["a.norm.weight"], weights["a.norm.bias"])
+    query = torch.einsum("blc,chw->bhlw", normal, weights["a.query.weight"])
+    key, value = torch.einsum("blc,chw->bhlw", memory, weights["a.memory.weight"]).chunk(2, dim=-1)
     mixed = scaled_dot_product_attention(query, key, value)
-    expected = own + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"][0])
+    expected = own + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"])
     found = layer.forward(state, Text(OPTIONS, 1).micro_batch(0, 0), weights, WHOLE)
     assert torch.equal(found[:, 0], memory)
-    torch.testing.assert_close(found[:, 1], expected + weights["a.out.bias"][0])
+    torch.testing.assert_close(found[:, 1], expected + weights["a.out.bias"])
 
 
 def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
@@ -228,37 +227,32 @@ def test_swapped_receives_are_noticed(placement: Placement, name: str, device: i
     assert found.max_gradient_error > 1e-6
 
 
-def test_copies_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Model.sum_copies
+def test_replicas_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Model.sum_replicas
 
-    def only_in_the_reference(self: Model, shards_of: Callable[[Devices], Shards]) -> None:
+    def only_in_the_reference(self: Model, connected: Mapping[Team, Shards]) -> None:
         if "RANK" not in os.environ:
-            right(self, shards_of)
+            right(self, connected)
 
-    monkeypatch.setattr(Model, "sum_copies", only_in_the_reference)
+    monkeypatch.setattr(Model, "sum_replicas", only_in_the_reference)
     found = run(lower(gpipe(x_shape(2), 2)), tmp_path, "gpt")
     assert not found.bitwise_equal
     assert found.max_gradient_error > 1e-3
 
 
-def test_copies_are_summed_in_the_order_of_the_devices() -> None:
-    """Both copies get the same bits, which another order of the sum need not give: a + (b + c) there."""
-    placement = x_shape(2)
-    model = Model(OPTIONS, placement, dict.fromkeys(["F0", "F1", "G0", "G1"], WHOLE))
-    assert list(model.copies) == [((0,), (1,))]
-    assert "layer0.attention.in.weight" in model.copies[(0,), (1,)]
-    asked: list[Devices] = []
-
-    def shards_of(devices: Devices) -> Shards:
-        asked.append(devices)
-        return EmulatedShards(len(devices))
-
-    (first,) = [p for p in model.parameters_of("F0") if p.shape == (OPTIONS.vocab_size, 8)]
-    (second,) = [p for p in model.parameters_of("G1") if p.shape == (OPTIONS.vocab_size, 8)]
+def test_replicas_are_summed_in_the_order_of_the_devices() -> None:
+    """All get the same bits, which another order of the sum need not give: a + (b + c) there."""
+    placement, network = x_shape(2), Network(2)
+    models = [
+        Model(OPTIONS, placement, dict.fromkeys(names, WHOLE)) for names in (["F0", "G0"], ["F1", "G1"])
+    ]
+    assert list(models[0].replicas) == [((0,), (1,))]
+    assert models[0].teams_of_replicas() == [(0, 1)]
+    assert "layer0.attention.in.weight" in models[0].replicas[(0,), (1,)]
+    first, second = models[0].trained("F0")["embedding.tokens"], models[1].trained("G1")["embedding.tokens"]
     assert first is not second and torch.equal(first, second)
     first.grad, second.grad = torch.full_like(first, 1.0), torch.full_like(second, 2.0)
-    model.sum_copies(shards_of)
-    assert asked == [(0, 1)]
+    network.run([partial(model.sum_replicas, network.teams([(0, 1)], i)) for i, model in enumerate(models)])
     assert torch.equal(first.grad, torch.full_like(first, 3.0)) and torch.equal(first.grad, second.grad)
 
 
@@ -300,5 +294,5 @@ def test_a_shared_parameter_cannot_be_cut_here_and_whole_there() -> None:
 
     message = r"blocks on devices \(0,\) and on \(0, 1\) and on \(1,\) share table; only blocks on the"
     with pytest.raises(ModelError, match=message):
-        copied_parameters(OneTable(), m_shape(2))  # type: ignore[arg-type]
-    assert copied_parameters(OneTable(), v_shape(2)) == {((0,), (1,)): ["table"]}  # type: ignore[arg-type]
+        replicated_parameters(OneTable(), m_shape(2))  # type: ignore[arg-type]
+    assert replicated_parameters(OneTable(), v_shape(2)) == {((0,), (1,)): ["table"]}  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison
 from runtime.launching.launch import launch
-from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of
+from runtime.models import Model, ModelError, ModelOptions, body_of
 from runtime.models.user.user_file import UserFile
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
@@ -170,8 +170,7 @@ def test_tied_parameters_are_those_of_one_table(options: Callable[..., ModelOpti
         assert [shard.name for shard in whole.gradients] == ["F0.table", "F1.weight", "F1.bias"]
         for shard, gradient in whole.gradients.items():
             torch.testing.assert_close(cut.gradients[shard], gradient, rtol=1e-12, atol=1e-15)
-    model = Model(case.options, case.placement, dict.fromkeys(case.forward_blocks, WHOLE))
-    assert model.copies == {((0,), (2,)): ["F0.table"]}
+    assert Model(case.options, case.placement, {}).replicas == {((0,), (2,)): ["F0.table"]}
 
 
 def test_the_example_is_trained() -> None:

@@ -13,8 +13,9 @@ from placements import Placement
 from placements.shapes import v_shape, wave_shape
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.profiling.activation_memory import ActivationMemory
-from runtime.profiling.recorder import DeviceRecorder, HostTimes, Recorder, machine_name
-from runtime.program.calls import Transfer
+from runtime.profiling.observer import Message
+from runtime.profiling.recorder import HostTimes, Recorder, machine_name
+from runtime.program.calls import Run, Transfer
 
 MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 NUM_BYTES = 4 * 4 * 8
@@ -55,7 +56,7 @@ def graph_storages(output: Tensor) -> dict[int, int]:
 def walked_bytes(blocks: Blocks, model: Model, others: Iterable[Tensor]) -> int:
     """Return what is held, by walking every graph; parameters aside."""
     found: dict[int, int] = {}
-    for held in blocks.held():
+    for held in blocks.saved():
         for tensor in held.tensors:
             found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             found |= graph_storages(tensor)
@@ -178,21 +179,22 @@ class Work:
 
 
 @pytest.fixture
-def recorder() -> DeviceRecorder:
+def recorder() -> Recorder:
     placement = v_shape(1)
     blocks, model = blocks_of(placement)
-    return DeviceRecorder(0, placement, blocks, model, HostTimes())
+    return Recorder(0, placement, blocks, model, HostTimes())
 
 
 def test_blocks_are_timed_by_marks_which_are_read_at_the_end() -> None:
     placement, times = v_shape(1), CountingTimes()
     blocks, model = blocks_of(placement)
-    recorder = DeviceRecorder(0, placement, blocks, model, times)
+    recorder = Recorder(0, placement, blocks, model, times)
     recorder.begin(4)
     for micro_batch in range(2):
-        recorder.reach("F0", micro_batch)
-        recorder.start([])
-        recorder.stop([])
+        run = Run("F0", micro_batch, None)
+        recorder.reach(run)
+        recorder.start(run, [])
+        recorder.stop(run, [])
     times.has_ended = True
     recorder.end()
     (found,) = recorder.records
@@ -205,22 +207,22 @@ def test_blocks_are_timed_by_marks_which_are_read_at_the_end() -> None:
     assert found.allocated_bytes == ()
 
 
-def test_messages_end_when_they_are_seen_to(recorder: DeviceRecorder) -> None:
-    received, sent, seen, never = Work(), Work(), Work(), Work()
+def test_messages_end_when_they_are_seen_to(recorder: Recorder) -> None:
+    received = Message(Transfer("B1", "B0", 0), 1, 0)
+    sent, seen, never = (Message(Transfer("F0", "F1", micro_batch), 0, 1) for micro_batch in range(3))
     recorder.begin(0)
-    recorder.receive(Transfer("B1", "B0", 0), 1, 0)
-    recorder.posted(received)
-    for work, micro_batch in ((sent, 0), (seen, 1), (never, 2)):
-        recorder.send(Transfer("F0", "F1", micro_batch), 0, 1)
-        recorder.posted(work)
-    recorder.wait(received)
-    recorder.waited(received)
-    recorder.wait(sent)
-    recorder.waited(sent)
-    seen.done = True
-    recorder.reach("F0", 0)
-    recorder.start([])
-    recorder.stop([])
+    for message in (received, sent, seen, never):
+        recorder.post(message)
+        recorder.posted(message, Work(done=message == seen))
+    for message in (received, sent):
+        recorder.wait(message)
+        recorder.waited(message)
+    run = Run("F0", 0, None)
+    recorder.reach(run)
+    recorder.start(run, [])
+    recorder.stop(run, [])
+    recorder.wait(seen)
+    recorder.waited(seen)
     recorder.end()
     (found,) = recorder.records
     (row,) = found.receives
@@ -231,7 +233,7 @@ def test_messages_end_when_they_are_seen_to(recorder: DeviceRecorder) -> None:
     assert known == [(True, True), (False, True), (False, False)]
 
 
-def test_clocks_are_noted_with_their_times(recorder: DeviceRecorder) -> None:
+def test_clocks_are_noted_with_their_times(recorder: Recorder) -> None:
     recorder.request(900)
     recorder.begin(0)
     recorder.request(1410)
@@ -240,11 +242,3 @@ def test_clocks_are_noted_with_their_times(recorder: DeviceRecorder) -> None:
     (found,) = recorder.records
     assert [sample.value for sample in found.clock_mhz] == [1410, 705]
     assert 0 < found.clock_mhz[0].ms < found.clock_mhz[1].ms
-
-
-def test_without_a_record_nothing_is_kept() -> None:
-    recorder = Recorder()
-    recorder.begin(0)
-    recorder.request(1410)
-    recorder.end()
-    assert recorder.records == ()

@@ -239,7 +239,7 @@ POINT = {"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}
         ("/jobs", "[" * 100_000, 400, "body: is not JSON"),
         ("/jobs", [], 422, "body: is not an object; give one with schedule, num_plans"),
         ("/jobs", {}, 422, "body: lacks the field 'schedule'; add it"),
-        ("/jobs", {"schedule": 3}, 422, "schedule: is not a mapping; give a schedule.json"),
+        ("/jobs", {"schedule": 3}, 422, "schedule: 3 is not a mapping; give a schedule.json"),
         ("/jobs", without("blocks"), 422, "schedule: lacks the field 'blocks'; add it"),
         ("/jobs", registration() | {"num_plans": 0}, 422, "num_plans: 0 is not a whole number of 1 to 2000"),
         (

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from served import profile_of, registration, small_schedule
 
 from placements.shapes import v_shape
-from runtime.server.errors import NotYetError
-from runtime.server.requests import Message, read_registration
+from runtime.server.deployment import Straggler
+from runtime.server.requests import Message, NotYetError, read_registration
 from runtime.server.service import Service
-from runtime.server.stragglers import Straggler
 from schedsearch.energy import compute_frontier
 
 FRONTIER = compute_frontier(small_schedule(), profile_of(v_shape(2)), num_plans=20)

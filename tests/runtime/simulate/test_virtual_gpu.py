@@ -142,7 +142,7 @@ def test_scripts_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:
         run_virtually(
             replace(scripts, steps=(without, scripts.steps[1])), profile, simulated_gpus(profile, 2)
         )
-    with pytest.raises(ScriptError, match=r"device_0\.py: there is no such file"):
+    with pytest.raises(ScriptError, match=r"nowhere: has no device_0\.py; give a folder"):
         VirtualScripts.read(tmp_path / "nowhere")
 
 

@@ -22,9 +22,11 @@ from placements.files import write_json, write_text
 from placements.placement_file import placement_to_dict
 from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.codegen.codegen import generate
+from runtime.codegen.script import programs_of, read_scripts
+from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.lower import lower
-from runtime.program.program_file import ProgramFileError, programs_to_dict, read_programs, read_scripts
+from runtime.program.program_file import ProgramFileError, programs_to_dict, read_programs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.torch_pipelining.csv import torch_order
 from runtime.verify.saved_programs import check_file, main
@@ -52,7 +54,7 @@ def test_scripts_and_text_hold_the_programs(shape: str, tmp_path: Path) -> None:
     known = lower(gpipe(SHAPES[shape](2), 5))
     for programs in (known, known.with_specs(one_for_each_producer)):
         generate(programs, {}, {}, tmp_path)
-        assert read_scripts(tmp_path).programs == programs
+        assert programs_of(read_scripts(tmp_path)) == programs
         path = write_json(tmp_path / "programs.json", programs_to_dict(programs))
         assert read_programs(path) == programs
 
@@ -259,7 +261,7 @@ def test_ends_that_expect_different_forms_are_a_fault_with_its_place(
 def test_forms_that_are_not_forms_make_a_script_unreadable(scripts: Path) -> None:
     edited(scripts / "device_1.py", "(1, 4, 4)", "4")
     with pytest.raises(
-        ProgramFileError, match=r"device_1.py: fails \(TensorSpecError: FORMS\[0\].shape: 4 is not"
+        ScriptError, match=r"device_1.py: fails \(TensorSpecError: FORMS\[0\].shape: 4 is not"
     ):
         check_file(scripts)
 

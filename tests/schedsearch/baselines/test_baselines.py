@@ -15,6 +15,8 @@ from placements.shapes import SHAPES, loop_shape, m_shape, nn_shape, v_shape, wa
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, applicable, gpipe, one_f_one_b
 from schedsearch.baselines.structure import pipelines
 from schedsearch.metrics import bubble_rate, latency, peak_memory
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.validate import validate
 
@@ -86,6 +88,31 @@ def test_one_f_one_b_has_the_known_makespan_and_memory(devices: int, number: int
 @given(random_placements(), st.integers(1, 5))
 def test_gpipe_is_valid_on_any_placement(placement: Placement, number: int) -> None:
     validate(gpipe(placement, number))
+
+
+def test_forward_blocks_that_wait_for_a_backward_on_their_device_come_after_it() -> None:
+    blocks = (
+        Block("F0", Kind.F, (0,), 1, 1),
+        Block("B0", Kind.B, (0,), 2, -1, ("F0",)),
+        Block("F1", Kind.F, (0,), 1, 0, ("B0",)),
+    )
+    placement = Placement("late", 1, blocks)
+    names = [name for name, _ in gpipe(placement, 2).order(0)]
+    assert names == ["F0", "F0", "B0", "B0", "F1", "F1"]
+    assert list(applicable(placement.with_memory(2), 2)) == ["gpipe"]
+    result = search(placement.with_memory(1), 2, polish_time_limit_s=0.1)
+    assert (result.status, result.schedule.makespan) == (Status.OPTIMAL, 8)
+
+
+@pytest.mark.parametrize("name", ["zb_v", "v_half", "v_min"])
+def test_a_weight_half_that_waits_for_a_later_stage_is_no_pipeline(name: str) -> None:
+    """The rule would run it before what the later stage waits for, and wait for ever."""
+    placement = SPLIT_WAVE(4)
+    blocks = tuple(
+        replace(block, after=("I7", "I1")) if block.name == "W7" else block for block in placement.blocks
+    )
+    with pytest.raises(UnsuitablePlacementError, match="needs a wave"):
+        HAND_MADE[name](replace(placement, blocks=blocks), 8)
 
 
 def test_gpipe_ends_with_optimizer_blocks() -> None:

@@ -418,30 +418,30 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("", 3, "certificate: 3 is wrong; give a mapping of micro_batches_per_repetend, period_bound"),
-        ("more", 3, "certificate: has an unknown field 'more'; use"),
-        ("period_bound", 5.5, r"certificate.period_bound: 5.5 is wrong; give a list"),
-        ("period_bound", [16, 0], r"period_bound: \[16, 0\] is wrong; give \[numerator, denominator\]"),
-        ("period_bound", [16, 3.0], r"certificate.period_bound\[1\]: 3.0 is wrong; give a whole number"),
-        ("micro_batches_per_repetend", [True], r"repetend\[0\]: True is wrong; give a whole number"),
-        ("limits", None, "certificate.limits: None is wrong; give a mapping"),
+        ("", 3, "certificate: 3 is not a mapping of micro_batches_per_repetend, period_bound"),
+        ("more", 3, "certificate: has an unknown field 'more'; the fields are"),
+        ("period_bound", 5.5, r"certificate.period_bound: 5.5 is not a list; give one"),
+        ("period_bound", [16, 0], r"period_bound: \[16, 0\] is not \[numerator, denominator\]"),
+        ("period_bound", [16, 3.0], r"certificate.period_bound\[1\]: 3.0 is not a whole number"),
+        ("micro_batches_per_repetend", [True], r"repetend\[0\]: True is not a whole number"),
+        ("limits", None, "certificate.limits: None is not a mapping of span, latency, memory"),
         (
             "limits",
             {"speed": 1},
-            "certificate.limits: has an unknown field 'speed'; use span, latency, memory",
+            "certificate.limits: has an unknown field 'speed'; the fields are span, latency, memory",
         ),
-        ("limits", {"span": "1"}, "certificate.limits.span: '1' is wrong"),
-        ("reasons", {}, r"certificate.reasons: {} is wrong; give a list"),
+        ("limits", {"span": "1"}, "certificate.limits.span: '1' is not a whole number"),
+        ("reasons", {}, r"certificate.reasons: {} is not a list; give one"),
         (
             "reasons",
-            [3],
-            r"reasons\[0\].reason: None is wrong; give load or residence or cycles or refutation",
+            [{"reason": None}],
+            r"reasons\[0\].reason: None is not known; use one of load, residence, cycles, refutation",
         ),
         ("reasons", [{"reason": "load"}], r"certificate.reasons\[0\]: lacks the field 'device'; add it"),
         (
             "reasons",
             [{"reason": "residence", "device_weight": [1], "flow": [["F0", "F1", 0.5]], "shared": []}],
-            r"reasons\[0\].flow\[0\]: \['F0', 'F1', 0.5\] is wrong; give \[from, to, amount\]",
+            r"reasons\[0\].flow\[0\]: \['F0', 'F1', 0.5\] is not \[from, to, amount\]",
         ),
         (
             "reasons",
@@ -451,12 +451,12 @@ def test_a_schedule_file_has_its_certificate(result: SearchResult, tmp_path: Pat
         (
             "reasons",
             [{"reason": "refutation", "micro_batches": 1, "period": "7", "solver": "z3"}],
-            r"reasons\[0\].period: '7' is wrong; give a whole number",
+            r"reasons\[0\].period: '7' is not a whole number",
         ),
         (
             "reasons",
             [{"reason": "refutation", "micro_batches": 1, "period": 7, "solver": None}],
-            r"reasons\[0\].solver: None is wrong; give a name",
+            r"reasons\[0\].solver: None is not a name",
         ),
     ],
 )
@@ -471,14 +471,17 @@ def test_wrong_certificates_in_files(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"status": "BEST"}, "status: 'BEST' is not known; use OPTIMAL"),
+        ({"status": "BEST"}, "status: 'BEST' is not known; use one of OPTIMAL"),
         ({"period_bound": "6"}, "period_bound: '6' is not a number"),
-        ({"makespan": 1.5}, "makespan: 1.5 is wrong; give a whole number"),
-        ({"makespan_bound": [1]}, r"makespan_bound: \[1\] is wrong; give a whole number"),
-        ({"repetend": None}, "repetend: is not a mapping, but there is a certificate"),
-        ({"repetend": {"start": []}}, "lacks the field 'ahead'|repetend.start: is not a mapping"),
-        ({"period": None}, "period: None is wrong; give a whole number"),
-        ({"repetend": {"start": {"F0": [0.5]}, "ahead": {}}}, r"repetend.start.F0\[0\]: 0.5 is wrong"),
+        ({"makespan": 1.5}, "makespan: 1.5 is not a whole number"),
+        ({"makespan_bound": [1]}, r"makespan_bound: \[1\] is not a whole number"),
+        ({"repetend": None}, "repetend: None is not a mapping; there is a certificate"),
+        ({"repetend": {"start": []}}, r"repetend.start: \[\] is not a mapping of each block"),
+        ({"period": None}, "period: None is not a whole number"),
+        (
+            {"repetend": {"start": {"F0": [0.5]}, "ahead": {}}},
+            r"repetend.start.F0\[0\]: 0.5 is not a whole number",
+        ),
     ],
 )
 def test_wrong_files_with_certificates(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -104,20 +104,33 @@ def simulated(
     return time, energy
 
 
-def relaxed_optimum(schedule: Schedule, profile: Profile, deadline_ms: float) -> float:
-    """Least energy above the blocking power if every instance may mix its clocks: one linear program."""
+def relaxed_optimum(
+    schedule: Schedule,
+    profile: Profile,
+    deadline_ms: float,
+    tie_of: Callable[[Instance], object] = lambda instance: instance,
+) -> float:
+    """Least energy above the blocking power if every instance may mix its clocks: one linear program.
+
+    Instances of one tie mix them alike.
+    """
     instances = sorted(schedule.start_of)
     row = {instance: i for i, instance in enumerate(instances)}
+    ties: dict[object, list[Instance]] = {}
+    for instance in instances:
+        ties.setdefault(tie_of(instance), []).append(instance)
     time, cost, owner = [], [], []
-    for name, n in instances:
-        num_devices = len(schedule.placement.by_name[name].devices)
+    for tied in ties.values():
+        name = tied[0][0]
+        num_devices = len(schedule.placement.by_name[name].devices) * len(tied)
         for p in profile.points[name]:
             time.append(p.time_ms)
             cost.append(num_devices * (p.energy_mj - profile.blocking_power_w * p.time_ms))
-            owner.append(row[name, n])
+            owner.append([row[instance] for instance in tied])
     count, options = len(instances), len(time)
     mix = np.zeros((count, options))
-    mix[owner, range(options)] = 1
+    for k, rows in enumerate(owner):
+        mix[rows, k] = 1
     duration = mix * np.array(time)
     upper, limit = [], []
     for before, after, delay in waits(schedule):

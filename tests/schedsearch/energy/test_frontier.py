@@ -16,7 +16,7 @@ from strategies import placements
 from placements import Kind, OperatingPoint, Profile, ProfileError
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import EnergyError, Frontier, compute_frontier
+from schedsearch.energy import EnergyError, Frontier, compute_frontier, planning
 from schedsearch.schedule import Schedule
 
 STEPS = [(900, 20.0, 900.0), (1200, 14.0, 1000.0), (1400, 12.5, 1300.0)]
@@ -271,6 +271,23 @@ def test_several_deadlines_get_a_plan_each(small: tuple[Schedule, Profile, Front
         compute_frontier(schedule, profile, deadline_ms=[deadlines[0], 1.0])
 
 
+def test_says_what_is_left_out_for_the_size(
+    small: tuple[Schedule, Profile, Frontier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule, profile, frontier = small
+    deadlines = np.linspace(frontier.shortest.time_ms, frontier.plans[-1].time_ms, planning.MOST_ASKED + 1)
+    assert frontier.notes == compute_frontier(schedule, profile, 1, deadlines[1:].tolist()).notes == ()
+    more = compute_frontier(schedule, profile, 1, deadlines.tolist())
+    (note,) = more.notes
+    assert note.startswith("9 deadlines that were asked for, more than 8: they are not planned device by dev")
+    assert Frontier.from_dict(more.to_dict()).notes == more.notes
+    monkeypatch.setattr(planning, "MOST_DIVED", len(schedule.blocks))
+    assert compute_frontier(schedule, profile, 1).notes == ()
+    monkeypatch.setattr(planning, "MOST_DIVED", len(schedule.blocks) - 1)
+    (note,) = compute_frontier(schedule, profile, 1, deadlines.tolist()).notes
+    assert note.startswith(f"{len(schedule.blocks)} block instances, more than {planning.MOST_DIVED}: deadl")
+
+
 def test_constant_blocks_stand_beside_others() -> None:
     profile = profile_of(5.0, F0=STEPS, F1=[(1, 5.0, 10.0)], B0=STEPS, B1=STEPS)
     schedule = one_f_one_b(v_shape(2), 4)
@@ -377,6 +394,7 @@ def test_file_form(small: tuple[Schedule, Profile, Frontier], tmp_path: Path) ->
         ({"plans": [{"clock_mhz": {"F0": [0.5]}}]}, r"plans\[0\].clock_mhz.F0: 0.5 is not a clock"),
         ({"plans": [{"clock_mhz": {"F0": 5}}]}, r"plans\[0\].clock_mhz.F0: 5 is not a list"),
         ({"blocking_power_w": "x"}, "frontier.blocking_power_w: 'x' is not a number"),
+        ({"notes": "x"}, "notes: 'x' is not a list of lines; compute the frontier again"),
         ({"all_maximum": None}, "all_maximum: is not a mapping but NoneType"),
     ],
 )

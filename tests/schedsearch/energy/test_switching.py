@@ -24,6 +24,7 @@ from schedsearch.energy import (
     simulate_switching,
     switched_plan,
 )
+from schedsearch.energy.switching import bound
 from schedsearch.schedule import Instance, Schedule
 
 Clocks = Mapping[str, Sequence[int]]
@@ -217,6 +218,21 @@ def test_the_bound_knows_what_changes_cost() -> None:
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), deadline)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)
     assert free * 1.01 < found.lower_bound_mj <= frontier.energy_next_to(found.plan, deadline) * (1 + 1e-9)
+
+
+def test_says_where_the_bound_is_without_the_price_of_changes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    profile = profile_of(5.0, F0=[(100, 9.0, 50.0), (200, 5.0, 90.0)], B0=[(150, 9.0, 50.0)])
+    schedule = one_f_one_b(v_shape(1), 3)
+    frontier = compute_frontier(schedule, profile, 5)
+    caplog.set_level("INFO")
+    monkeypatch.setattr(bound, "MOST_INSTANCES", 6)
+    switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), 56.0)
+    assert not caplog.records
+    monkeypatch.setattr(bound, "MOST_INSTANCES", 5)
+    switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), 56.0)
+    assert "6 block instances, more than 5: the bound under switching limits is without the" in caplog.text
 
 
 def test_a_dwell_that_nothing_can_keep() -> None:

@@ -15,7 +15,8 @@ from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe
 from schedsearch.figures.canvas import png
 from schedsearch.figures.frontier import frontier
-from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, memory, timeline
+from schedsearch.figures.memory import memory
+from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, timeline
 from schedsearch.schedule import Instance, Schedule
 
 PNG_START = b"\x89PNG\r\n\x1a\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -14,17 +15,19 @@ from strategies import placements as random_placements
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
 from schedsearch import state_space
-from schedsearch.baselines import gpipe
+from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.improve import memory_precedence, window, window_cpsat
+from schedsearch.improve import improve as improve_module
+from schedsearch.improve import memory_precedence, neighbourhood, neighbourhood_model
 from schedsearch.improve.improve import improve
+from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.validate import validate
 
-EFFORT = SolverBudget(work=2.0, timeout_s=60.0, seed=0)
+BUDGET = SolverBudget(work=2.0, timeout_s=60.0, seed=0)
 
 
 def tight(placement: Placement, spare: int) -> Placement:
@@ -83,10 +86,11 @@ def test_bounds_hold(placement: Placement, n: int, spare: int) -> None:
     placement = tight(placement, spare)
     schedule = one_by_one(placement, n)
     assume(schedule is not None)
-    part = window.between(window.in_order(schedule), 0, schedule.makespan, 0)
-    starts, bound = window_cpsat.settle(part, EFFORT)
+    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0)
+    starts, bound = NeighbourhoodModel(whole).prove(BUDGET)
     assume(starts is not None)
-    assert makespan_bound(placement, n) <= window.with_starts(window.in_order(schedule), starts).makespan
+    solved = neighbourhood.with_starts(neighbourhood.in_order(schedule), starts)
+    assert makespan_bound(placement, n) <= solved.makespan
     assert bound <= schedule.makespan
 
 
@@ -134,7 +138,7 @@ def test_the_bound_sees_memory_fill_and_empty() -> None:
     assert makespan_bound(v_shape(4, 1, 2).with_memory(3), 16) == 67
 
 
-def test_windows_improve_what_is_too_large_to_solve_as_a_whole() -> None:
+def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     placement = v_shape(4, 1, 2).with_memory(3)
     schedule = search(placement, 60, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
     assert schedule.makespan >= 360
@@ -143,13 +147,13 @@ def test_windows_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     assert better.schedule.makespan <= 300
 
 
-def test_a_window_changes_only_its_own_order() -> None:
-    schedule = window.in_order(
+def test_a_neighbourhood_changes_only_its_own_order() -> None:
+    schedule = neighbourhood.in_order(
         search(m_shape().with_memory(4), 12, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
     )
-    part = window.between(schedule, 20, 50, 0)
-    starts = window_cpsat.shorten(part, EFFORT)
-    after = validate(window.with_starts(schedule, starts))
+    part = neighbourhood.between(schedule, 20, 50, 0)
+    starts = NeighbourhoodModel(part).shorten(BUDGET)
+    after = validate(neighbourhood.with_starts(schedule, starts))
     assert after.makespan <= schedule.makespan
     for device in range(4):
         for old, new in zip(schedule.order(device), after.order(device), strict=True):
@@ -160,7 +164,7 @@ def test_memory_of_a_simple_device_is_a_precedence() -> None:
     placement = v_shape(4, 1, 2).with_memory(3)
     check, (rule,) = next(found for found in memory_precedence.checks(placement) if found[0].block == "F0")
     assert memory_precedence.precedence_is_enough(placement, check)
-    assert (rule.block, rule.giver) == ("F0", "B0")
+    assert (rule.block, rule.releasing) == ("F0", "B0")
     assert [rule.needed(k) for k in range(6)] == [0, 0, 0, 1, 2, 3]
 
 
@@ -233,3 +237,42 @@ def test_a_schedule_out_of_order_is_put_in_order() -> None:
 
 def test_memory_that_cannot_fill_before_it_empties_is_counted_once() -> None:
     assert makespan_bound(v_shape(1, 1, 1).with_memory(4), 1) == 2
+
+
+class SlowModel:
+    """In place of a solver's model: takes a second to build and all the time that it is given."""
+
+    seconds = 0.0
+    deadline = 100.0
+
+    def __init__(self, part: neighbourhood.Neighbourhood) -> None:
+        self.start = part.start
+        SlowModel.seconds += 1.0
+
+    def shorten(self, budget: SolverBudget) -> None:
+        assert budget.timeout_s <= self.deadline - SlowModel.seconds
+        SlowModel.seconds += min(budget.work, budget.timeout_s)
+
+    shorten_quickly = shorten
+
+    def prove(self, budget: SolverBudget) -> tuple[None, int]:
+        return self.shorten(budget), 0
+
+
+@pytest.mark.parametrize("number", [6, 60])
+def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only steps advance; building a model came on top of what its step was given."""
+
+    def no_states(*_: object, time_limit_s: float, **__: object) -> None:
+        assert time_limit_s <= 0.4 * (SlowModel.deadline - SlowModel.seconds)
+        SlowModel.seconds += min(time_limit_s, 5.0)
+
+    schedule = one_f_one_b(v_shape(4, 1, 2).with_memory(4), number)
+    monkeypatch.setattr(SlowModel, "seconds", 0.0)
+    monkeypatch.setattr(improve_module, "time", SimpleNamespace(monotonic=lambda: SlowModel.seconds))
+    monkeypatch.setattr(improve_module, "makespan_bound", lambda *_: 0)
+    monkeypatch.setattr(improve_module, "least_makespan", no_states)
+    monkeypatch.setattr(neighbourhood_model, "NeighbourhoodModel", SlowModel)
+    better = improve(schedule, time_limit_s=SlowModel.deadline)
+    assert better.schedule.makespan == schedule.makespan
+    assert SlowModel.deadline <= SlowModel.seconds <= SlowModel.deadline + 1  # the last model is for nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -9,8 +10,12 @@ import pytest
 from placements.shapes import m_shape, nn_shape, v_shape
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.alternatives import orders_of, reached, schedules_of_equal_period
-from schedsearch.modulo.bisection import Objective
+from schedsearch.modulo.result import Objective
 from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.solver import smt
+from schedsearch.solver.portfolio import SOLVERS
+from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import validate
 
 
@@ -56,6 +61,30 @@ def test_the_same_seed_makes_the_same_proposals() -> None:
         for _ in range(2)
     )
     assert first == second
+
+
+def test_spans_begin_at_the_bound_and_not_at_the_span_that_a_search_happened_to_end_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Query] = []
+
+    def noted(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
+        asked.append(query)
+        return smt.decide(query, timeout_s, seed)
+
+    for name in ("z3", "cpsat"):
+        monkeypatch.setitem(SOLVERS, name, lambda: noted)
+    placement = v_shape(3)
+    result = search(placement, 4, objectives=["period"])
+    stretched = Repetend.from_first_starts(
+        placement, 1, 4, {(b.name, 0): 4 * i for i, b in enumerate(placement.topological_order)}
+    )
+    result = replace(result, repetend=stretched)
+    list(
+        schedules_of_equal_period(placement, 4, result, limit={Objective.PERIOD: 4}, count=5, time_limit_s=5)
+    )
+    assert stretched.span > result.span_bound
+    assert asked[0].span == result.span_bound
 
 
 def test_an_objective_that_was_reached_is_kept() -> None:

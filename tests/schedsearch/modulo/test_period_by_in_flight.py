@@ -52,10 +52,9 @@ def test_tessels_own_search_agrees(shape: str) -> None:
     placement = SHAPES[shape](num_devices=2 if shape == "k_shape" else 3)
     result = tessel(placement, 5, most_in_flight=5, time_limit_s=60)
     ours = period_by_in_flight(placement, 5)
-    assert result.sweep_complete
-    for sweep in result.sweeps:
-        assert sweep.complete
-        assert sweep.period == ours[sweep.in_flight - 1].bound
+    for theirs in result.by_in_flight:
+        assert theirs.repetend is not None
+        assert theirs.repetend.period == theirs.bound == ours[theirs.in_flight - 1].bound
 
 
 def test_with_any_number_in_flight_it_is_the_search_for_the_least_period() -> None:

@@ -2,6 +2,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -15,11 +16,15 @@ from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
+from schedsearch.improve.improve import Improved
 from schedsearch.metrics import peak_memory
+from schedsearch.modulo import bisection, finite_schedule, sweep
 from schedsearch.modulo import search as search_module
-from schedsearch.modulo.bisection import Progress
-from schedsearch.modulo.result import SearchError, Status
+from schedsearch.modulo.result import Progress, SearchError, Status
 from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule
+from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
 from schedsearch.solver.smt import decide
 from schedsearch.validate import InvalidScheduleError, validate
@@ -80,7 +85,7 @@ def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.Monk
             return Answer.UNKNOWN, None
         return decide(query, timeout_s, seed)
 
-    monkeypatch.setitem(search_module.SOLVERS, "only_one", lambda: only_one)
+    monkeypatch.setitem(SOLVERS, "only_one", lambda: only_one)
     placement = nn_shape(6).with_memory(8)
     limits = {"time_limit_s": 10, "polish_time_limit_s": 0}
     one = search(placement, 4, micro_batches_per_repetend=1, **limits)
@@ -250,9 +255,9 @@ def gives_up() -> Iterator[str]:
     def decide(query, timeout_s=0.0, seed=0):
         return Answer.UNKNOWN, None
 
-    search_module.SOLVERS["gives_up"] = lambda: decide
+    SOLVERS["gives_up"] = lambda: decide
     yield "gives_up"
-    del search_module.SOLVERS["gives_up"]
+    del SOLVERS["gives_up"]
 
 
 def test_memory_that_no_order_respects_is_infeasible_not_unknown() -> None:
@@ -306,6 +311,32 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
     assert phase != "span" or result.repetend.span == best["span"]
     assert phase != "makespan" or result.schedule.makespan == best["makespan"]
     validate(result.schedule)
+
+
+def test_polishing_and_shortening_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that only the solver's answers move on, half a second each."""
+    now = [0.0]
+    for module in (search_module, bisection, sweep):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slow(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
+        now[0] += 0.5
+        return decide(query, seed=seed)
+
+    monkeypatch.setitem(SOLVERS, "slow", lambda: slow)
+    given: list[float] = []
+
+    def note(schedule: Schedule, *, time_limit_s: float, **_: object) -> Improved:
+        given.append(time_limit_s)
+        return Improved(schedule, 0)
+
+    monkeypatch.setattr(finite_schedule, "improve", note)
+    seen: list[Progress] = []
+    placement = v_shape(3).with_memory(2)
+    search(placement, 4, solver="slow", polish_time_limit_s=10, time_limit_s=100, on_progress=seen.append)
+    period_s = max(progress.elapsed_s for progress in seen if progress.phase == "period")
+    assert now[0] > period_s
+    assert given == [10 - (now[0] - period_s)]
 
 
 def test_z3_gives_up_in_time() -> None:

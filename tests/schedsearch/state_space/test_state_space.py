@@ -18,7 +18,8 @@ from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.certificate.recheck_states import no_shorter_period
-from schedsearch.improve import window, window_cpsat
+from schedsearch.improve import neighbourhood
+from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import as_soon_as_possible
@@ -84,17 +85,17 @@ def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: i
         placement, n, time_limit_s=5, polish_time_limit_s=0, micro_batches_per_repetend=1
     ).schedule
     assume(schedule is not None and model_of(placement) is not None)
-    part = window.between(window.in_order(schedule), 0, schedule.makespan, 0)
-    starts, bound = window_cpsat.settle(part, SolverBudget(work=2.0, timeout_s=60.0, seed=0))
+    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0)
+    starts, bound = NeighbourhoodModel(whole).prove(SolverBudget(work=2.0, timeout_s=60.0, seed=0))
     assume(starts is not None)
-    settled = window.with_starts(window.in_order(schedule), starts).makespan
+    solved = neighbourhood.with_starts(neighbourhood.in_order(schedule), starts).makespan
     found = least_makespan(placement, n, at_most=schedule.makespan)
     assert found is not None
     assert found.schedule is not None
-    assert bound <= validate(found.schedule).makespan == found.bound <= settled
+    assert bound <= validate(found.schedule).makespan == found.bound <= solved
     assert makespan_bound(placement, n) <= found.bound
-    if bound == settled:
-        assert found.bound == settled
+    if bound == solved:
+        assert found.bound == solved
 
 
 X = x_shape(4, split_backward=True)
@@ -289,3 +290,26 @@ def test_ticks_beyond_16_bits() -> None:
     assert found.bound == validate(found.schedule).makespan == 3 * 420_000
     assert least_period(placement, known=AMPLE).ticks == 420_000
     assert math.isclose(search(placement, 2, polish_time_limit_s=0).period_bound, 420_000)
+
+
+@pytest.mark.parametrize("longest", [255, 65_535])
+def test_the_longest_ticks_of_so_many_bits(longest: int) -> None:
+    """They were refused with an OverflowError, as a tick more did not fit."""
+    placement = v_shape(2, 1, longest).with_memory(1)
+    assert least_makespan(placement, 3, at_most=10**7).bound == 6 * (longest + 1)
+    assert least_period(placement, known=AMPLE).ticks == 2 * (longest + 1)
+
+
+def test_ticks_that_do_not_fit_are_refused() -> None:
+    """The states kept 32 bits of the ticks still to run, and so took some for the same: 6 was proved here."""
+
+    def scaled(times: int) -> Placement:
+        blocks = (replace(block, time=times * block.time) for block in m_shape().blocks)
+        return replace(m_shape().with_memory(3), blocks=tuple(blocks))
+
+    assert least_period(scaled(2**28), known=Fraction(20 * 2**28)).ticks / 2**28 == Fraction(22, 3)
+    for times in (2**32, 2**33):
+        assert least_period(scaled(times), known=Fraction(20 * times)) is None
+        assert least_makespan(scaled(times), 1, at_most=0) is None
+    too_fine = (20 + Fraction(1, 10**9 + 7)) * 2**28  # lengths of paths do not fit either
+    assert least_period(scaled(2**28), known=too_fine) is None

@@ -18,9 +18,9 @@ from schedsearch.bounds.load_and_path import least_period as least_whole_period
 from schedsearch.bounds.load_and_path import load_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import SearchError, Status
+from schedsearch.modulo.result import InFlightPeriod, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import search
-from schedsearch.tessel import TesselResult, tessel, time_optimal
+from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import (
     assignments,
     cooldown_blocks,
@@ -120,23 +120,37 @@ def test_the_papers_shapes(placement, most, period, in_flight, bubble_rates) -> 
     """The periods that the authors' released code finds too; on M our search proves 7, with six in flight."""
     result = tessel(placement, 8, most_in_flight=most)
     assert result.repetend.period == period
-    assert result.in_flight == in_flight
-    assert [sweep.in_flight for sweep in result.sweeps] == list(range(1, len(bubble_rates) + 1))
-    assert [sweep.bubble_rate for sweep in result.sweeps] == pytest.approx(bubble_rates)
-    assert result.sweep_complete
-    assert result.completion_optimal
-    assert result.candidates == sum(sweep.candidates for sweep in result.sweeps) < result.solver_calls
+    assert next(each.in_flight for each in result.by_in_flight if period_of(each) == period) == in_flight
+    assert [each.in_flight for each in result.by_in_flight] == list(range(1, len(bubble_rates) + 1))
+    assert [each.repetend.bubble_rate for each in result.by_in_flight] == pytest.approx(bubble_rates)
+    assert all(is_decided(each) for each in result.by_in_flight)
     check(result)
 
 
-def check(result: TesselResult) -> None:
+def period_of(found: InFlightPeriod) -> int:
+    assert found.repetend is not None
+    return found.repetend.period
+
+
+def is_decided(found: InFlightPeriod) -> bool:
+    return period_of(found) <= found.bound
+
+
+def num_candidates(placement: Placement, number: int, **options: object) -> tuple[SearchResult, int]:
+    """The result of a search, and how many assignments of micro-batches it tried: it tells of each."""
+    seen: list[Progress] = []
+    result = tessel(placement, number, on_progress=seen.append, **options)
+    return result, sum(progress.phase.startswith("repetend") for progress in seen)
+
+
+def check(result: SearchResult) -> None:
     """Both the schedule and the repetend are valid, and the status is what it says."""
     placement = result.schedule.placement
     validate(result.schedule)
-    validate(result.repetend.unroll(2 * result.in_flight))
-    bound_met = result.repetend.period == result.period_bound == load_bound(placement)
-    assert (result.status is Status.OPTIMAL) == bound_met
-    assert 1 <= result.in_flight <= result.most_in_flight
+    validate(result.repetend.unroll(2 * result.repetend.in_flight))
+    assert load_bound(placement) <= result.period_bound <= result.repetend.period
+    is_least = result.repetend.period == result.period_bound
+    assert (result.status is Status.OPTIMAL) == (is_least and not result.interrupted)
     assert result.reason == ""
 
 
@@ -186,21 +200,22 @@ def test_every_answer_is_valid_and_no_better_than_proved(placement, spare, numbe
 
 def test_lazy_search_and_early_exit_change_the_cost_only() -> None:
     placement = v_shape(3).with_memory(3)
-    quick = tessel(placement, 6)
-    eager = tessel(placement, 6, lazy=False)
-    assert (eager.repetend.period, eager.candidates) == (quick.repetend.period, quick.candidates)
-    assert eager.completion_optimal and quick.completion_optimal
-    thorough = tessel(placement, 6, early_exit=False)
+    quick, quick_tried = num_candidates(placement, 6)
+    eager, eager_tried = num_candidates(placement, 6, lazy=False)
+    assert (eager.repetend.period, eager_tried) == (quick.repetend.period, quick_tried)
+    assert eager.schedule.makespan == quick.schedule.makespan
+    thorough, thorough_tried = num_candidates(placement, 6, early_exit=False)
     assert thorough.repetend.period == quick.repetend.period == 4
-    assert thorough.candidates == sum(1 for n in (1, 2, 3) for _ in assignments(placement, n))
-    assert quick.candidates < thorough.candidates
+    assert thorough_tried == sum(1 for n in (1, 2, 3) for _ in assignments(placement, n))
+    assert quick_tried < thorough_tried
 
 
 def test_eq_3_lets_a_micro_batch_be_absent() -> None:
     placement = v_shape(2).with_memory(2)
-    all_present = tessel(placement, 4, most_in_flight=3, early_exit=False)
-    result = tessel(placement, 4, most_in_flight=3, early_exit=False, every_index=False)
-    assert result.candidates > all_present.candidates
+    options = {"most_in_flight": 3, "early_exit": False}
+    all_present, fewer = num_candidates(placement, 4, **options)
+    result, more = num_candidates(placement, 4, every_index=False, **options)
+    assert more > fewer
     assert result.repetend.period == all_present.repetend.period
 
 
@@ -235,7 +250,7 @@ def test_time_optimal(placement: Placement, number: int, makespan: int) -> None:
     result = time_optimal(placement, number, on_progress=seen.append)
     assert result.status is Status.OPTIMAL
     assert validate(result.schedule).makespan == result.makespan_bound == makespan
-    assert [progress.solver_calls for progress in seen] == list(range(1, result.solver_calls + 1))
+    assert [progress.queries for progress in seen] == list(range(1, result.queries + 1))
     assert (seen[-1].best, seen[-1].bound) == (makespan, makespan)
 
 
@@ -247,7 +262,8 @@ def test_memory_that_no_order_respects_is_infeasible() -> None:
 
 def test_out_of_time_keeps_what_there_is() -> None:
     result = tessel(nn_shape().with_memory(6), 8, time_limit_s=0.1)
-    assert not result.sweep_complete
+    last = result.by_in_flight[-1]
+    assert last.repetend is None or not is_decided(last)
     if result.schedule is not None:
         check(result)
     optimal = time_optimal(nn_shape().with_memory(6), 4, time_limit_s=0.1)
@@ -259,7 +275,7 @@ def test_out_of_time_while_a_query_is_written_down() -> None:
     """The time line has ten million ticks, each a constraint on every device."""
     fine = m_shape(4, 500_000, 1_500_000).with_memory(4)
     for result in (tessel(fine, 4, time_limit_s=0.1), time_optimal(fine, 4, time_limit_s=0.1)):
-        assert (result.status, result.schedule, result.solver_calls) == (Status.UNKNOWN, None, 0)
+        assert (result.status, result.schedule, result.queries) == (Status.UNKNOWN, None, 0)
         assert "raise search.time_limit_s" in result.reason
 
 
@@ -269,7 +285,7 @@ def test_ctrl_c_keeps_the_best_so_far(how: str) -> None:
 
     def interrupt(progress) -> None:
         seen.append(progress)
-        if progress.in_flight == 3:
+        if progress.phase == "repetend of 3 micro-batches:":
             if how == "signal":
                 signal.raise_signal(signal.SIGINT)
             else:
@@ -277,12 +293,11 @@ def test_ctrl_c_keeps_the_best_so_far(how: str) -> None:
 
     result = tessel(v_shape().with_memory(4), 6, on_progress=interrupt)
     assert result.interrupted
-    assert not result.sweep_complete
     assert result.repetend.period == seen[-1].best == 8
-    assert [sweep.complete for sweep in result.sweeps] == [True, True, False]
+    assert [is_decided(each) for each in result.by_in_flight] == [True, True, False]
     check(result)
     optimal = time_optimal(v_shape(), 2, on_progress=lambda _: signal.raise_signal(signal.SIGINT))
-    assert (optimal.status, optimal.interrupted, optimal.solver_calls) == (Status.FEASIBLE, True, 1)
+    assert (optimal.status, optimal.interrupted, optimal.queries) == (Status.FEASIBLE, True, 1)
     validate(optimal.schedule)
 
 

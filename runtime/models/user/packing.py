@@ -15,7 +15,7 @@ Shapes = tuple[tuple[int, ...], ...]
 """The shapes of the tensors that a block hands over."""
 
 
-def joined(tensors: Sequence[Tensor]) -> Tensor:
+def packed(tensors: Sequence[Tensor]) -> Tensor:
     """Return a single tensor as it is, and several ones beside each other, sample by sample, or flat."""
     if len(tensors) == 1:
         return tensors[0]
@@ -24,8 +24,8 @@ def joined(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in tensors], 1)
 
 
-def joined_shape(shapes: Shapes) -> tuple[int, ...]:
-    """Return the shape of what `joined` returns for tensors of these shapes."""
+def packed_shape(shapes: Shapes) -> tuple[int, ...]:
+    """Return the shape of what `packed` returns for tensors of these shapes."""
     if len(shapes) == 1:
         return shapes[0]
     if not have_samples(shapes):
@@ -33,16 +33,16 @@ def joined_shape(shapes: Shapes) -> tuple[int, ...]:
     return shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes)
 
 
-def parted(value: Tensor, shapes: Shapes) -> list[Tensor]:
-    """Return the tensors again that `joined` made one of.
+def unpacked(value: Tensor, shapes: Shapes) -> list[Tensor]:
+    """Return the tensors again that `packed` made one of.
 
     Args:
         value: Of all samples, or of a share of them.
         shapes: Of the tensors for all samples.
 
-    >>> [part.tolist() for part in parted(joined([torch.ones(1, 2), torch.zeros(3)]), ((1, 2), (3,)))]
+    >>> [part.tolist() for part in unpacked(packed([torch.ones(1, 2), torch.zeros(3)]), ((1, 2), (3,)))]
     [[[1.0, 1.0]], [0.0, 0.0, 0.0]]
-    >>> [part.tolist() for part in parted(joined([torch.ones(2, 1), torch.zeros(2)])[:1], ((2, 1), (2,)))]
+    >>> [part.tolist() for part in unpacked(packed([torch.ones(2, 1), torch.zeros(2)])[:1], ((2, 1), (2,)))]
     [[[1.0]], [0.0]]
     """
     if len(shapes) == 1:

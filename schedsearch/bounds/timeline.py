@@ -1,10 +1,10 @@
-"""The time axis without the stretches in which blocks shared by some devices run.
+"""Timelines: the time of a schedule, whole or without the intervals in which blocks shared by devices run.
 
 No two blocks that run on all of some devices together run at once, so in all they take their time times
-the number of micro-batches. Cut these stretches out. A block that has a device in common with each of them
+the number of micro-batches. Cut these intervals out. A block that has a device in common with each of them
 never ran in any and keeps its length; of all other blocks, and of transfers, nothing is known but that they
-take no less than no time. Where a block waited for another it still does, and memory is held as before. So
-every bound that holds on the shortened axis holds on the whole one, with the shared time added.
+take no less than no time. Where a block waited for another it still does, and memory is in use as before.
+So every bound that holds on the shortened timeline holds on the whole one, with the shared time added.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placements import Block, Placement
+from schedsearch.schedule import earliest_starts
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """A placement on the time axis without the blocks that some devices share.
+    """A placement on the timeline without the blocks that some devices share.
 
     Attributes:
         placement: What runs where.
-        devices: Which share; with none, nothing is cut out.
+        devices: That share them; with none, nothing is cut out.
     """
 
     placement: Placement
@@ -41,7 +42,7 @@ class Timeline:
 
     @cached_property
     def length(self) -> Mapping[str, int]:
-        """Ticks that are known to be left of each block."""
+        """Ticks that are known to be left of each block, by its name."""
         if not self.devices:
             return {block.name: block.time for block in self.placement.blocks}
         shared = self.shared
@@ -61,21 +62,22 @@ class Timeline:
     @cached_property
     def heads(self) -> Mapping[str, int]:
         """The ticks of one micro-batch that are known to be left before each block starts."""
-        head: dict[str, int] = {}
-        for block in self.placement.topological_order:
-            waits = [head[a] + self.length[a] + self.transfer_time(a, block.name) for a in block.after]
-            head[block.name] = max(waits, default=0)
-        return head
+        return earliest_starts(
+            {
+                block.name: [(a, self.length[a] + self.transfer_time(a, block.name)) for a in block.after]
+                for block in self.placement.blocks
+            }
+        )
 
     @cached_property
     def tails(self) -> Mapping[str, int]:
         """The ticks that are known to be left from each block's end to the end of its micro-batch."""
-        tail: dict[str, int] = {}
-        for block in reversed(self.placement.topological_order):
-            followers = self.placement.successors[block.name]
-            rests = [self.transfer_time(block.name, b) + self.length[b] + tail[b] for b in followers]
-            tail[block.name] = max(rests, default=0)
-        return tail
+        return earliest_starts(
+            {
+                name: [(b, self.transfer_time(name, b) + self.length[b]) for b in followers]
+                for name, followers in self.placement.successors.items()
+            }
+        )
 
 
 def timelines(placement: Placement) -> list[Timeline]:

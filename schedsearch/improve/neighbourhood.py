@@ -1,7 +1,7 @@
-"""Parts of a schedule to be ordered anew, and schedules made of what was found.
+"""Neighbourhoods: some blocks of a schedule to be ordered anew, and the schedules made of new orders.
 
-Outside a part every device keeps its order: what runs before gives the part's blocks a release, what runs
-after gives them a tail, so that a gain inside is a gain of the whole.
+Outside a neighbourhood every device keeps its order: what runs before gives its blocks a release time, what
+runs after a tail, so that a gain inside is a gain of the whole. Knows no solver.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 @dataclass(frozen=True)
-class Part:
+class Neighbourhood:
     """Blocks to be ordered anew, and all that must be known of the rest of the schedule.
 
     Attributes:
         placement: What runs where.
-        start: Starts as they are, of each (block, micro-batch) of the part; of each block, consecutive
-            micro-batches.
-        release: Earliest start of each, because of what runs before the part.
+        start: Starts as they are, in ticks, of each (block, micro-batch) of it; of each block,
+            consecutive micro-batches.
+        release: Earliest start of each, because of what runs before.
         tail: Least ticks from the end of each to the end of the schedule, because of what runs after.
-        ran: How many micro-batches of each block run before the part.
+        ran: How many micro-batches of each block run before.
         bound: Ticks that the makespan is known to need.
         makespan: With these starts; to be beaten, or kept.
     """
@@ -85,8 +85,8 @@ def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:
     return one_after_another(schedule.placement, names[:first] + middle + names[last:])
 
 
-def between(schedule: Schedule, begin: int, end: int, bound: int) -> Part:
-    """Return the part of the blocks that start from one tick on and before another.
+def between(schedule: Schedule, begin: int, end: int, bound: int) -> Neighbourhood:
+    """Return the neighbourhood of the blocks that start from one tick on and before another.
 
     Args:
         schedule: As made by `in_order`.
@@ -105,7 +105,7 @@ def between(schedule: Schedule, begin: int, end: int, bound: int) -> Part:
                 idle_from[device] = ticks + placement.by_name[name].time
 
     def release(instance: Instance) -> int:
-        """Earliest start because of what starts before the part."""
+        """Earliest start because of what starts before."""
         name, micro_batch = instance
         block = placement.by_name[name]
         return max(
@@ -121,7 +121,7 @@ def between(schedule: Schedule, begin: int, end: int, bound: int) -> Part:
     for instance, ticks in needed.items():
         bound = max(bound, release(instance) + ticks)
     inside = [instance for instance in tail if start[instance] >= begin]
-    return Part(
+    return Neighbourhood(
         placement,
         start={instance: start[instance] for instance in inside},
         release={instance: release(instance) for instance in inside},

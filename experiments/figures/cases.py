@@ -1,0 +1,178 @@
+"""Placements of which the bubble rate is searched, by Tessel and by us, and what was found of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from experiments.config.records import SweepOptions
+from experiments.figures.pool import Found
+from placements import Placement
+from placements.shapes import SHAPES
+from schedsearch import bounds
+from schedsearch.cache import remembered
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.tessel import tessel
+
+
+@dataclass(frozen=True)
+class Row:
+    """The best steady state that one search found.
+
+    Attributes:
+        shape: Of the placement.
+        num_devices: Likewise.
+        memory: Capacity of each device; None for no limit.
+        in_flight: Micro-batches that a repetend could span; None for any number.
+        searched_by: Which search.
+        micro_batches: Per repetend; None where none was found, as for the next two.
+        period: In ticks.
+        bubble_rate: Idle share of the steady state.
+        least_bubble_rate: What no repetend of those searched beats.
+        decided: Whether that there is no better one of those searched is proved.
+        seconds: Wall-clock time of the search.
+    """
+
+    shape: str
+    num_devices: int
+    memory: int | None
+    in_flight: int | None
+    searched_by: str
+    micro_batches: int | None
+    period: int | None
+    bubble_rate: float | None
+    least_bubble_rate: float
+    decided: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One placement of a sweep.
+
+    Attributes:
+        figure: For which it is searched.
+        shape: Of the placement.
+        most_in_flight: Micro-batches of the longest repetend.
+        options: Limits and seed.
+        memory: Of each device; None for any.
+    """
+
+    figure: str
+    shape: str
+    most_in_flight: int
+    options: SweepOptions
+    memory: int | None = None
+
+    @property
+    def placement(self) -> Placement:
+        """What to search for."""
+        placement = SHAPES[self.shape](num_devices=self.options.num_devices)
+        return placement if self.memory is None else placement.with_memory(self.memory)
+
+    def by_tessel(self) -> SearchResult:
+        """Return what Tessel's search finds: one for all numbers in flight, as each comes after the last."""
+        most, limit_s = self.most_in_flight, self.options.tessel_time_limit_s
+        return tessel(self.placement, most, most_in_flight=most, time_limit_s=limit_s, seed=self.options.seed)
+
+    def by_us(self, placement: Placement, most_micro_batches: int, share: float = 1.0) -> SearchResult:
+        """Return what our search finds for repetends of so many micro-batches, in a share of the time."""
+        return search(
+            placement,
+            1,
+            most_micro_batches_per_repetend=most_micro_batches,
+            objectives=("period",),
+            solver=self.options.solver,
+            time_limit_s=self.options.time_limit_s * share,
+            polish_time_limit_s=0.0,
+            seed=self.options.seed,
+        )
+
+    def row(
+        self,
+        searched_by: str,
+        in_flight: int | None,
+        repetend: Repetend | None,
+        bound: float,
+        decided: bool,
+        seconds: float,
+    ) -> Row:
+        """Return the row of a repetend that was found, or of none."""
+        return Row(
+            shape=self.shape,
+            num_devices=self.options.num_devices,
+            memory=self.memory,
+            in_flight=in_flight,
+            searched_by=searched_by,
+            micro_batches=repetend.micro_batches if repetend else None,
+            period=repetend.period if repetend else None,
+            bubble_rate=repetend.bubble_rate if repetend else None,
+            least_bubble_rate=bubble_rate_at(self.placement, bound),
+            decided=decided,
+            seconds=seconds,
+        )
+
+    def row_of(self, searched_by: str, in_flight: int | None, result: SearchResult) -> Row:
+        """Return the row of what our search found."""
+        decided = result.status is Status.OPTIMAL
+        bound, seconds = result.period_bound, result.seconds
+        return self.row(searched_by, in_flight, result.repetend, bound, decided, seconds)
+
+    def impossible(self, searched_by: str, in_flight: int | None) -> Row:
+        """Return the row of a memory that does not hold one micro-batch."""
+        return self.row(searched_by, in_flight, None, math.inf, decided=True, seconds=0.0)
+
+
+def tessel_row(case: Case, searched_by: str, in_flight: int, result: SearchResult) -> Row:
+    """Return what Tessel's search knew when it had tried repetends of up to so many micro-batches."""
+    until = [found for found in result.by_in_flight if found.in_flight <= in_flight]
+    last = until[-1] if until else None
+    repetend = last.repetend if last is not None else None
+    refuted = last.bound if last is not None and last.in_flight == in_flight else 0
+    decided = repetend is not None and repetend.period <= max(refuted, result.period_bound)
+    seconds = last.seconds if last is not None else result.seconds
+    bound = float(bounds.period_bound(case.placement))
+    row = case.row(searched_by, in_flight, repetend, bound, decided, seconds)
+    return replace(row, least_bubble_rate=row.bubble_rate) if decided and row.bubble_rate is not None else row
+
+
+def remembered_rows(
+    cache: Path | None, case: Case, searched_by: str, time_limit_s: float, search: Callable[[], Found[Row]]
+) -> Found[Row]:
+    """Return what a search of a case brings, from the cache where it is there."""
+    key = {
+        "what": "sweep",
+        "figure": case.figure,
+        "shape": case.shape,
+        "num_devices": case.options.num_devices,
+        "memory": case.memory,
+        "most_in_flight": case.most_in_flight,
+        "time_limit_s": time_limit_s,
+        "solver": case.options.solver,
+        "seed": case.options.seed,
+        "searched_by": searched_by,
+    }
+    return remembered(
+        cache,
+        key,
+        search,
+        is_worth_keeping=lambda found: (
+            not found.interrupted and all(row.decided or row.period is not None for row in found.rows)
+        ),
+        is_answer=lambda value: isinstance(value, Found),
+    )[0]
+
+
+def ours(most: int) -> str:
+    """Return the name of our curve with up to so many micro-batches per repetend."""
+    return f"ours, 1 to {most} micro-batches per repetend" if most > 1 else "ours, 1 micro-batch per repetend"
+
+
+def bubble_rate_at(placement: Placement, period: float) -> float:
+    """Return the idle share of a steady state of so many ticks per micro-batch."""
+    work = sum(placement.load(device) for device in range(placement.num_devices))
+    return 1 - work / (placement.num_devices * period)

@@ -1,0 +1,120 @@
+"""Placements of a command: a shape, a GPT, a plan or a file, with the memory and the times of the options."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from experiments.config.data_parallel import with_data_parallel
+from experiments.config.options import (
+    OptionError,
+    did_you_mean,
+    planned_by,
+    read_fields,
+    read_gpu,
+    require,
+    require_known,
+    require_path,
+)
+from experiments.config.records import GptPlacementOptions, Options
+from experiments.steps.profile_reading import PROFILE_FILES
+from placements import Placement, PlacementError, Profile, ProfileError
+from placements.hardware import Gpu
+from placements.models.gpt import GptConfig, gpt_m_shape, gpt_v_shape
+from placements.placement_file import read_capacity, read_num_gpus, read_placement
+from placements.planners.galvatron import plan_placement
+from placements.shapes import SHAPES
+from schedsearch.bounds.memory_need import require_capacity
+
+log = logging.getLogger(__name__)
+
+GPT_ARRANGEMENTS = {"m_shape": gpt_m_shape, "v_shape": gpt_v_shape}
+"""The placements of a GPT by the name that the command line uses."""
+
+
+def build_placement(options: Options, profile: Profile | None) -> Placement:
+    """Return the placement that the options choose, with their memory, and block times of the profile."""
+    placement = _chosen_placement(options, profile)
+    if options.search.memory is not None:
+        capacity = read_capacity(options.search.memory, "search.memory", placement.num_devices)
+        if capacity is not None and min(capacity) < 0:
+            raise OptionError(f"search.memory: {min(capacity)} is negative; give a capacity of 0 or more")
+        placement = replace(placement, memory=capacity)
+    if profile is not None:
+        try:
+            placement = profile.times_for(placement)
+        except ProfileError as error:
+            raise OptionError(f"{options.profile.path}: {error}") from None
+    require_capacity(placement)
+    if planned := planned_by(options):
+        log.info("%s", planned.describe())
+    return placement
+
+
+def memory_unit(options: Options) -> str:
+    """Return the unit of memory of the chosen placement; empty where only the user knows it."""
+    return "MiB" if {"arrangement", "planner"} & options.placement.keys() else ""
+
+
+def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
+    chosen = dict(options.placement)
+    if planned := planned_by(options):
+        return plan_placement(planned.plan, planned.work, chosen["tick_ms"])
+    if "path" in chosen:
+        _only(chosen, ["path", "data_parallel"])
+        path = Path(require_path("placement.path", chosen["path"]))
+        placement = read_placement(path / PROFILE_FILES.placement if path.is_dir() else path)
+        return with_data_parallel(placement, chosen.get("data_parallel"))
+    num_gpus, data_parallel = chosen.get("num_gpus"), chosen.pop("data_parallel", None)
+    placement = _shape(chosen, profile) if "shape" in chosen else _gpt(chosen, read_gpu(options.profile.gpu))
+    num_gpus = read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices)
+    return with_data_parallel(replace(placement, num_gpus=num_gpus), data_parallel)
+
+
+def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
+    name = chosen.pop("shape")
+    require_known("placement.shape", name, SHAPES, "a shape")
+    shape = SHAPES[name]
+    tick_ms = chosen.pop("tick_ms", 1.0)
+    chosen.pop("num_gpus", None)
+    defaults = {key: known.default for key, known in inspect.signature(shape).parameters.items()}
+    _only(chosen, list(defaults), "tick_ms", "num_gpus", "data_parallel")
+    if chosen.get("num_devices") is None:
+        chosen["num_devices"] = _num_devices(profile, chosen.get("num_chunks", defaults.get("num_chunks", 1)))
+    for key, value in chosen.items():
+        where, wanted = f"placement.{key}", type(defaults[key])
+        if key.endswith("_time") and isinstance(value, int):
+            require(value > 0, where, value, "at least 1 tick", "give a whole number of ticks")
+        require(type(value) is wanted, where, value, "true or false" if wanted is bool else "a whole number")
+    require(type(tick_ms) in (int, float), "placement.tick_ms", tick_ms, "a number of milliseconds")
+    try:
+        return replace(shape(**chosen), tick_ms=float(tick_ms))
+    except PlacementError as error:
+        raise OptionError(f"placement.{error}") from None
+
+
+def _num_devices(profile: Profile | None, num_chunks: object) -> int:
+    """Return as many devices as the profile's stages need, or 4 where it does not tell."""
+    if profile is None or profile.num_stages is None:
+        return 4
+    if type(num_chunks) is int and num_chunks > 0:
+        return profile.num_stages // num_chunks or 1
+    return profile.num_stages
+
+
+def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
+    chosen = asdict(read_fields({"data_parallel": None, **chosen}, GptPlacementOptions, "placement"))
+    del chosen["num_gpus"], chosen["data_parallel"]
+    arrangement = chosen.pop("arrangement")
+    require_known("placement.arrangement", arrangement, GPT_ARRANGEMENTS)
+    config = GptConfig(**{field.name: chosen.pop(field.name) for field in fields(GptConfig)})
+    return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
+
+
+def _only(chosen: dict[str, Any], known: list[str], *more: str) -> None:
+    for key in chosen:
+        if key not in known and key not in more:
+            raise OptionError(f"placement.{key}: is not an option; {did_you_mean(key, [*known, *more])}")

@@ -1,0 +1,100 @@
+"""Schedules of a command: searched, taken from the cache, or one of those made by hand."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from experiments.config.command import Failed, Interrupted
+from experiments.config.options import OptionError, require_known, require_least, require_path
+from experiments.config.progress import SearchBar
+from experiments.config.records import Options
+from placements import Placement
+from schedsearch.baselines import HAND_MADE
+from schedsearch.cache import cached_search
+from schedsearch.methods import SearchRequest
+from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.schedule import Schedule
+from schedsearch.validate import InvalidScheduleError, validate
+
+log = logging.getLogger(__name__)
+
+
+def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, SearchResult | None]:
+    """Search a schedule, or make the hand-made one that the options name; both validated.
+
+    Returns:
+        The schedule; the search's result, or None for a hand-made one.
+    """
+    number = options.search.num_micro_batches
+    if options.schedule == "searched":
+        request = search_request(options, placement)
+        directory = cache_directory(options.search.cache_dir, "search.cache_dir")
+        with SearchBar() as bar:
+            result, was_there = cached_search(directory, request, bar)
+        if was_there:
+            log.info("search: taken from the cache in %s; its seconds are those it took then", directory)
+        return _require_schedule(result), result
+    require_known("schedule", options.schedule, ["searched", *HAND_MADE])
+    require_least("search.num_micro_batches", number, 1)
+    schedule = HAND_MADE[options.schedule](placement, number)
+    try:
+        return validate(schedule), None
+    except InvalidScheduleError as error:
+        reason = str(error).splitlines()[0]
+        raise OptionError(
+            f"schedule: {options.schedule} does not fit ({reason}); "
+            "raise search.memory or use schedule=searched"
+        ) from None
+
+
+def search_request(options: Options, placement: Placement) -> SearchRequest:
+    """Return what the options ask of a search."""
+    chosen = options.search
+    return SearchRequest(
+        placement,
+        chosen.num_micro_batches,
+        method=chosen.method,
+        micro_batches_per_repetend=chosen.micro_batches_per_repetend,
+        most_micro_batches_per_repetend=chosen.most_micro_batches_per_repetend,
+        objectives=tuple(chosen.objectives),
+        solver=chosen.solver,
+        time_limit_s=chosen.time_limit_s,
+        polish_time_limit_s=chosen.polish_time_limit_s,
+        seed=chosen.seed,
+    )
+
+
+def cache_directory(value: str | None, where: str = "cache_dir") -> Path | None:
+    """Return the directory that an option names, made if it is not there; None for none.
+
+    Raises:
+        OptionError: It is not a path, or the directory cannot be made.
+    """
+    if value is None:
+        return None
+    directory = Path(require_path(where, value))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"{where}: {directory} cannot be made ({error.strerror}); give another directory"
+        ) from None
+    return directory
+
+
+def _require_schedule(result: SearchResult) -> Schedule:
+    """Return the schedule that a search found.
+
+    Raises:
+        ValueError: There is none.
+        Failed: None was found in time.
+        Interrupted: None was found before the interruption.
+    """
+    if result.schedule is not None:
+        return result.schedule
+    if result.interrupted:
+        raise Interrupted("interrupted before a schedule was found")
+    if result.status is Status.UNKNOWN:
+        raise Failed(result.reason)
+    raise ValueError(f"{result.status}: {result.reason}")

@@ -1,0 +1,133 @@
+"""Plain data of files and requests, read field by field: a mistake is one line with its place and the remedy.
+
+It does not know what the fields mean, nor where the data comes from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_LONGEST = 60
+"""Characters of a value that a message shows."""
+
+
+@contextmanager
+def in_file(path: str | Path, error: type[ValueError]) -> Iterator[None]:
+    """Let the messages of an error begin with the path of the file that is read meanwhile."""
+    try:
+        yield
+    except error as cause:
+        raise error(f"{path}: {cause}") from None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value as JSON or YAML gives it, and where it stands.
+
+    Attributes:
+        value: The plain data.
+        where: Its place, with which messages begin; empty for all of the data.
+        error: What is raised where it is wrong.
+        is_root: It is all of the data although it has a name; the fields in it stand under theirs alone.
+    """
+
+    value: Any
+    where: str
+    error: type[ValueError]
+    is_root: bool = False
+
+    def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
+        """Return the error of a value that is not what is wanted."""
+        shown = repr(self.value)
+        shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+        return self._error(f"{shown} is not {wanted}; {remedy}")
+
+    def _error(self, text: str) -> ValueError:
+        return self.error(f"{self.where}: {text}" if self.where else text)
+
+    def inside(self, key: object, value: Any) -> Field:
+        """Return a value that stands in this one, under a name or at an index."""
+        where = f"{self.where}.{key}" if isinstance(key, str) else f"{self.where}[{key}]"
+        return Field(value, str(key) if self.is_root or not self.where else where, self.error)
+
+    def __getitem__(self, name: str) -> Field:
+        """Return the field of that name."""
+        if name not in self.mapping():
+            raise self._error(f"lacks the field {name!r}; add it")
+        return self.inside(name, self.value[name])
+
+    def get(self, name: str, default: Any = None) -> Field:
+        """Return the field of that name; the default where there is none."""
+        return self.inside(name, self.mapping().get(name, default))
+
+    def mapping(self, wanted: str = "a mapping", remedy: str = "give one") -> dict[Any, Any]:
+        """Return the fields by name, whatever their names."""
+        if not isinstance(self.value, dict):
+            raise self.wrong(wanted, remedy)
+        return self.value
+
+    def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> Field:
+        """Return itself, a mapping with the required fields, and no others than the optional ones."""
+        known = ", ".join((*required, *optional))
+        fields = self.mapping(f"a mapping of {', '.join(required or optional)}")
+        for name in required:
+            self[name]
+        for name in fields:
+            if name not in (*required, *optional):
+                raise self._error(f"has an unknown field {name!r}; the fields are {known}")
+        return self
+
+    def version(self, newest: int, default: int | None = None) -> int:
+        """Return the field ``schema_version``, from 1 to the newest."""
+        found = self.get("schema_version", default)
+        if type(found.value) is not int or not 1 <= found.value <= newest:
+            raise found.wrong("known", f"write {newest}")
+        return int(found.value)
+
+    def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
+        """Return the entries of a list."""
+        if not isinstance(self.value, (list, tuple)):
+            raise self.wrong(wanted, remedy)
+        return [self.inside(i, value) for i, value in enumerate(self.value)]
+
+    def text(self, wanted: str = "text", remedy: str = "give one") -> str:
+        """Return text that is not empty."""
+        if not isinstance(self.value, str) or not self.value:
+            raise self.wrong(wanted, remedy)
+        return self.value
+
+    def choice(self, known: Sequence[str]) -> str:
+        """Return text that is one of those known."""
+        if not isinstance(self.value, str) or self.value not in known:
+            raise self.wrong("known", f"use one of {', '.join(known)}")
+        return self.value
+
+    def number(
+        self,
+        wanted: str = "a number",
+        remedy: str = "give one",
+        least: float = -math.inf,
+        most: float = math.inf,
+    ) -> float:
+        """Return a number within limits, which are included."""
+        if type(self.value) not in (int, float) or not least <= self.value <= most:
+            raise self.wrong(wanted, remedy)
+        number: float = self.value
+        return number
+
+    def whole(
+        self,
+        wanted: str = "a whole number",
+        remedy: str = "give one",
+        least: float = -math.inf,
+        most: float = math.inf,
+    ) -> int:
+        """Return a whole number within limits."""
+        if type(self.value) is not int or not least <= self.value <= most:
+            raise self.wrong(wanted, remedy)
+        return self.value

@@ -1,0 +1,82 @@
+"""The clock of each block, asked for before it begins: by the plan that is followed, else by the script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from torch import Tensor
+
+from runtime.clocks.clock import Clock
+from runtime.clocks.stream_clock import StreamClock
+from runtime.clocks.torch_gpu import record_event
+from runtime.profiling.observer import DeviceObserver
+from runtime.program.calls import Run
+
+
+class ClockRequests(DeviceObserver):
+    """Asks for clocks where the script stands.
+
+    Attributes:
+        clock: Takes the requests.
+        requested: Called with each clock in MHz as it is asked for, in whichever thread that happens.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin with the clocks of the script."""
+        self.clock = clock
+        self.requested: Callable[[int], None] = lambda clock_mhz: None
+        self._plan: Mapping[str, Sequence[int]] | None = None
+
+    def follow(self, clock_mhz: Mapping[str, Sequence[int]]) -> None:
+        """Take these clocks from now on, one for each block and micro-batch, and no longer the script's."""
+        self._plan = clock_mhz
+
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+        """Ask for the clock of a block."""
+        if (clock_mhz := self._clock_of(run)) is not None:
+            self.requested(clock_mhz)
+            self.clock.set(clock_mhz)
+
+    def _clock_of(self, run: Run) -> int | None:
+        return run.clock_mhz if self._plan is None else self._plan[run.block][run.micro_batch]
+
+
+class StreamClockRequests(ClockRequests):
+    """Asks for clocks where a GPU's compute stream stands, by an event before and one after each block.
+
+    Args:
+        clock: Takes the events.
+        runs: The blocks of an iteration in their order, with the script's clocks.
+    """
+
+    clock: StreamClock
+
+    def __init__(self, clock: StreamClock, runs: Sequence[Run]) -> None:
+        """Begin with the clocks of the script."""
+        super().__init__(clock)
+        self._runs = runs
+        clock.tell(lambda clock_mhz: self.requested(clock_mhz))
+
+    def follow(self, clock_mhz: Mapping[str, Sequence[int]]) -> None:
+        """Take these clocks from now on."""
+        super().follow(clock_mhz)
+        self.clock.follow([run._replace(clock_mhz=self._clock_of(run)) for run in self._runs])
+
+    def begin(self, iteration: int) -> None:
+        """Expect the first block again."""
+        self.clock.begin_iteration()
+
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
+        """Record the event before a block that has a clock."""
+        if self._clock_of(run) is not None:
+            self.clock.before(record_event())
+
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
+        """Record the event after it."""
+        if self._clock_of(run) is not None:
+            self.clock.after(record_event())
+
+
+def clock_requests(clock: Clock, runs: Sequence[Run]) -> ClockRequests:
+    """Return what asks a clock for those of an iteration's blocks, which are given in their order."""
+    return StreamClockRequests(clock, runs) if isinstance(clock, StreamClock) else ClockRequests(clock)

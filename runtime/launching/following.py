@@ -1,0 +1,83 @@
+"""A run, followed until all its processes have ended: progress as it comes, and why it failed if it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from runtime.execution.results import Progress, read_failures, read_position, read_progress
+from runtime.execution.run_options import RunOptions
+from runtime.launching.processes import POLL_S, Processes
+
+
+class LaunchError(RuntimeError):
+    """A run failed; the message says which device failed and why, and where every device stood."""
+
+
+def follow(
+    processes: Processes, options: RunOptions, progress: Callable[[Progress], None] | None = None
+) -> None:
+    """Report progress until all processes have ended.
+
+    Args:
+        processes: Those that run; they are ended in any case.
+        options: Of the run; its `timeout_s` is how long it may make no progress.
+        progress: Called with each iteration as it ends.
+
+    Raises:
+        LaunchError: One failed, or there was no progress for too long.
+    """
+    assert options.results is not None
+    num_reported = 0
+    deadline = time.monotonic() + options.timeout_s
+    try:
+        while True:
+            status = processes.poll()
+            for done in read_progress(options.results)[num_reported:]:
+                num_reported += 1
+                deadline = time.monotonic() + options.timeout_s
+                if progress is not None:
+                    progress(done)
+            if status == 0:
+                return
+            if status is not None:
+                raise LaunchError(_why_failed(options, status, processes))
+            if time.monotonic() > deadline:
+                raise LaunchError(_why_late(options, processes))
+            time.sleep(POLL_S)
+    finally:
+        processes.stop()
+
+
+def _why_late(options: RunOptions, processes: Processes) -> str:
+    """Return where every device stood; or why one failed whose process does not end, as its GPU hangs."""
+    assert options.results is not None
+    if read_failures(options.results):
+        return _why_failed(options, 1, processes)
+    return f"no progress for {options.timeout_s:g} s\n{_positions(options)}"
+
+
+def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
+    """Return the first failure with the end of its traceback, and where every device stood.
+
+    A device that was killed cannot say so; what the others say then is only that it is gone.
+    """
+    assert options.results is not None
+    failures = read_failures(options.results)
+    if killed := processes.killed():
+        device, name = min(killed.items())
+        return f"device {device} was ended by {name}\n{_positions(options)}"
+    if not failures:
+        end = "\n".join(f"    {line}" for line in processes.last_lines()[-12:])
+        return f"the run ended with status {status}\n{_positions(options)}\n{end}"
+    first = failures[0]
+    end = "\n".join(f"    {line}" for line in first.lines[1:][-8:])
+    return f"device {first.device} failed: {first.lines[0]}\n{_positions(options)}\n{end}"
+
+
+def _positions(options: RunOptions) -> str:
+    assert options.results is not None
+    return "\n".join(
+        f"device {device}: {read_position(options.results, device)[1]}"
+        for device in range(options.num_devices)
+    )

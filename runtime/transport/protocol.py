@@ -1,0 +1,103 @@
+"""What a device can ask of the others, whatever joins them; and which devices compute together.
+
+A team is a set of devices that meet in collectives: those of a data-parallel group of a block, those that
+hold the same shard in each of its groups, or those that hold replicas of the same parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from placements import Kind, Placement
+from runtime.program.data_parallel import coordinate
+from runtime.transport.shards import WHOLE, Shards
+
+Channel = tuple[int, int]
+"""(source device, target device)."""
+
+Team = tuple[int, ...]
+"""Devices of a team, ascending."""
+
+
+class Pending(Protocol):
+    """A transfer on its way."""
+
+    def wait(self) -> object:
+        """Return when it has ended.
+
+        Raises:
+            RuntimeError: It never will.
+        """
+
+    def is_completed(self) -> bool:
+        """Tell whether it has ended, as far as that is known without waiting."""
+
+
+class Transport(Protocol):
+    """What a device needs of the others: `Channels` between processes, `MemoryTransport` in one."""
+
+    @property
+    def device(self) -> torch.device:
+        """Return where this device's tensors live."""
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Return whether all devices of the run are on one GPU, so that none has its clock for itself."""
+
+    @property
+    def shards(self) -> Mapping[str, Shards]:
+        """Return for each forward block on this device its shards."""
+
+    @property
+    def groups(self) -> Mapping[str, Shards]:
+        """Return for each forward block on this device its data-parallel groups, as shards of the samples."""
+
+    def has(self, channel: Channel) -> bool:
+        """Tell whether there is such a channel."""
+
+    def receive(self, buffer: Tensor, channel: Channel) -> Pending:
+        """Post the receive of a channel's next message; the buffer belongs to the transfer until its end."""
+
+    def send(self, tensor: Tensor, channel: Channel) -> Pending:
+        """Send a channel's next message; the tensor belongs to the transfer until its end."""
+
+    def barrier(self) -> None:
+        """Wait until every device has come here."""
+
+    def collect(self, value: object) -> list[Any]:
+        """Return every device's value, by device; plain data."""
+
+    def meet(self, devices: Sequence[int]) -> None:
+        """Wait until each of these devices has come here; this is one of them."""
+
+    def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
+        """Return for each team that this device is in its own place there, as a shard.
+
+        Every device must call it at the same place, with the same teams in the same order.
+        """
+
+
+def teams_of_blocks(placement: Placement) -> list[Team]:
+    """Return the devices of every data-parallel group, and those of every shard of all groups."""
+    forward = [block for block in placement.blocks if block.kind is Kind.F]
+    found = [coordinate(block, device) for block in forward for device in block.devices]
+    return sorted({team for each in found for team in (each.team, each.peers) if len(team) > 1})
+
+
+def shards_and_groups(
+    placement: Placement, device: int, teams: Mapping[Team, Shards]
+) -> tuple[Mapping[str, Shards], Mapping[str, Shards]]:
+    """Return for each forward block on a device its shards, and its data-parallel groups.
+
+    Args:
+        placement: What runs where.
+        device: Which device.
+        teams: Those of `teams_of_blocks` that the device is in.
+    """
+    found = {block.name: coordinate(block, device) for block in placement.on(device) if block.kind is Kind.F}
+    shards = {name: teams.get(each.team, WHOLE) for name, each in found.items()}
+    return shards, {name: teams.get(each.peers, WHOLE) for name, each in found.items()}

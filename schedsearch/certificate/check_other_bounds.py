@@ -1,0 +1,70 @@
+"""Checks the bounds of a schedule file for which its certificate gives no reason: on makespan and span.
+
+Where adding up does not show one, it is shown once more without the search, or said not to be rechecked.
+"""
+
+from __future__ import annotations
+
+from schedsearch.bounds.load_and_path import critical_path
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.certificate.certificate import Certificate, CertificateError, Limits
+from schedsearch.certificate.check import Claim, ask_again
+from schedsearch.certificate.recheck_makespan import no_shorter_schedule
+from schedsearch.schedule import Schedule
+from schedsearch.solver.query import Answer, Query
+
+
+def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) -> Claim:
+    """Check that no schedule of as many micro-batches, periodic or not, has a lesser makespan than a bound.
+
+    Args:
+        schedule: Valid.
+        bound: Ticks.
+        time_limit_s: Seconds, where adding up is not enough.
+
+    Raises:
+        CertificateError: The schedule, or another, takes less.
+    """
+    placement, number = schedule.placement, schedule.num_micro_batches
+    if bound > schedule.makespan:
+        raise CertificateError(
+            f"makespan_bound: {bound} is above the makespan {schedule.makespan} of the schedule itself"
+        )
+    text = f"makespan_bound: no schedule of as many micro-batches takes less than {bound} ticks"
+    added_up = makespan_bound(placement, number)
+    if bound <= added_up:
+        return Claim(f"{text}; by adding up")
+    shown = no_shorter_schedule(placement, number, bound, time_limit_s) if time_limit_s > 0 else None
+    if shown is False:
+        raise CertificateError(f"{text}, but there is one that does")
+    if shown is None:
+        return Claim(f"{text}; {added_up} follow by adding up", holds=False)
+    return Claim(f"{text}; by all orders of their starts")
+
+
+def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) -> Claim:
+    """Check that no repetend of the same micro-batches and period has a lesser span than a bound.
+
+    Objectives before the span may have limited memory and latency to this repetend's; the file does not say
+    whether. So if there is one without these limits, it is asked for one with them.
+
+    Args:
+        certificate: Checked.
+        bound: Ticks.
+        time_limit_s: Seconds, where adding up is not enough.
+
+    Raises:
+        CertificateError: There is one.
+    """
+    repetend = certificate.repetend
+    text = f"span_bound: no repetend of this period has a span below {bound} ticks"
+    if bound <= critical_path(certificate.placement):
+        return Claim(f"{text}; by adding up")
+    own = Limits(latency=repetend.latency, memory=max(repetend.peak_memory))
+    for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
+        placement = limits.on(certificate.placement)
+        query = Query(placement, repetend.micro_batches, repetend.period, bound - 1, limits.latency)
+        answer = ask_again(query, time_limit_s / 2)
+        if answer is not Answer.YES:
+            return Claim(f"{text}{condition}", holds=answer is Answer.NO)
+    raise CertificateError(f"{text}, but there is one")

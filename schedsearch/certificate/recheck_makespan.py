@@ -1,0 +1,149 @@
+"""Shows once more that no schedule of some micro-batches is so short, by trying all orders of starts.
+
+Shares nothing with the searches: blocks are started one after the other, in the order of time, each as soon
+as it can. Of the orders that have started each block equally often, those are dropped that are in no way
+ahead of another one. Knows nothing of periods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from placements import Kind, Placement
+from schedsearch.solver.interrupts import INTERRUPTS
+
+_MOST_COUNTS = 200_000
+"""Sets of orders, by how often they have started each block, beyond which the memory might not do."""
+
+Counts = tuple[int, ...]
+"""How often each block has started."""
+
+Ends = tuple[int, ...]
+"""Ticks: the latest start so far, then of each block the end of its latest run, or that start if later."""
+
+
+def no_shorter_schedule(
+    placement: Placement, num_micro_batches: int, makespan: int, time_limit_s: float
+) -> bool | None:
+    """Return whether every schedule takes so long; None where this cannot be seen, or takes too long to see.
+
+    Proof. Each block may run the micro-batches in order: give its k-th run to micro-batch k, then starts and
+    memory of each device stay, and inputs are there (Tessel, Property IV.1). Sort a schedule's blocks by
+    start, and start each as soon as its inputs and devices are free, but not before the one before it: none
+    starts later than it did, and each device keeps its order, and so its memory. So it is enough to look at
+    such orders. If two have started each block equally often, what can follow the one in which no block
+    ends later can follow it no later. Where a block's input has run more often than is needed, that input has
+    ended, as it runs once at a time. A transfer of it may not have, but is taken to: a schedule found thus
+    says nothing, but where there is none even so, there is none.
+
+    Args:
+        placement: What runs where, with its optimizer blocks.
+        num_micro_batches: At least 1.
+        makespan: Ticks.
+        time_limit_s: Seconds.
+    """
+    walk = _Walk(placement, num_micro_batches, makespan - 1)
+    deadline = time.monotonic() + time_limit_s
+    nothing = (0,) * len(walk.blocks)
+    orders: dict[Counts, list[Ends]] = {nothing: [(0, *nothing)]}
+    for _ in range(sum(walk.runs)):
+        longer: dict[Counts, list[Ends]] = {}
+        for counts, several in orders.items():
+            INTERRUPTS.raise_if_seen()
+            if len(longer) > _MOST_COUNTS or time.monotonic() > deadline:
+                return None
+            for after, ends in walk.followers(counts, several):
+                _add(longer.setdefault(after, []), ends)
+        orders = longer
+    return True if not orders else None if placement.transfer else False
+
+
+def _add(several: list[Ends], new: Ends) -> None:
+    """Add ends to others of the same counts, but drop those that are nowhere earlier than another's."""
+    if not any(all(map(int.__le__, old, new)) for old in several):
+        several[:] = [old for old in several if not all(map(int.__le__, new, old))]
+        several.append(new)
+
+
+class _Walk:
+    """The walk through all orders that may end by a limit."""
+
+    def __init__(self, placement: Placement, num_micro_batches: int, limit: int) -> None:
+        self.limit = limit
+        self.memory = placement.free_memory
+        self.blocks = placement.topological_order
+        index = {block.name: i for i, block in enumerate(self.blocks)}
+        self.runs = [1 if block.kind is Kind.O else num_micro_batches for block in self.blocks]
+        self.after = [
+            [(index[name], placement.transfer_time(name, block.name)) for name in block.after]
+            for block in self.blocks
+        ]
+        self.on = [
+            [i for i, block in enumerate(self.blocks) if device in block.devices]
+            for device in range(placement.num_devices)
+        ]
+        self.tail = [0] * len(self.blocks)
+        for i in reversed(range(len(self.blocks))):
+            for j, transfer in self.after[i]:
+                self.tail[j] = max(self.tail[j], transfer + self.blocks[i].time + self.tail[i])
+        self.never_allocates = [
+            not block.transient and all(block.memory_on(device) <= 0 for device in block.devices)
+            for block in self.blocks
+        ]
+
+    def followers(self, counts: Counts, several: list[Ends]) -> Iterator[tuple[Counts, Ends]]:
+        """Yield what one more start makes of orders that have started each block equally often.
+
+        Nothing starts as late as another block would have ended that never allocates memory: the devices of
+        that one are idle until then, so it may run at once, where it does no harm.
+        """
+        can = [i for i in range(len(self.blocks)) if self._can_start(counts, i)]
+        for ends in several:
+            begins = {i: self._earliest(counts, ends, i) for i in can}
+            latest = min(
+                (begins[i] + self.blocks[i].time for i in can if self.never_allocates[i]),
+                default=self.limit,
+            )
+            for i, begin in begins.items():
+                if begin < latest:
+                    after = (*counts[:i], counts[i] + 1, *counts[i + 1 :])
+                    new = [max(end, begin) for end in ends]
+                    new[i + 1] = begin + self.blocks[i].time
+                    if new[i + 1] + self.tail[i] <= self.limit and self._can_end(after, new):
+                        yield after, tuple(new)
+
+    def _needed(self, counts: Counts, i: int, j: int) -> int:
+        """Return how often an input of a block must have run: an optimizer block waits for every run."""
+        return self.runs[j] if self.runs[i] == 1 else counts[i] + 1
+
+    def _can_start(self, counts: Counts, i: int) -> bool:
+        """Return whether there is an input for one more run of a block, and memory."""
+        block = self.blocks[i]
+        if counts[i] == self.runs[i] or any(counts[j] < self._needed(counts, i, j) for j, _ in self.after[i]):
+            return False
+        return self.memory is None or all(
+            block.transient
+            + sum(self.blocks[j].memory_on(device) * (counts[j] + (j == i)) for j in self.on[device])
+            <= self.memory[device]
+            for device in block.devices
+        )
+
+    def _earliest(self, counts: Counts, ends: Ends, i: int) -> int:
+        """Return the tick at which a block can start."""
+        free = (ends[j + 1] for device in self.blocks[i].devices for j in self.on[device])
+        inputs = (
+            ends[j + 1] + ticks for j, ticks in self.after[i] if counts[j] == self._needed(counts, i, j)
+        )
+        return max(ends[0], *free, *inputs)
+
+    def _can_end(self, counts: Counts, ends: list[int]) -> bool:
+        """Return whether each device has time left for its work, and what waits for the last of it."""
+        for here in self.on:
+            left = [i for i in here if counts[i] < self.runs[i]]
+            if left:
+                free = max(ends[i + 1] for i in here)
+                work = sum((self.runs[i] - counts[i]) * self.blocks[i].time for i in left)
+                if free + work + min(self.tail[i] for i in left) > self.limit:
+                    return False
+        return True

@@ -1,0 +1,158 @@
+"""Figures of curves side by side: a panel per case, values at some places, and what is proved of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from schedsearch.figures.canvas import STYLE
+
+
+class Point(NamedTuple):
+    """A point of a curve.
+
+    Attributes:
+        place: Along the axis.
+        value: What was found.
+        least: The least that it can be where that is open, else None.
+    """
+
+    place: float
+    value: float
+    least: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes.
+
+    Attributes:
+        title: Shown above.
+        curves: Points by increasing place, by the name of the curve.
+        note: A few words, shown above on the right; may be empty.
+        marks: Places of vertical lines, by what is written beside them.
+    """
+
+    title: str
+    curves: Mapping[str, Sequence[Point]]
+    note: str = ""
+    marks: Mapping[str, float] = field(default_factory=dict)
+
+
+def draw_panels(panels: Sequence[Panel], x_label: str, y_label: str, title: str) -> Figure:
+    """Draw panels that share both axes, with one legend below them all."""
+    return _draw(panels, (x_label, y_label, title), 0.0)
+
+
+def draw_shares(panels: Sequence[Panel], x_label: str, y_label: str, title: str) -> Figure:
+    """Draw panels of shares at whole numbers that share the axis of shares.
+
+    A filled mark is proved to be the least of its kind; a hollow one is open, down to the end of its whisker.
+    Curves stand a little beside each other, so that equal ones can be seen.
+    """
+    figure = _draw(panels, (x_label, y_label, title), _APART, _PROOFS)
+    for axes in figure.axes:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    points = [point for panel in panels for curve in panel.curves.values() for point in curve]
+    figure.axes[0].set_ylim(-0.04, 1.0 if any(point.value > 0.85 for point in points) else 0.9)
+    return figure
+
+
+_LOOKS: Sequence[dict[str, Any]] = (
+    {"color": "#E69F00", "marker": "s", "linestyle": "-"},
+    {"color": "#0072B2", "marker": "o", "linestyle": (0, (4, 2))},
+    {"color": "#CC79A7", "marker": "D", "linestyle": "-"},
+    {"color": "#009E73", "marker": "^", "linestyle": (0, (4, 2))},
+    {"color": "#D55E00", "marker": "v", "linestyle": "-"},
+)
+"""Of the curves in order: colours that colour-blind people tell apart, and marks for those who see none."""
+
+_SIZES: dict[str, Any] = {"ms": 5.0, "lw": 1.2}
+
+_APART = 0.11
+"""Between curves, as a share of the step between places."""
+
+_GREY: dict[str, Any] = {"color": "#555555", "marker": "o", "linestyle": "none", **_SIZES}
+
+_PROOFS = (
+    {"label": "filled: proved, none of its kind is better", **_GREY},
+    {"label": "hollow: open, down to the whisker's end", "markerfacecolor": "white", **_GREY},
+)
+"""What the legend says of marks."""
+
+
+def _draw(
+    panels: Sequence[Panel], labels: tuple[str, str, str], apart: float, more: Sequence[dict[str, Any]] = ()
+) -> Figure:
+    """Draw panels whose curves stand so far beside each other, with more entries in the legend."""
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    x_label, y_label, title = labels
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    looks = {name: {**_LOOKS[i % len(_LOOKS)], **_SIZES} for i, name in enumerate(names)}
+    shifts = {name: apart * (i - (len(names) - 1) / 2) for i, name in enumerate(names)}
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(max(7.5, 1.2 + 3.9 * columns), 1.9 + 2.9 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=not apart, sharey=True)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _draw_axes(axes, panel)
+            for name, curve in panel.curves.items():
+                _draw_curve(axes, name, curve, looks[name], shifts[name])
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes in grid.flat[max(len(panels) - columns, 0) : len(panels)]:
+            axes.set_xlabel(x_label)
+            axes.xaxis.set_tick_params(labelbottom=True)
+        for axes in grid[:, 0]:
+            axes.set_ylabel(y_label)
+        figure.suptitle(title, fontsize=11, fontweight="bold")
+        handles = [Line2D([], [], **entry) for entry in (*({"label": n, **looks[n]} for n in names), *more)]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _draw_axes(axes: Axes, panel: Panel) -> None:
+    for text, place in panel.marks.items():
+        axes.axvline(place, color="#888888", lw=0.9, linestyle=(0, (2, 2)))
+        axes.annotate(
+            text,
+            (place, 1.0),
+            (3, -3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            rotation=90,
+            va="top",
+            fontsize=7.5,
+            color="#555555",
+        )
+    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
+    axes.set_title(panel.note, loc="right", fontsize=8.5, fontweight="normal", color="#555555")
+    axes.yaxis.set_tick_params(labelleft=True)
+    axes.grid(color="#E4E4E4", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_curve(axes: Axes, name: str, curve: Sequence[Point], look: dict[str, Any], shift: float) -> None:
+    axes.plot(
+        [point.place + shift for point in curve],
+        [point.value for point in curve],
+        label=name,
+        **{**look, "marker": ""},
+    )
+    for point in curve:
+        place, fill = point.place + shift, look["color"]
+        if point.least is not None:
+            fill = "white"
+            axes.plot([place, place], [point.least, point.value], color=look["color"], lw=1.1, marker="")
+            axes.plot([place], [point.least], color=look["color"], marker="_", ms=7)
+        axes.plot([place], [point.value], zorder=4, markerfacecolor=fill, **look)

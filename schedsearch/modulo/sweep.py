@@ -1,0 +1,188 @@
+"""The least period, over one, two and more micro-batches per repetend."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from placements import Placement
+from schedsearch import bounds
+from schedsearch.modulo.bisection import Asking, ModuloSearch
+from schedsearch.modulo.infeasible import why_infeasible
+from schedsearch.modulo.known import Known
+from schedsearch.modulo.result import Objective, Status, Tried
+from schedsearch.solver.query import Answer
+from schedsearch.state_space import LeastPeriod, least_period
+
+_SHARE_OF_ONE = 0.5
+"""Share of the time that one micro-batch per repetend gets where more may follow."""
+
+_SHARE_OF_STATES = 0.2
+"""Share of the time left that the state-space search for the least period gets."""
+
+
+class Sweep:
+    """What was tried and proved of the period so far; Ctrl-C leaves it as it stands.
+
+    Attributes:
+        placement: What runs where, without optimizer blocks.
+        period_bound: Ticks per micro-batch that no repetend beats.
+        least_period: What the state-space search proved; None where it was not needed, or gave up.
+        sizes: Numbers of micro-batches per repetend that were asked for.
+        searches: One for each that was tried.
+        best: That of the best repetend; None before there is one.
+        failure: The status and the reason while there is none.
+    """
+
+    def __init__(
+        self, placement: Placement, before: Sequence[Objective], asking: Asking, time_limit: float
+    ) -> None:
+        """Begin with the bounds that need no search.
+
+        Args:
+            placement: What runs where.
+            before: Objectives before the period.
+            asking: Whom to ask.
+            time_limit: When the whole search ends, in seconds of `time.monotonic`.
+        """
+        self.placement = placement.per_micro_batch
+        self.before = before
+        self.asking = asking
+        self.time_limit = time_limit
+        self.period_bound = bounds.period_bound(placement)
+        self.least_period: LeastPeriod | None = None
+        self.sizes = range(1, 2)
+        self.searches: list[ModuloSearch] = []
+        self.best: ModuloSearch | None = None
+        self.failure = Status.UNKNOWN, ""
+
+    def up_to(self, most: int, deadline: float) -> None:
+        """Search the least period for 1, 2, ... micro-batches per repetend, until the bound is met."""
+        self.sizes = range(1, most + 1)
+        one = self._one(deadline, 1.0 if most == 1 else _SHARE_OF_ONE)
+        for size in self.sizes[1:]:
+            if self.best is None or self.is_proved or time.monotonic() >= deadline:
+                break
+            cutoff = math.ceil(self.best.known.period_per_micro_batch * size)
+            known = Known.without_search(self.placement, size, cutoff, self.period_bound)
+            known = replace(known, limit=one.known.without_limit(Objective.PERIOD).limit)
+            self._minimise_period(self._search(known, deadline, 1 / (most - size + 1)))
+
+    def exactly(self, size: int, deadline: float) -> None:
+        """Search the least period for a number of micro-batches per repetend; begin with the best of one."""
+        if size == 1:
+            self.up_to(1, deadline)
+            return
+        self.sizes = range(size, size + 1)
+        try:
+            self._one(deadline, _SHARE_OF_ONE)
+        finally:
+            self.searches.clear()
+            if self.best is not None:
+                one = self.best.known.without_limit(Objective.PERIOD)
+                assert one.repetend is not None
+                known = Known.without_search(self.placement, size, least=self.period_bound)
+                known = replace(known, repetend=one.repetend.repeated(size), limit=one.limit)
+                self.best = self._search(known, deadline, 1.0)
+        if self.best is not None:
+            self._minimise_period(self.best)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether no number of micro-batches per repetend has a lesser period than the best."""
+        return self.best is not None and self.best.known.period_per_micro_batch <= self.period_bound
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """What is known of each number that was tried."""
+        return tuple(
+            Tried(
+                known.micro_batches,
+                known.repetend.period if known.repetend is not None else None,
+                known.bound[Objective.PERIOD],
+                max(known.refuted, default=None),
+                search.seconds,
+            )
+            for search in self.searches
+            for known in [search.known]
+        )
+
+    @property
+    def bound(self) -> Fraction:
+        """Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for."""
+        if len(self.searches) < len(self.sizes):
+            return self.period_bound
+        return max(self.period_bound, min(Fraction(each.bound, each.micro_batches) for each in self.tried))
+
+    @property
+    def limits(self) -> dict[Objective, int]:
+        """What the objectives before the period reached."""
+        reached = self.searches[0].known.limit if self.searches else {}
+        return {objective: value for objective, value in reached.items() if objective in self.before}
+
+    def _search(self, known: Known, deadline: float, share: float) -> ModuloSearch:
+        """Return a search that may take a share of the time left."""
+        now = time.monotonic()
+        return ModuloSearch(known, self.asking, now + (deadline - now) * share)
+
+    def _one(self, deadline: float, share: float) -> ModuloSearch:
+        """Search the repetend of one micro-batch: some, those of earlier objectives, that of least period."""
+        known = Known.without_search(self.placement, 1, least=self.period_bound)
+        search = self._search(known, deadline, share)
+        with self._recorded(search):
+            answer = search.begin()
+            if search.known.repetend is None:
+                self._explain(answer)
+                return search
+            search.report(Objective.PERIOD)
+            for objective in (*self.before, Objective.PERIOD):
+                search.minimise(objective)
+        if not self.is_proved:
+            self._raise_bound(deadline)
+        return search
+
+    def _minimise_period(self, search: ModuloSearch) -> None:
+        with self._recorded(search):
+            search.minimise(Objective.PERIOD)
+
+    @contextlib.contextmanager
+    def _recorded(self, search: ModuloSearch) -> Iterator[None]:
+        """Count a search as tried, with its time, and keep its repetend where that is no worse."""
+        began = time.monotonic()
+        self.searches.append(search)
+        try:
+            yield
+        finally:
+            search.seconds = time.monotonic() - began
+            found, best = search.known, self.best
+            if found.repetend is not None and (
+                best is None or found.period_per_micro_batch <= best.known.period_per_micro_batch
+            ):
+                self.best = search
+
+    def _explain(self, answer: Answer) -> None:
+        """Say why there is no schedule."""
+        if answer is Answer.NO:
+            self.failure = Status.INFEASIBLE, ""
+            reason = why_infeasible(self.placement, self.asking, self.time_limit)
+            self.failure = Status.INFEASIBLE, reason
+        else:
+            reason = "no schedule was found in the time given; raise search.time_limit_s"
+            self.failure = Status.UNKNOWN, reason
+
+    def _raise_bound(self, deadline: float) -> None:
+        """Raise the bound to what the state-space search proves, if there are few enough states."""
+        assert self.best is not None
+        self.least_period = least_period(
+            self.placement,
+            known=self.best.known.period_per_micro_batch,
+            time_limit_s=(deadline - time.monotonic()) * _SHARE_OF_STATES,
+        )
+        if self.least_period is not None and self.least_period.ticks > self.period_bound:
+            self.period_bound = self.least_period.ticks
+            for search in self.searches:
+                search.known = search.known.with_period_bound(self.period_bound)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from placements.plain_data import Field, in_file
+
+DATA = {"name": "", "count": True, "share": float("nan"), "rows": [1, {"size": 2.0}], "other": "x" * 99}
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda top: top["none"], "top: lacks the field 'none'; add it"),
+        (lambda top: top.only(("name",)), "top: has an unknown field 'count'; the fields are name"),
+        (
+            lambda top: top["rows"].only(("a", "b")),
+            "rows: [1, {'size': 2.0}] is not a mapping of a, b; give one",
+        ),
+        (lambda top: top.get("version", 3).mapping(), "version: 3 is not a mapping; give one"),
+        (lambda top: top.version(2), "schema_version: None is not known; write 2"),
+        (lambda top: top["name"].items(), "name: '' is not a list; give one"),
+        (
+            lambda top: top["name"].text("a path", "give one of a file"),
+            "name: '' is not a path; give one of a file",
+        ),
+        (lambda top: top["name"].choice(("a", "b")), "name: '' is not known; use one of a, b"),
+        (lambda top: top["count"].number(), "count: True is not a number; give one"),
+        (lambda top: top["share"].number(), "share: nan is not a number; give one"),
+        (lambda top: top["rows"].items()[0].number(least=2), "rows[0]: 1 is not a number; give one"),
+        (
+            lambda top: top["rows"].items()[1]["size"].whole(),
+            "rows[1].size: 2.0 is not a whole number; give one",
+        ),
+        (lambda top: top["other"].whole(), f"other: '{'x' * 59}... is not a whole number; give one"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_place_value_and_remedy(
+    read: Callable[[Field], object], message: str
+) -> None:
+    with pytest.raises(ValueError) as caught, in_file("a.json", ValueError):
+        read(Field(DATA, "top", ValueError, is_root=True))
+    assert str(caught.value) == f"a.json: {message}"

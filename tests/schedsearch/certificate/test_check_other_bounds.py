@@ -1,0 +1,95 @@
+"""The bounds on makespan and span, shown again: equal to brute force, or said not to be rechecked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles import least_makespan
+from strategies import placements as random_placements
+
+from placements import Block, Kind, Placement
+from placements.shapes import k_shape, m_shape, v_shape
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.certificate.certificate import CertificateError, certificate_of
+from schedsearch.certificate.check_other_bounds import check_makespan_bound, check_span_bound
+from schedsearch.certificate.recheck_makespan import no_shorter_schedule
+from schedsearch.modulo.search import search
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    random_placements(max_devices=2, max_forward=2, max_time=3)
+    | random_placements(max_devices=3, max_forward=2, max_time=3, by_device=True),
+    st.integers(1, 3),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_all_orders_show_just_the_least_makespan(
+    placement: Placement, n: int, spare: int, transient: int, limited: bool
+) -> None:
+    """That it is no less, but not that it is more; with transfers neither need be seen."""
+    assume(len(placement.blocks) * n <= 9)
+    first, *rest = placement.blocks
+    placement = replace(placement, blocks=(replace(first, transient=transient), *rest))
+    if limited:
+        needed = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+        placement = placement.with_memory(needed)
+    least = least_makespan(placement, n)
+    if least is not None:
+        shown = [no_shorter_schedule(placement, n, ticks, 60) for ticks in (least, least + 1)]
+        assert shown == [True, False] or (placement.transfer and shown in ([True, None], [None, None]))
+
+
+def test_an_optimizer_block_waits_for_all_micro_batches() -> None:
+    placement = v_shape(2, 1, 2)
+    step = Block("O", Kind.O, (1,), 5, 0, ("B1",))
+    placement = replace(placement, blocks=(*placement.blocks, step))
+    assert no_shorter_schedule(placement, 3, 15, 60) is True  # F0, three rounds of 3 on device 1, and the 5
+    assert no_shorter_schedule(placement, 3, 16, 60) is False
+
+
+@pytest.mark.parametrize(
+    ("placement", "n", "least"),
+    [(v_shape(4, 1, 2).with_memory(3), 16, 72), (k_shape().with_memory(2), 16, 130)],
+)
+def test_makespan_bounds_that_the_states_proved(placement: Placement, n: int, least: int) -> None:
+    schedule = search(placement, n, polish_time_limit_s=0).schedule
+    holds = check_makespan_bound(schedule, least, 60)
+    assert holds.holds
+    assert holds.text.endswith("; by all orders of their starts")
+    assert check_makespan_bound(schedule, 50, 0).text.endswith("; by adding up")
+    unknown = check_makespan_bound(schedule, least, 0)
+    assert str(unknown).startswith(
+        "not rechecked: makespan_bound: no schedule of as many micro-batches takes"
+    )
+    assert not check_makespan_bound(schedule, least, 1e-9).holds
+    with pytest.raises(CertificateError, match="is above the makespan"):
+        check_makespan_bound(schedule, schedule.makespan + 1, 60)
+    if schedule.makespan > least:
+        with pytest.raises(CertificateError, match="makespan_bound: .*, but there is one that does"):
+            check_makespan_bound(schedule, least + 1, 60)
+
+
+def test_span_bounds() -> None:
+    placement = k_shape()
+    result = search(placement, 3, micro_batches_per_repetend=1, objectives=["period", "span"])
+    certificate = certificate_of(placement, result)
+    assert check_span_bound(certificate, 10, 0).text.endswith("; by adding up")
+    assert check_span_bound(certificate, result.span_bound, 60).holds
+    assert not check_span_bound(certificate, result.span_bound, 0).holds
+    with pytest.raises(CertificateError, match="span_bound: .* below 17 ticks, but there is one"):
+        check_span_bound(certificate, result.span_bound + 1, 60)
+
+
+def test_a_span_that_only_more_memory_makes_less() -> None:
+    """In 10 ticks the M-shape has a span of 30 with memory 2, as if that was made least before; 26 with 3."""
+    result = search(m_shape().with_memory(2), 3, micro_batches_per_repetend=1, objectives=["period", "span"])
+    certificate = certificate_of(m_shape().with_memory(3), result)
+    assert (result.repetend.period, result.span_bound) == (10, 30)
+    assert str(check_span_bound(certificate, 26, 60)).startswith("holds:")
+    claim = str(check_span_bound(certificate, 30, 60))
+    assert claim.startswith("holds:") and claim.endswith(", with as little memory and latency")

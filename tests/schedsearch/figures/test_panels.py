@@ -1,0 +1,86 @@
+"""Panels: every point where it is, open told from proved, one legend, and the same bytes every time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from schedsearch.figures.canvas import image
+from schedsearch.figures.panels import Panel, Point, draw_panels, draw_shares
+
+CURVES = {
+    "first": [Point(1, 0.5), Point(2, 0.25, 0.0)],
+    "second": [Point(1, 0.5), Point(2, 0.0)],
+}
+SHARES = [Panel("A", CURVES), Panel("B", {"second": [Point(3, 0.9)]}), Panel("C", {}), Panel("D", CURVES)]
+LINES = [
+    Panel("A", {"first": [Point(0, 1), Point(0.5, 2)], "second": [Point(0, 1)]}, "a note", {"here": 0.25}),
+    Panel("B", {"second": [Point(0.1, 3.0)]}),
+    Panel("C", {}),
+    Panel("D", {"first": [Point(0, 0.5)]}),
+]
+
+
+def shares(panels: Sequence[Panel] = SHARES) -> Figure:
+    return draw_shares(panels, "place", "share", "title")
+
+
+def marks(axes: Axes, hollow: bool) -> list[float]:
+    """The heights of the marks of points, open or proved."""
+    return [
+        float(line.get_ydata()[0])
+        for line in axes.lines
+        if line.get_marker() not in ("", "None", "_") and (line.get_markerfacecolor() == "white") == hollow
+    ]
+
+
+def test_open_points_are_hollow_with_a_whisker_down_to_the_bound() -> None:
+    axes = shares().axes[0]
+    assert sorted(marks(axes, hollow=False)) == [0.0, 0.5, 0.5]
+    assert marks(axes, hollow=True) == [0.25]
+    whiskers = [list(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
+    assert [0.0, 0.25] in whiskers
+
+
+def test_curves_of_shares_stand_beside_each_other_within_the_axes() -> None:
+    figure = shares()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:2] == ["first", "second"]
+    assert len(legend.get_texts()) == 4
+    left, right = sorted({x for line in figure.axes[0].lines if (x := float(line.get_xdata()[0])) < 1.5})
+    assert left < 1 < right
+    for axes in figure.axes[: len(SHARES)]:
+        low, high = axes.get_ylim()
+        assert low < 0 <= 0.9 < high
+
+
+def test_every_point_is_drawn_where_it_is() -> None:
+    first = draw_panels(LINES, "place", "value", "title").axes[0]
+    drawn = {line.get_label(): list(map(tuple, line.get_xydata())) for line in first.lines}
+    assert drawn["first"] == [(0, 1), (0.5, 2)]
+    assert drawn["second"] == [(0, 1)]
+    assert marks(first, hollow=False) == [1, 2, 1]
+    assert [0.25, 0.25] in [list(line.get_xdata()) for line in first.lines]
+    assert first.get_title(loc="right") == "a note"
+    assert [text.get_text() for text in first.texts] == ["here"]
+    low, high = first.get_ylim()
+    assert low < 0.5 < 3.0 < high  # shared by all panels
+
+
+def test_curves_keep_their_looks_and_one_legend_names_them_all() -> None:
+    figure = draw_panels(LINES, "place", "value", "title")
+    colors = {line.get_color() for axes in figure.axes for line in axes.lines if line.get_label() == "second"}
+    assert len(colors) == 1
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["first", "second"]
+    assert [axes.get_visible() for axes in figure.axes] == [True] * 4 + [False] * 2
+
+
+@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG\r\n\x1a\n"), ("svg", b"<?xml")])
+def test_the_same_data_give_the_same_bytes(form: str, start: bytes) -> None:
+    first, second = (image(shares(SHARES[:1]), form) for _ in range(2))
+    assert first.startswith(start)
+    assert first == second
