@@ -21,7 +21,7 @@ test: $(INSTALLED)
 	$(MEASURED) $(PYTEST)
 
 test-fast: $(INSTALLED)
-	$(PYTEST) -m 'not processes and not slow'
+	$(PYTEST) --fast
 
 test-gpu: $(INSTALLED)
 	$(BIN)/pytest -m gpu tests/gpu

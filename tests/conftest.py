@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 
+SOLVING = ("baselines", "certificate", "energy", "improve", "modulo", "solver", "state_space", "tessel")
+"""Of tests/schedsearch: what solves much, and so is left out where it shall be fast."""
+
+REFUSED: list[str] = []
+"""What the test that runs was not allowed."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that accepts new golden text, and the one that tries the tests for GPUs without one."""
+    """Add the options: to accept new golden text, to try the tests for GPUs without one, and to be fast."""
     parser.addoption(
         "--update-golden", action="store_true", help="write what golden tests produce to tests/golden"
     )
     parser.addoption("--gpu-on-cpu", action="store_true", help="run the tests of tests/gpu on the CPU")
+    parser.addoption("--fast", action="store_true", help="skip what is slow and what starts a process")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +36,43 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, if asked."""
+    if config.option.fast:
+        slow = [
+            item
+            for item in items
+            if item.get_closest_marker("slow")
+            or any(f"/schedsearch/{name}" in str(item.path) for name in SOLVING)
+        ]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuse processes, if asked."""
+    if session.config.option.fast and not getattr(session.config.option, "numprocesses", None):
+        sys.addaudithook(_refuse_processes)
+
+
+def _refuse_processes(event: str, arguments: object) -> None:
+    if event in ("os.fork", "os.posix_spawn", "subprocess.Popen"):
+        REFUSED.append(event)
+        pytest.skip("starts a process")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Skip a test that was refused a process, also if it failed when it cleaned up after that."""
+    REFUSED.clear()
+    try:
+        yield
+    except Exception:
+        if REFUSED:
+            pytest.skip("starts a process")
+        raise
 
 
 @pytest.fixture

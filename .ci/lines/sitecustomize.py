@@ -59,5 +59,7 @@ else:
     ImportManager(lines, FileMatcher(SOURCES)).__enter__()
     SlipcoverLoader.get_code = lambda self, name: lines.instrument(self.orig_loader.get_code(name))  # for -m
     os._exit = save_and_exit
+    os.register_at_fork(before=lines.lock.acquire, after_in_parent=lines.lock.release)
+    os.register_at_fork(after_in_child=lines.lock.release)
     os.register_at_fork(after_in_child=lines.signal_child_process)
     atexit.register(save)
