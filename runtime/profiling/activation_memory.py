@@ -1,4 +1,4 @@
-"""How many bytes a device holds for its blocks and messages, counted from the tensors themselves.
+"""The activation memory of a device: bytes for its blocks and messages, counted from the tensors themselves.
 
 Counted are what autograd saved between forward and backward, the inputs, outputs and gradients of blocks
 under way, and the tensors of messages: posted, made and not used yet, sent and not gone. Memory that several
@@ -20,7 +20,7 @@ from runtime.models import Blocks, Model
 
 
 class ActivationMemory:
-    """Counts what a device holds.
+    """Counts the activation memory of a device.
 
     What autograd saves of a forward block, beside its inputs and its output, is counted when the block runs
     for the first time; other micro-batches of it save as much, for all shapes are the same.
