@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements import Placement
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import critical_path
+from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.result import Objective, Progress, SearchError, SearchResult, Status
@@ -75,7 +76,7 @@ def search(
         micro_batches_per_repetend=micro_batches_per_repetend,
         most_micro_batches_per_repetend=most_micro_batches_per_repetend,
     )
-    bounds.require_capacity(placement)
+    require_capacity(placement)
     began = time.monotonic()
     time_limit_s = min(time_limit_s, _LONGEST_S)
     deadline = began + time_limit_s
@@ -162,7 +163,7 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
     """Return the answer as it stands."""
     repetend = sweep.best.known.repetend if sweep.best is not None else None
     status, reason = sweep.failure
-    schedule, span_bound = None, bounds.critical_path(sweep.placement)
+    schedule, span_bound = None, critical_path(sweep.placement)
     if sweep.best is not None and repetend is not None:
         is_least = sweep.best.known.period_per_micro_batch <= sweep.bound and not interrupted
         status, reason = Status.OPTIMAL if is_least else Status.FEASIBLE, ""
