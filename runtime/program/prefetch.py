@@ -72,8 +72,8 @@ def _posted_before(program: tuple[Instruction, ...] | list[Instruction], size_by
     for each in program:
         if isinstance(each, Receive):
             size = size_bytes(each.producer, each.consumer)
-            taker = each.consumer, each.micro_batch
-            waiting[taker] = waiting.get(taker, 0) + size
+            consumer = each.consumer, each.micro_batch
+            waiting[consumer] = waiting.get(consumer, 0) + size
             bytes_now += size
         elif isinstance(each, Run):
             bytes_now -= waiting.pop((each.block, each.micro_batch), 0)

@@ -137,9 +137,10 @@ def _check_repetend(certificate: Certificate) -> Claim:
     if rounds * repetend.micro_batches * len(repetend.start) > _MOST_BLOCKS:
         return Claim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
     first = {
-        (name, lane): repetend.start[name][lane] - repetend.modulo_stage[name][lane] * repetend.period
+        (name, micro_batch): repetend.start[name][micro_batch]
+        - repetend.modulo_stage[name][micro_batch] * repetend.period
         for name in repetend.start
-        for lane in range(repetend.micro_batches)
+        for micro_batch in range(repetend.micro_batches)
     }
     placement = certificate.limits.on(certificate.placement)
     try:
@@ -155,8 +156,8 @@ def _unrolled(
     """Return so many rounds in which each instance of round 0 comes again every period."""
     origin = min(first.values())
     blocks = (
-        ScheduledBlock(ticks - origin + n * period, n * micro_batches + lane, name)
-        for (name, lane), ticks in first.items()
+        ScheduledBlock(ticks - origin + n * period, n * micro_batches + micro_batch, name)
+        for (name, micro_batch), ticks in first.items()
         for n in range(rounds)
     )
     return Schedule(placement, rounds * micro_batches, tuple(blocks))
@@ -232,9 +233,10 @@ def _keeps_limits(certificate: Certificate) -> bool:
     """Return whether the repetend keeps the limits on span and latency; that on memory it is held to."""
     repetend, limits = certificate.repetend, certificate.limits
     spans = []
-    for lane in range(repetend.micro_batches):
+    for micro_batch in range(repetend.micro_batches):
         start = {
-            name: repetend.start[name][lane] - repetend.modulo_stage[name][lane] * repetend.period
+            name: repetend.start[name][micro_batch]
+            - repetend.modulo_stage[name][micro_batch] * repetend.period
             for name in repetend.start
         }
         end = max(ticks + repetend.placement.by_name[name].time for name, ticks in start.items())
