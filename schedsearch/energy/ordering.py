@@ -188,6 +188,7 @@ def best_order(
     except KeyboardInterrupt:
         running.interrupted = True
     finally:
+        running.interrupted = running.interrupted or INTERRUPTS.seen
         INTERRUPTS.unwatch()
     return running.chosen()
 
@@ -288,7 +289,7 @@ class _Choice:
                 f"deadline_ms: {self.deadline_ms:g} cannot be kept by any of {len(self.judged)} schedules; "
                 "give a longer one"
             )
-        return Chosen(best, self.deadline_ms, tuple(self.judged), self.interrupted or INTERRUPTS.seen)
+        return Chosen(best, self.deadline_ms, tuple(self.judged), self.interrupted)
 
 
 def _planned(each: Judged, profile: Profile, deadline_ms: float) -> Judged:

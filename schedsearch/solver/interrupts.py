@@ -37,17 +37,18 @@ class Interrupts:
                 signal.signal(signal.SIGINT, self._note)
 
     def unwatch(self) -> None:
-        """End; the last to do so gives the signal back to whoever had it."""
+        """End; the last to do so gives the signal back to whoever had it, and what was seen is past."""
         self._watchers -= 1
         if self._watchers > 0:
             return
         if callable(self._handler):
             signal.signal(signal.SIGINT, self._handler)
         self._handler = None
+        self._seen = False
 
     @property
     def seen(self) -> bool:
-        """Whether there was one since `watch`."""
+        """Whether there was one since `watch`; no longer after the last `unwatch`."""
         return self._seen
 
     def raise_if_seen(self) -> None:
