@@ -7,7 +7,7 @@ times default to the paper's: a backward of three forwards, because activations 
 With ``split_backward=True`` a stage's backward is two blocks: ``I``, the gradient of its input, which the
 stage before waits for, and ``W``, that of its weights, which nothing waits for; see
 `schedsearch.baselines.zero_bubble`. A forward block holds `stage_memory`; its whole backward gives it
-back, or ``I`` gives back `input_release` of it and ``W`` the rest.
+back, or ``I`` releases `input_release` of it and ``W`` the rest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def v_shape(
         input_time: Ticks of ``I``; without effect where the backward is whole.
         weight_time: Ticks of ``W``; without effect where the backward is whole.
         stage_memory: Units that a forward block holds.
-        input_release: Units of these that ``I`` gives back; ``W`` gives back the rest.
+        input_release: Units of these that ``I`` releases; ``W`` releases the rest.
         inference: Forward blocks only, which hold nothing.
     """
     backward = _Backward(backward_time, split_backward, input_time, weight_time, input_release)

@@ -110,11 +110,11 @@ def _check_memory(schedule: Schedule) -> None:
         return
     blocks = {block.name: block for block in schedule.placement.blocks}
     for device, capacity in enumerate(schedule.placement.memory):
-        held = schedule.placement.static_memory[device] if schedule.placement.static_memory else 0
+        in_use = schedule.placement.static_memory[device] if schedule.placement.static_memory else 0
         for start, micro_batch, name in sorted(schedule.blocks):
             if device in blocks[name].devices:
-                held += blocks[name].memory_on(device)
-                needed = held + blocks[name].transient
+                in_use += blocks[name].memory_on(device)
+                needed = in_use + blocks[name].transient
                 if needed > capacity:
                     raise _fail(
                         schedule,

@@ -16,6 +16,9 @@ from places import ROOT
 
 LAYERS = ["placements", "schedsearch", "runtime", "experiments"]
 
+MOST_FILES = 14
+"""About a dozen in a room, so that a stranger finds one."""
+
 OWNERS = {
     "z3": [
         "schedsearch/solver/smt.py",
@@ -93,14 +96,18 @@ def own_imports(path: Path, known: Collection[str]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module in known:
             names = (f"{node.module}.{alias.name}" for alias in node.names)
             yield from (name if name in known else node.module for name in names)
-        elif isinstance(node, ast.keyword) and node.arg == "task" and isinstance(node.value, ast.Constant):
-            yield node.value.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "command":
+            yield f"experiments.{ast.literal_eval(node.args[1])}"  # what an entry point loads by name
+
+
+def guide(package: Path) -> str:
+    """Return the docstring of a package."""
+    return ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
 
 
 def listed(package: Path) -> list[str]:
     """Return what the guide of a package names, in its order: the lines that are indented by four."""
-    guide = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
-    rows = [line.strip() for line in guide.splitlines() if re.match(r" {4}\w", line)]
+    rows = [line.strip() for line in guide(package).splitlines() if re.match(r" {4}\w", line)]
     return [name for row in rows for name in re.split(r"\s{2,}", row)[0].split(", ")]
 
 
@@ -129,6 +136,19 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     edges = ((name, other) for name, path in found.items() for other in own_imports(path, found))
     circles = nx.strongly_connected_components(nx.DiGraph(edge for edge in edges if edge[0] != edge[1]))
     assert not [sorted(circle) for circle in circles if len(circle) > 1]
+
+
+FOLDERS = {str(path.parent.relative_to(ROOT)) for path in sources()} - {"experiments/conf"}
+
+
+@pytest.mark.parametrize("room", sorted(room for room in FOLDERS if "energy" not in room))
+def test_a_room_is_small_and_its_guide_names_what_is_in_it(room: str) -> None:
+    """All but the energy rooms, which are redesigned later."""
+    here = ROOT / room
+    inside = {path.stem for path in here.glob("*.py")} | {path.parent.name for path in here.glob("*/*.py")}
+    named = {*listed(here), *re.findall(r"`(\w+)`", guide(here))}
+    assert inside - {"__init__", "__main__"} <= named
+    assert len(list(here.glob("*.py"))) <= MOST_FILES
 
 
 @pytest.mark.parametrize("library", OWNERS)

@@ -1,1 +1,6 @@
-"""Benchmarks: what must be reached, measured case by case, as commands of their own."""
+"""Benchmarks: what must be reached, measured case by case, as commands of their own.
+
+Each of `search`, `frontier`, `runtime` and `server` has its cases with what they must reach, and how they
+are measured. They share `benchmark_command` (choose cases, measure, write), `results` (rows, and their file)
+and `timing` (CPU seconds); what they gave is in ``measured``.
+"""

@@ -24,11 +24,11 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell gives it."""
 
 
-class Interrupted(Exception):  # noqa: N818 - an outcome, not an error
+class Interrupted(Exception):  # noqa: N818 - an end, not an error
     """The task was interrupted from the keyboard and has saved what it had."""
 
 
-class Failed(Exception):  # noqa: N818 - an outcome, like `Interrupted`
+class Failed(Exception):  # noqa: N818 - an end, like `Interrupted`
     """The task failed through no fault of the input; the message may have several lines."""
 
 
@@ -70,10 +70,10 @@ def _run_in_hydra(name: str, module: str) -> None:
             _exit(f"{name}: error: {str(error).splitlines()[0]}", USER_ERROR)
         except OSError as error:
             _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
-        except Interrupted as outcome:
-            _exit(f"{name}: {outcome}", INTERRUPTED)
-        except Failed as outcome:
-            _exit(f"{name}: {outcome}", FAILED)
+        except Interrupted as end:
+            _exit(f"{name}: {end}", INTERRUPTED)
+        except Failed as end:
+            _exit(f"{name}: {end}", FAILED)
 
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(guarded)()

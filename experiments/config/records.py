@@ -189,7 +189,7 @@ class CheckOptions:
 
     Attributes:
         schedule: Path of a ``schedule.json``.
-        time_limit_s: Seconds for all refutations.
+        time_limit_s: Seconds for all that is shown once more.
     """
 
     schedule: str

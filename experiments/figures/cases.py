@@ -11,7 +11,7 @@ from experiments.config.records import SweepOptions
 from experiments.figures.pool import Found
 from placements import Placement
 from placements.shapes import SHAPES
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.cache import remembered
 from schedsearch.modulo.result import SearchResult, Status
 from schedsearch.modulo.search import search
@@ -135,7 +135,7 @@ def tessel_row(case: Case, searched_by: str, in_flight: int, result: SearchResul
     refuted = last.bound if last is not None and last.in_flight == in_flight else 0
     decided = repetend is not None and repetend.period <= max(refuted, result.period_bound)
     seconds = last.seconds if last is not None else result.seconds
-    bound = float(bounds.period_bound(case.placement))
+    bound = float(period_bound(case.placement))
     row = case.row(searched_by, in_flight, repetend, bound, decided, seconds)
     return replace(row, least_bubble_rate=row.bubble_rate) if decided and row.bubble_rate is not None else row
 

@@ -65,7 +65,7 @@ def save_report(
     tuned: EnergyResult,
     measurement: Measurement,
     directory: Path,
-    busy: UtilisationTable | None = None,
+    utilisation: UtilisationTable | None = None,
 ) -> Path:
     """Write ``report.html``, with the last iteration if it was recorded; return its path."""
     pictures = {name: Picture(png, DESCRIPTIONS[name]) for name, png in tuned.pictures.items()}
@@ -77,7 +77,7 @@ def save_report(
             Section("Schedule", _schedule_facts(found), (pictures["timeline"],), _text_picture(found)),
             Section("Memory", _memory_facts(found), (pictures["memory"],)),
             Section("Energy", _energy_facts(found, tuned), tuple(pictures[each] for each in ENERGY_PICTURES)),
-            Section("Run", (*_run_facts(measurement), *_busy_facts(busy))),
+            Section("Run", (*_run_facts(measurement), *_utilisation_facts(utilisation))),
             Section("Files", _file_facts(directory)),
         ],
         summary=_summary(found, tuned, measurement),
@@ -85,7 +85,10 @@ def save_report(
 
 
 def save_report_of_run(
-    placement: Placement, measurement: Measurement, directory: Path, busy: UtilisationTable | None = None
+    placement: Placement,
+    measurement: Measurement,
+    directory: Path,
+    utilisation: UtilisationTable | None = None,
 ) -> Path:
     """Write ``report.html`` of a run that went on, with the pictures of its directory; return its path."""
     files = {name: directory / f"{name}.png" for name in DESCRIPTIONS}
@@ -97,7 +100,7 @@ def save_report_of_run(
         f"{placement.name} on {placement.num_devices} devices, {measurement.num_micro_batches} micro-batches",
         [
             Section("Schedule and energy", (), tuple(pictures)),
-            Section("Run", (*_run_facts(measurement), *_busy_facts(busy))),
+            Section("Run", (*_run_facts(measurement), *_utilisation_facts(utilisation))),
             Section("Files", _file_facts(directory)),
         ],
         summary=(
@@ -243,20 +246,24 @@ def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
     )
 
 
-def _busy_facts(busy: UtilisationTable | None) -> tuple[Fact, ...]:
-    if busy is None:
+def _utilisation_facts(utilisation: UtilisationTable | None) -> tuple[Fact, ...]:
+    if utilisation is None:
         return ()
-    planned = "" if busy.planned_ms is None else f"planned: {busy.planned_ms:.6g} ms"
+    planned = "" if utilisation.planned_ms is None else f"planned: {utilisation.planned_ms:.6g} ms"
     return (
-        Fact("Last iteration", f"{busy.measured_ms:.6g} ms", planned),
-        Fact("With free transfers", f"{busy.free_transfers_ms:.6g} ms", "of the same measured block times"),
+        Fact("Last iteration", f"{utilisation.measured_ms:.6g} ms", planned),
+        Fact(
+            "With free transfers",
+            f"{utilisation.zero_comm_ms:.6g} ms",
+            "of the same measured block times",
+        ),
         *(
             Fact(
                 f"Device {device}",
                 f"computes {shares.measured:.1%}, waits {shares.waiting:.1%}",
                 "" if shares.planned is None else f"planned: {shares.planned:.1%}",
             )
-            for device, shares in enumerate(busy.devices)
+            for device, shares in enumerate(utilisation.devices)
         ),
     )
 

@@ -88,8 +88,8 @@ def _schedule_and_clocks(
         return found.schedule, clocks
     data: dict[str, Any] = tuned.periodic.to_dict()
     warmup, steady, cooldown = (
-        {name: lanes for name, lanes in data[part].items() if name in names}
-        for part in ("warmup", "steady", "cooldown")
+        {name: mhz for name, mhz in data[phase].items() if name in names}
+        for phase in ("warmup", "steady", "cooldown")
     )
     number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)

@@ -111,7 +111,7 @@ def _of_capped(found: CappedPlan) -> tuple[dict[str, Any], Fact]:
     data = {
         "power_cap_w": found.cap.job_w,
         "device_power_cap_w": found.cap.device_w,
-        "least_time_ms": min(found.least_ms, found.plan.time_ms),
+        "least_time_ms": found.least_ms,
         "running_ms": found.running_ms,
         "device_power_w": list(found.power_w),
         "plan": _plan_to_dict(found.plan),

@@ -42,42 +42,42 @@ def check_baselines(options: EnergyOptions) -> None:
     require(0 < unit_ms < math.inf, "energy.unit_ms", unit_ms, "a time above 0", "give milliseconds")
 
 
-def baselines_to_dict(schedule: Schedule, outcome: EnergyResult) -> dict[str, object]:
+def baselines_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, object]:
     """Return the plans of all baselines as plain data; a ``gap`` is null if no lower bound is above 0."""
     return {
         "schema_version": BASELINES_SCHEMA_VERSION,
-        "deadline_ms": outcome.deadline_ms,
+        "deadline_ms": tuned.deadline_ms,
         "plans": [
             {
                 **dict(zip(COLUMNS, row, strict=True)),
                 "lower_bound_mj": plan.lower_bound_mj,
                 "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
             }
-            for row, plan in _rows(schedule, outcome)
+            for row, plan in _rows(schedule, tuned)
         ],
     }
 
 
-def baselines_to_csv(schedule: Schedule, outcome: EnergyResult) -> str:
+def baselines_to_csv(schedule: Schedule, tuned: EnergyResult) -> str:
     """Return a row for each plan of each baseline; a ``gap`` is empty if no lower bound is above 0."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(row for row, _ in _rows(schedule, outcome))
+    writer.writerows(row for row, _ in _rows(schedule, tuned))
     return text.getvalue()
 
 
-def describe_baselines(schedule: Schedule, outcome: EnergyResult) -> list[str]:
+def describe_baselines(schedule: Schedule, tuned: EnergyResult) -> list[str]:
     """Return a line for each baseline: its best plan for the deadline, or the fastest where all are later."""
-    return [f"{title}: {value}, {note}" for title, value, note in baseline_facts(schedule, outcome)]
+    return [f"{title}: {value}, {note}" for title, value, note in baseline_facts(schedule, tuned)]
 
 
-def baseline_facts(schedule: Schedule, outcome: EnergyResult) -> Iterator[tuple[str, str, str]]:
+def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[tuple[str, str, str]]:
     """Yield each baseline's title, its best plan for the deadline, and what that saves."""
-    for name, plans in outcome.baselines.items():
-        plan, is_late = outcome.baseline_plan(name)
+    for name, plans in tuned.baselines.items():
+        plan, is_late = tuned.baseline_plan(name)
         note = (
-            f"{_percent(outcome.frontier.saving(plan, outcome.deadline_ms))} saved, "
+            f"{_percent(tuned.frontier.saving(plan, tuned.deadline_ms))} saved, "
             f"{_percent(plan.gap)} above the lower bound, "
             f"{sum(num_clock_changes(schedule, plan.clock_mhz))} changes of clock"
         )
@@ -87,11 +87,11 @@ def baseline_facts(schedule: Schedule, outcome: EnergyResult) -> Iterator[tuple[
 
 
 def _rows(
-    schedule: Schedule, outcome: EnergyResult
+    schedule: Schedule, tuned: EnergyResult
 ) -> Iterator[tuple[tuple[str, float, float, float, float | None, int, int], FrequencyPlan]]:
-    for name, plans in outcome.baselines.items():
+    for name, plans in tuned.baselines.items():
         for plan in plans:
-            saving = outcome.frontier.saving(plan, outcome.deadline_ms)
+            saving = tuned.frontier.saving(plan, tuned.deadline_ms)
             gap = None if math.isnan(plan.gap) else plan.gap
             changes = sum(num_clock_changes(schedule, plan.clock_mhz))
             in_each = sum(changes_per_iteration(schedule, plan.clock_mhz))

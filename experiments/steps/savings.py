@@ -17,41 +17,41 @@ SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
 """T' of the straggler over the time at the highest clocks; 1 is none."""
 
 
-def savings_rows(outcome: EnergyResult) -> Iterator[tuple[float | None, ...]]:
+def savings_rows(tuned: EnergyResult) -> Iterator[tuple[float | None, ...]]:
     """Yield a row for each slowdown; None where no plan ends in time, or no bound is known.
 
     The columns are those of `columns`; savings are shares.
     """
-    frontier = outcome.frontier
+    frontier = tuned.frontier
     for slowdown in SLOWDOWNS:
         deadline_ms = slowdown * frontier.all_maximum.time_ms
         all_maximum_mj = frontier.energy_next_to(frontier.all_maximum, deadline_ms)
         at_most = None if frontier.relaxed is None else 1 - frontier.relaxed.at(deadline_ms) / all_maximum_mj
-        groups = (frontier.plans, *outcome.baselines.values())
-        saved = (_saving(outcome, plans, deadline_ms, all_maximum_mj) for plans in groups)
+        groups = (frontier.plans, *tuned.baselines.values())
+        saved = (_saving(tuned, plans, deadline_ms, all_maximum_mj) for plans in groups)
         yield (slowdown, deadline_ms, at_most, *saved)
 
 
-def columns(outcome: EnergyResult) -> list[str]:
+def columns(tuned: EnergyResult) -> list[str]:
     """Return the names of the columns."""
-    return ["slowdown", "deadline_ms", "at_most", "frontier", *outcome.baselines]
+    return ["slowdown", "deadline_ms", "at_most", "frontier", *tuned.baselines]
 
 
-def savings_csv(outcome: EnergyResult) -> str:
+def savings_csv(tuned: EnergyResult) -> str:
     """Return the table as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns(outcome))
-    writer.writerows(savings_rows(outcome))
+    writer.writerow(columns(tuned))
+    writer.writerows(savings_rows(tuned))
     return text.getvalue()
 
 
-def describe_savings(outcome: EnergyResult) -> list[str]:
+def describe_savings(tuned: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
-    names = [name for name in columns(outcome) if name != "deadline_ms"]
+    names = [name for name in columns(tuned) if name != "deadline_ms"]
     lines = ["saved next to a straggler, in % of the energy of the highest clocks:"]
     lines.append("  ".join(f"{name:>{_width(name)}}" for name in names))
-    for slowdown, _, *savings in savings_rows(outcome):
+    for slowdown, _, *savings in savings_rows(tuned):
         assert slowdown is not None
         cells = [f"{slowdown:.2f}", *("-" if each is None else f"{100 * each:.2f}" for each in savings)]
         lines.append("  ".join(f"{cell:>{_width(name)}}" for name, cell in zip(names, cells, strict=True)))
@@ -63,11 +63,11 @@ def _width(name: str) -> int:
 
 
 def _saving(
-    outcome: EnergyResult, plans: tuple[FrequencyPlan, ...], deadline_ms: float, all_maximum_mj: float
+    tuned: EnergyResult, plans: tuple[FrequencyPlan, ...], deadline_ms: float, all_maximum_mj: float
 ) -> float | None:
     """Return what the best of some plans saves until a deadline; None where all of them are later."""
     in_time = [plan for plan in plans if plan.time_ms <= deadline_ms * (1 + TIME_TOLERANCE)]
     if not in_time:
         return None
-    least_mj = min(outcome.frontier.energy_next_to(plan, deadline_ms) for plan in in_time)
+    least_mj = min(tuned.frontier.energy_next_to(plan, deadline_ms) for plan in in_time)
     return 1 - least_mj / all_maximum_mj

@@ -65,11 +65,11 @@ def begin(options: Options) -> None:
     measurement = run_and_save(
         KeptOptions.of(options), placement, directory, Path(resume) if resume else None
     )
-    busy = None
+    utilisation = None
     if options.runtime.trace:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)
-        busy = save_trace(measurement.records, planned.schedule.placement, directory, planned)
-    save_report(found, tuned, measurement, directory, busy)
+        utilisation = save_trace(measurement.records, planned.schedule.placement, directory, planned)
+    save_report(found, tuned, measurement, directory, utilisation)
     _list_files(directory)
 
 
@@ -95,8 +95,8 @@ def go_on(directory: Path, given: Options) -> None:
         log.info("%s has no whole checkpoint: the run begins anew, with the same scripts", directory)
         checkpoints = None
     measurement = run_and_save(kept, placement, directory, checkpoints)
-    busy = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
-    save_report_of_run(placement, measurement, directory, busy)
+    utilisation = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
+    save_report_of_run(placement, measurement, directory, utilisation)
     _list_files(directory)
 
 

@@ -1,1 +1,9 @@
-"""TODO."""
+"""The clocks of GPUs: asked for without waiting, set by a process of their own, always given back.
+
+It does not know schedules: plans and scripts say which clock when.
+
+Read `nvml` (the driver), `controller` (the process that locks a clock), `clock` (asks it), `stream_clock`
+(asks where a GPU's work stands), `torch_gpu`, `gpu_clock` (all of these for torch's GPU), `periodic_clocks`
+(of a script with a loop), `speed` (of a training loop of one's own); then how long changes take: `probe`,
+`cycle_probe`, `latency`, `latency_file`; and `command` (``python -m runtime.clock``).
+"""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 
-from runtime.clocks.probe import BLOCK_MS, Answer, Probe
+from runtime.clocks.probe import BLOCK_MS, Answer, Probe, now_ms
 from runtime.clocks.torch_gpu import gpu_uuid
 
 
@@ -19,7 +17,7 @@ def cycle_probe_of(uuid: str) -> Probe | None:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 
     def look(slower_mhz: int) -> Answer:
-        begin_ms, cycles = _now_ms(), int(BLOCK_MS * slower_mhz * 1000)
+        begin_ms, cycles = now_ms(), int(BLOCK_MS * slower_mhz * 1000)
         begin.record()
         # It spins on the SM's own counter of cycles.
         torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
@@ -27,12 +25,8 @@ def cycle_probe_of(uuid: str) -> Probe | None:
         end.synchronize()
         return Answer(begin_ms, cycles / begin.elapsed_time(end) / 1000)
 
-    return Probe(_now_ms, look, "the time of a kernel that spins for a number of cycles")
+    return Probe(now_ms, look, "the time of a kernel that spins for a number of cycles")
 
 
 def _uuid(index: int) -> str:
     return gpu_uuid(torch.device("cuda", index))
-
-
-def _now_ms() -> float:
-    return time.perf_counter() * 1000

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from placements import ProfileError
 from placements.files import read_json, write_json
 from placements.hardware import DWELL_PER_LATENCY, ClockLatency
+from placements.plain_data import Field, in_file
 
 LATENCY_SCHEMA_VERSION = 1
 """Version of the form of ``clock_latency.json``."""
@@ -79,27 +80,23 @@ def read_clock_latency(path: str | Path) -> ClockLatency:
     Raises:
         ProfileError: It cannot be read, or is not of that form.
     """
-    data = read_json(path, WANTED, ProfileError)
-    if not isinstance(data, dict) or not isinstance(data.get("changes"), list) or not data["changes"]:
-        raise ProfileError(f"{path}: changes: is not a list of measured changes; give {WANTED}")
-    version = data.get("schema_version", LATENCY_SCHEMA_VERSION)
-    if version != LATENCY_SCHEMA_VERSION:
-        raise ProfileError(
-            f"{path}: schema_version: {version!r} is not {LATENCY_SCHEMA_VERSION}; give {WANTED}"
-        )
-    changes = [_change(row, f"{path}: changes[{index}]") for index, row in enumerate(data["changes"])]
-    found = MeasuredLatency(str(data.get("gpu")), str(data.get("measured")), changes)
-    return found.table(str(path))
+    top = Field(read_json(path, WANTED, ProfileError), "", ProfileError)
+    with in_file(path, ProfileError):
+        top.version(LATENCY_SCHEMA_VERSION, LATENCY_SCHEMA_VERSION)
+        listed = top.get("changes")
+        changes = [_change(row) for row in listed.items("a list of measured changes", f"give {WANTED}")]
+        if not changes:
+            raise listed.wrong("a list of measured changes", f"give {WANTED}")
+    return MeasuredLatency(str(top.get("gpu").value), str(top.get("measured").value), changes).table(
+        str(path)
+    )
 
 
-def _change(row: Any, where: str) -> Change:
-    remedy = "give [MHz before, MHz asked for, [ms, ...]]"
-    if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list) or not row[2]:
-        raise ProfileError(f"{where}: {row!r} is not a change of clock; {remedy}")
-    for clock in row[:2]:
-        if type(clock) is not int or clock < 1:
-            raise ProfileError(f"{where}: {clock!r} is not a clock; {remedy}")
-    for ms in row[2]:
-        if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not 0 <= ms < math.inf:
-            raise ProfileError(f"{where}: {ms!r} is not a time; {remedy}")
-    return Change(row[0], row[1], tuple(float(ms) for ms in row[2]))
+def _change(row: Field) -> Change:
+    wanted, remedy = "a change of clock", "give [MHz before, MHz asked for, [ms, ...]]"
+    fields = row.items(wanted, remedy)
+    if len(fields) != 3 or not fields[2].items(wanted, remedy):
+        raise row.wrong(wanted, remedy)
+    before, after = (clock.whole("a clock", remedy, least=1) for clock in fields[:2])
+    times = (ms.number("a time", remedy, 0, sys.float_info.max) for ms in fields[2].items())
+    return Change(before, after, tuple(float(ms) for ms in times))

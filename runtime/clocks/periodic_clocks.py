@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-Lanes = Sequence[Sequence[int]]
+RoundClocks = Sequence[Sequence[int]]
 """For each micro-batch of a round its clocks in MHz."""
 
 
@@ -14,20 +14,20 @@ class PeriodicClocks:
     """A clock for each block of the warmup, of one round, and of the cooldown; as in ``periodic.json``.
 
     Attributes:
-        warmup: By block: clocks of each lane, from its first micro-batch on.
-        steady: By block: one clock of each lane; none where every micro-batch is warmup or cooldown.
-        cooldown: By block: clocks of each lane, from its last micro-batch backwards.
-        micro_batches_per_round: How many lanes there are.
+        warmup: By block: clocks of each micro-batch of a round, from its first micro-batch on.
+        steady: By block: one clock of each; none where every micro-batch is warmup or cooldown.
+        cooldown: By block: clocks of each micro-batch of a round, from its last micro-batch backwards.
+        micro_batches_per_round: Of the loop.
     """
 
-    warmup: Mapping[str, Lanes]
-    steady: Mapping[str, Lanes]
-    cooldown: Mapping[str, Lanes]
+    warmup: Mapping[str, RoundClocks]
+    steady: Mapping[str, RoundClocks]
+    cooldown: Mapping[str, RoundClocks]
     micro_batches_per_round: int = 1
 
     def repeats(self, block: str) -> bool:
         """Tell whether a block has a clock for each of any number of micro-batches."""
-        return all(_lane(self.steady, block, lane) for lane in range(self.micro_batches_per_round))
+        return all(_clocks_of(self.steady, block, number) for number in range(self.micro_batches_per_round))
 
     def at(self, block: str, micro_batch: int, num_micro_batches: int) -> int:
         """Return a block's clock in MHz.
@@ -43,16 +43,16 @@ class PeriodicClocks:
         Raises:
             KeyError: The block has no clocks.
         """
-        turn, lane = divmod(micro_batch, self.micro_batches_per_round)
+        turn, number = divmod(micro_batch, self.micro_batches_per_round)
         last = (num_micro_batches - 1) // self.micro_batches_per_round
-        first = _lane(self.warmup, block, lane)[turn : turn + 1]
-        final = _lane(self.cooldown, block, lane)[last - turn : last - turn + 1]
-        found = [*first, *final] or list(_lane(self.steady, block, lane))
+        first = _clocks_of(self.warmup, block, number)[turn : turn + 1]
+        final = _clocks_of(self.cooldown, block, number)[last - turn : last - turn + 1]
+        found = [*first, *final] or list(_clocks_of(self.steady, block, number))
         if not found:
             raise KeyError(f"{block} has no clock for micro-batch {micro_batch} of {num_micro_batches}")
         return max(found)
 
 
-def _lane(part: Mapping[str, Lanes], block: str, lane: int) -> Sequence[int]:
-    lanes = part.get(block, ())
-    return lanes[lane] if lane < len(lanes) else ()
+def _clocks_of(phase: Mapping[str, RoundClocks], block: str, number: int) -> Sequence[int]:
+    by_micro_batch = phase.get(block, ())
+    return by_micro_batch[number] if number < len(by_micro_batch) else ()

@@ -1,4 +1,4 @@
-"""What says how fast a GPU is at a time, while its clock changes; here by the clock that the driver shows."""
+"""What tells a GPU's speed at a time, while its clock changes; here from the clock that the driver shows."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ def clock_probe(gpu: NvmlGpu) -> Probe:
 
     def look(slower_mhz: int) -> Answer:
         time.sleep(BLOCK_MS / 1000)
-        begin_ms = _now_ms()
+        begin_ms = now_ms()
         return Answer(begin_ms, gpu.clock_mhz())
 
-    return Probe(_now_ms, look, "the SM clock that NVML shows, since torch does not see this GPU")
+    return Probe(now_ms, look, "the SM clock that NVML shows, since torch does not see this GPU")
 
 
-def _now_ms() -> float:
+def now_ms() -> float:
+    """Return the time, from any start."""
     return time.perf_counter() * 1000

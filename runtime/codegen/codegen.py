@@ -19,10 +19,10 @@ from placements.placement_file import placement_to_dict
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.iteration_text import ClockText, iteration_text
 from runtime.codegen.literal import LINE_LENGTH, literal
-from runtime.program.any_number import Stretch, stretch
+from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
-from runtime.program.loops import roll_all, roll_each
+from runtime.program.loops import best_loops, loops_of_each
 from runtime.program.tensor_spec import specs_to_plain
 
 
@@ -51,11 +51,11 @@ def generate(
         programs: Safe ones; see `runtime.program.deadlock.check`.
         clock_mhz: For each block the clock of each micro-batch, in MHz; or clocks that repeat with the
             loop; empty to leave the clocks alone. With a clock for each micro-batch, or without a steady
-            part of some block, the scripts are for exactly so many.
+            state of some block, the scripts are for exactly so many.
         model: What `runtime.device` builds the blocks' modules from; data that has a literal form.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
-        shift: Micro-batches per round of the loops; the repetend's number of lanes. None: that of the loops
-            that cover most.
+        shift: Micro-batches per round of the loops; those of the repetend. None: that of the loops that cover
+            most.
         title: What the programs are, in a few words; the placement's name if empty.
         picture: The schedule as text, with a row ``<device> | ...`` for each device; may be empty.
         versions: Of the software that the scripts were made with, by its name, for the header.
@@ -71,9 +71,9 @@ def generate(
     """
     _check_clocks(programs, clock_mhz)
     title = title or programs.placement.name
-    shift, rolled = roll_all(programs) if shift is None else (shift, roll_each(programs, shift))
+    shift, looped = best_loops(programs) if shift is None else (shift, loops_of_each(programs, shift))
     why_exact = _why_exact(programs, clock_mhz)
-    loops = None if why_exact else _safe_loops(stretch(programs, rolled, shift))
+    loops = None if why_exact else _safe_loops(parametric(programs, looped, shift))
     number = _number_text(programs, loops, why_exact)
     plan = plan_hash(programs, clock_mhz)
     data = _data(programs, model, loops)
@@ -85,21 +85,21 @@ def generate(
             text = ClockText.PERIODIC if isinstance(clock_mhz, PeriodicClocks) else ClockText.LISTED
         names = "Device, PeriodicClocks, main" if text is ClockText.PERIODIC else "Device, main"
         heading = f"{title}: {number}, plan {plan}"
-        parts = [
+        pieces = [
             _docstring(programs, device, heading, directory.resolve().name, picture, versions, rows),
             f"from runtime.device import {names}",
             data,
             *_spec_data(programs, device),
             *clocks,
-            "\n" + iteration_text(rolled[device], programs.num_micro_batches, text, loops is not None),
+            "\n" + iteration_text(looped[device], programs.num_micro_batches, text, loops is not None),
             "\n" + _main(programs, loops),
         ]
         paths.append(directory / f"device_{device}.py")
-        write_text(paths[-1], "\n\n".join(parts) + "\n")
+        write_text(paths[-1], "\n\n".join(pieces) + "\n")
     return paths
 
 
-def _safe_loops(loops: Stretch | None) -> Stretch | None:
+def _safe_loops(loops: ParametricPrograms | None) -> ParametricPrograms | None:
     """Return loops if more and fewer rounds are safe; one round more stands for all, launch checks each.
 
     Where too few rounds are not safe, they begin with the least that are.
@@ -111,7 +111,7 @@ def _safe_loops(loops: Stretch | None) -> Stretch | None:
     return None if least is None else replace(loops, least=least)
 
 
-def _is_safe(loops: Stretch, num_micro_batches: int) -> bool:
+def _is_safe(loops: ParametricPrograms, num_micro_batches: int) -> bool:
     try:
         check(loops.at(num_micro_batches))
     except UnsafeProgramsError:
@@ -127,7 +127,7 @@ def _why_exact(programs: Programs, clock_mhz: Clocks) -> str:
     return "" if repeats else "there is no clock for more"
 
 
-def _number_text(programs: Programs, loops: Stretch | None, why_exact: str) -> str:
+def _number_text(programs: Programs, loops: ParametricPrograms | None, why_exact: str) -> str:
     number = f"{programs.num_micro_batches} micro-batches"
     if loops is None:
         return f"exactly {number} ({why_exact or 'not all of it repeats'})"
@@ -147,7 +147,7 @@ def plan_hash(programs: Programs, clock_mhz: Clocks) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _main(programs: Programs, loops: Stretch | None) -> str:
+def _main(programs: Programs, loops: ParametricPrograms | None) -> str:
     arguments = [
         "iteration",
         *("model=MODEL", "placement=PLACEMENT", "num_micro_batches=NUM_MICRO_BATCHES", "channels=CHANNELS"),
@@ -228,7 +228,7 @@ def _docstring_line(line: str) -> str:
     return visible.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
-def _data(programs: Programs, model: Mapping[str, object], loops: Stretch | None) -> str:
+def _data(programs: Programs, model: Mapping[str, object], loops: ParametricPrograms | None) -> str:
     """Return the constants that all scripts share."""
     constants: dict[str, object] = {
         "MODEL": dict(model),
@@ -242,7 +242,7 @@ def _data(programs: Programs, model: Mapping[str, object], loops: Stretch | None
 
 
 def _spec_data(programs: Programs, device: int) -> list[str]:
-    """Return the forms of the device's messages as a constant, or nothing if no model was known."""
+    """Return the specs of the device's messages as a constant, or nothing if no model was known."""
     return [_constant("FORMS", specs_to_plain(programs.specs[device]))] if programs.specs else []
 
 
@@ -257,13 +257,15 @@ def _clock_data(programs: Programs, device: int, clock_mhz: Clocks) -> list[str]
 
 def _periodic_constant(clocks: PeriodicClocks, names: Sequence[str]) -> str:
     lines = ["CLOCK_MHZ = PeriodicClocks("]
-    for part in ("warmup", "steady", "cooldown"):
-        lanes: Mapping[str, Sequence[Sequence[int]]] = getattr(clocks, part)
+    for phase in ("warmup", "steady", "cooldown"):
+        of_blocks: Mapping[str, Sequence[Sequence[int]]] = getattr(clocks, phase)
         data = {
-            name: [[int(clock) for clock in lane] for lane in lanes[name]] for name in names if name in lanes
+            name: [[int(clock) for clock in each] for each in of_blocks[name]]
+            for name in names
+            if name in of_blocks
         }
-        text = literal(data, part, used=len(f"    {part}=,"), indent=4)
-        lines.append(f"    {part}={text},")
+        text = literal(data, phase, used=len(f"    {phase}=,"), indent=4)
+        lines.append(f"    {phase}={text},")
     if clocks.micro_batches_per_round != 1:
         lines.append(f"    micro_batches_per_round={clocks.micro_batches_per_round},")
     return "\n".join([*lines, ")"])

@@ -1,4 +1,4 @@
-"""A rolled program as the text of a script's `iteration`: warmup, loops, cooldown."""
+"""A looped program as the text of a script's `iteration`: warmup, loops, cooldown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 from runtime.codegen.literal import text_literal
 from runtime.program.any_number import is_late
 from runtime.program.instructions import Instruction, Receive, Run
-from runtime.program.loops import Loop, Rolled
+from runtime.program.loops import Loop, LoopedProgram
 
 _TOTAL = "num_micro_batches"
 
@@ -21,19 +21,21 @@ class ClockText(Enum):
     PERIODIC = ", CLOCK_MHZ.at({block}, {micro_batch}, num_micro_batches)"
 
 
-def iteration_text(rolled: Rolled, num_micro_batches: int, clocks: ClockText, is_stretched: bool) -> str:
+def iteration_text(
+    looped: LoopedProgram, num_micro_batches: int, clocks: ClockText, is_parametric: bool
+) -> str:
     """Return the text of the function.
 
     Args:
-        rolled: The program.
+        looped: The program.
         num_micro_batches: Of the program.
         clocks: How to write the clock of a run.
-        is_stretched: Whether to count from the number of micro-batches that the function is given, where
+        is_parametric: Whether to count from the number of micro-batches that the function is given, where
             that makes a difference; otherwise all numbers are constants.
     """
 
     def number(instruction: Instruction) -> str:
-        if is_stretched and is_late(rolled, instruction):
+        if is_parametric and is_late(looped, instruction):
             return _from_end(num_micro_batches - instruction.micro_batch)
         return str(instruction.micro_batch)
 
@@ -41,19 +43,19 @@ def iteration_text(rolled: Rolled, num_micro_batches: int, clocks: ClockText, is
         f"def iteration(device: Device, {_TOTAL}: int) -> None:",
         '    """Run one iteration of this device\'s blocks."""',
     ]
-    for place, part in enumerate(rolled.parts):
-        if isinstance(part, Loop):
-            lines += _loop(part, num_micro_batches, clocks, is_stretched)
+    for place, section in enumerate(looped.sections):
+        if isinstance(section, Loop):
+            lines += _loop(section, num_micro_batches, clocks, is_parametric)
         else:
-            lines += _straight(_title(rolled, place), part, clocks, number)
+            lines += _straight(_title(looped, place), section, clocks, number)
     return "\n".join(lines)
 
 
-def _title(rolled: Rolled, place: int) -> str:
-    """Return what to call a part outside of the loops."""
-    if not rolled.loops:
+def _title(looped: LoopedProgram, place: int) -> str:
+    """Return what to call a section outside of the loops."""
+    if not looped.loops:
         return "Nothing repeats."
-    return {0: "Warmup.", len(rolled.parts) - 1: "Cooldown."}.get(place, "Between the loops.")
+    return {0: "Warmup.", len(looped.sections) - 1: "Cooldown."}.get(place, "Between the loops.")
 
 
 def _from_end(number: int) -> str:
@@ -70,11 +72,11 @@ def _straight(
     return [f"    # {title}", *(f"    {call}" for call in calls)]
 
 
-def _loop(loop: Loop, num_micro_batches: int, clocks: ClockText, is_stretched: bool) -> list[str]:
+def _loop(loop: Loop, num_micro_batches: int, clocks: ClockText, is_parametric: bool) -> list[str]:
     """Return the loop over n, the lowest micro-batch of each round."""
     first, shift = loop.first_micro_batch, loop.shift
     after_last = first + loop.rounds * shift
-    last = _from_end(num_micro_batches - after_last) if is_stretched else str(after_last)
+    last = _from_end(num_micro_batches - after_last) if is_parametric else str(after_last)
     bounds = f"{first}, {last}, {shift}" if shift > 1 else f"{first}, {last}" if first else last
     size = "one micro-batch" if shift == 1 else f"{shift} micro-batches"
     lines = [f"    # Repetend: {size} per round.", f"    for n in range({bounds}):"]

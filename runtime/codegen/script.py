@@ -209,7 +209,7 @@ def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], Tenso
     """Ensure that a script knows of each of its messages what the model makes of it.
 
     Args:
-        script: Of the device; one without forms leaves them to the model.
+        script: Of the device; one without specs leaves them to the model.
         device: Whose it is.
         spec_of: Returns what the model hands over.
 

@@ -1,1 +1,6 @@
-"""TODO."""
+"""The scripts of all devices started, watched and measured.
+
+It does not know how a device carries out its script: that is `runtime.execution`. Read `launch` (one call
+from scripts to a measurement, and the command of torchrun), `following` (progress, and why a run failed),
+then the ways to start devices: `processes` (torchrun, or forked) and `in_process` (threads that take turns).
+"""

@@ -4,7 +4,7 @@ As a program it is one device's process, under torchrun::
 
     python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY
 
-As a library, `launch` starts that line, follows it, and compares the outcome with the reference.
+As a library, `launch` starts that line, follows it, and compares the results with the reference.
 """
 
 from __future__ import annotations

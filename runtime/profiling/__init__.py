@@ -1,1 +1,8 @@
-"""TODO."""
+"""What devices did: costs of blocks by clock, and records of iterations drawn beside their plan.
+
+It does not know how blocks are run; a device tells its observers.
+
+Read `observer` (what a device tells), `profiler` and `device_profiler` (costs of blocks), `records`,
+`activation_memory` and `recorder` (what a device did when), `zero_comm` (the same without communication),
+`utilisation` (a table), `perfetto` and `trace` (a picture).
+"""

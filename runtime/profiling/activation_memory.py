@@ -1,4 +1,4 @@
-"""How many bytes a device holds for its blocks and messages, counted from the tensors themselves.
+"""The activation memory of a device: bytes for its blocks and messages, counted from the tensors themselves.
 
 Counted are what autograd saved between forward and backward, the inputs, outputs and gradients of blocks
 under way, and the tensors of messages: posted, made and not used yet, sent and not gone. Memory that several
@@ -20,7 +20,7 @@ from runtime.models import Blocks, Model
 
 
 class ActivationMemory:
-    """Counts what a device holds.
+    """Counts the activation memory of a device.
 
     What autograd saves of a forward block, beside its inputs and its output, is counted when the block runs
     for the first time; other micro-batches of it save as much, for all shapes are the same.
@@ -54,14 +54,14 @@ class ActivationMemory:
             yield
         self._unknown.remove(block)
         known = [*arrived, *self._model.parameters.values()]
-        known += [tensor for held in self._blocks.saved() if held.block == block for tensor in held.tensors]
+        known += [tensor for kept in self._blocks.saved() if kept.block == block for tensor in kept.tensors]
         self._saved_bytes[block] = sum(saved[each] for each in saved.keys() - _storages(known).keys())
 
     def bytes(self, tensors: Iterable[Tensor]) -> int:
-        """Return what is held: for the blocks, and in these tensors of messages."""
-        held = list(self._blocks.saved())
-        distinct = _storages(chain(tensors, *(each.tensors for each in held)))
-        saved = sum(self._saved_bytes.get(each.block, 0) for each in held if each.has_graph)
+        """Return what is kept for the blocks, and in these tensors of messages."""
+        kept = list(self._blocks.saved())
+        distinct = _storages(chain(tensors, *(each.tensors for each in kept)))
+        saved = sum(self._saved_bytes.get(each.block, 0) for each in kept if each.has_graph)
         return saved + sum(distinct.values())
 
 

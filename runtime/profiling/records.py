@@ -96,8 +96,7 @@ class Record:
         receives: In the order in which they were posted.
         sends: Likewise.
         clock_mhz: Clocks, when they were asked for.
-        held_bytes: What the device holds for its blocks and messages; see
-            `runtime.profiling.activation_memory`.
+        held_bytes: Activation memory; see `runtime.profiling.activation_memory`.
         allocated_bytes: What torch's allocator has given out on a GPU, at the same times; empty on a CPU.
     """
 
@@ -153,6 +152,6 @@ def aligned(records: Sequence[Record], origin_s: float | None = None) -> dict[in
     first_s: dict[str, float] = {}
     for record in records:
         first_s[record.machine] = min(record.begin_s, first_s.get(record.machine, record.begin_s))
-    home_s = first_s[records[0].machine]
-    begin_ms = 0.0 if origin_s is None else (home_s - origin_s) * 1000
+    axis_s = first_s[records[0].machine]
+    begin_ms = 0.0 if origin_s is None else (axis_s - origin_s) * 1000
     return {record.device: begin_ms + (record.begin_s - first_s[record.machine]) * 1000 for record in records}

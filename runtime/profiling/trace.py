@@ -1,9 +1,10 @@
 """A run drawn against its plan: one file for ui.perfetto.dev with a process for each device.
 
 Each device has the threads ``planned`` (in the times of the profile), ``free transfers`` (the measured block
-times again, see `runtime.profiling.zero_comm`), ``measured`` and ``waiting`` (for what a block takes), arrows
-for messages, and counters of clocks, memory and power. Recorded iterations follow each other as they did; the
-plan is drawn from the begin of the last one. Records of virtual time are drawn in the same way.
+times again with zero communication, see `runtime.profiling.zero_comm`), ``measured`` and ``waiting`` (for
+what a block takes), arrows for messages, and counters of clocks, memory and power. Recorded iterations follow
+each other as they did; the plan is drawn from the begin of the last one. Records of virtual time are drawn in
+the same way.
 """
 
 from __future__ import annotations
@@ -15,20 +16,15 @@ from pathlib import Path
 from placements import Kind, Placement
 from runtime.plans.planned import Planned
 from runtime.profiling.perfetto import Slice, TraceFile
-from runtime.profiling.records import BlockRecord, MessageRecord, Record, aligned
-from runtime.profiling.zero_comm import free_transfers
+from runtime.profiling.records import BlockRecord, Record, aligned
+from runtime.profiling.zero_comm import zero_comm_spans
 from schedsearch.metrics import memory_over_time
 from schedsearch.schedule import Instance
 
-PLANNED, FREE_TRANSFERS, MEASURED, WAITING = THREADS = range(1, 5)
-"""Numbers of the threads of a device."""
+THREAD_NAMES = dict(enumerate(("planned", "free transfers", "measured", "waiting"), 1))
+"""The threads of a device, by their numbers."""
 
-THREAD_NAMES = {
-    PLANNED: "planned",
-    FREE_TRANSFERS: "free transfers",
-    MEASURED: "measured",
-    WAITING: "waiting",
-}
+PLANNED, ZERO_COMM, MEASURED, WAITING = THREAD_NAMES
 
 KIND_COLOR = {
     Kind.F: "thread_state_running",
@@ -62,17 +58,16 @@ def write_trace(
     file = TraceFile()
     for device in range(placement.num_devices):
         file.name_process(device, f"device {device}")
-        for thread in THREADS:
+        for thread, name in THREAD_NAMES.items():
             if thread != PLANNED or planned is not None:
-                file.name_thread(device, thread, THREAD_NAMES[thread])
+                file.name_thread(device, thread, name)
     iterations = list(zip(*records, strict=True))
     first = iterations[0]
     origin_s = min(record.begin_s for record in first if record.machine == first[0].machine)
     for iteration in iterations:
-        _Drawing(file, placement, iteration, aligned(iteration, origin_s), planned).draw_measured()
-    last = iterations[-1]
-    drawing = _Drawing(file, placement, last, aligned(last, origin_s), planned)
-    drawing.draw_free_transfers()
+        drawing = _Drawing(file, placement, iteration, aligned(iteration, origin_s), planned)
+        drawing.draw_measured()
+    drawing.draw_row(ZERO_COMM, zero_comm_spans(placement, iterations[-1]))
     if planned is not None:
         drawing.draw_planned(planned)
     return file.write(path)
@@ -104,14 +99,9 @@ class _Drawing:
             self._draw_counters(record)
         self._draw_arrows(slices)
 
-    def draw_free_transfers(self) -> None:
-        """Draw the same order and block times with transfers that take no time."""
-        spans = free_transfers(self.placement, self.records)
-        self._draw_row(FREE_TRANSFERS, spans)
-
     def draw_planned(self, planned: Planned) -> None:
         """Draw the plan from the begin of the iteration on."""
-        self._draw_row(PLANNED, {instance: planned.span_ms(instance) for instance in planned.points})
+        self.draw_row(PLANNED, {instance: planned.span_ms(instance) for instance in planned.points})
         for device in range(self.placement.num_devices):
             for name, ms, value in _planned_counters(planned, device):
                 self.file.count(device, name, self.begin_ms + ms, value)
@@ -124,7 +114,8 @@ class _Drawing:
         self.file.slice(_name(row.instance), at, self._color(row.block), args)
         return at
 
-    def _draw_row(self, thread: int, spans: Mapping[Instance, tuple[float, float]]) -> None:
+    def draw_row(self, thread: int, spans: Mapping[Instance, tuple[float, float]]) -> None:
+        """Draw blocks that begin and end so many milliseconds after the iteration."""
         measured_ms = {
             (record.device, row.instance): row.end_ms - row.begin_ms
             for record in self.records
@@ -170,14 +161,10 @@ class _Drawing:
 
     def _draw_arrows(self, slices: _Slices) -> None:
         """Draw each message from the block that makes it to the block that takes it."""
-        for row in self._messages():
+        for row in (row for record in self.records for row in record.receives):
             source = slices[row.source, (row.producer, row.micro_batch)]
             target = slices[row.target, (row.consumer, row.micro_batch)]
             self.file.arrow(f"{row.producer} -> {row.consumer}", source, target)
-
-    def _messages(self) -> Iterator[MessageRecord]:
-        for record in self.records:
-            yield from record.receives
 
     def _facts(self, instance: Instance) -> dict[str, object]:
         facts: dict[str, object] = {"block": instance[0], "micro_batch": instance[1]}
@@ -198,9 +185,9 @@ def _name(instance: Instance) -> str:
 def _planned_counters(planned: Planned, device: int) -> Iterator[tuple[str, float, float]]:
     """Yield name, time and value of what is planned: clock, power of a GPU, memory."""
     order = planned.schedule.order(device)
-    held = memory_over_time(planned.schedule, device)[1].tolist()
+    in_memory = memory_over_time(planned.schedule, device)[1].tolist()
     memory = f"planned memory ({planned.memory_unit or 'units of the placement'})"
-    for instance, units in zip(order, held, strict=True):
+    for instance, units in zip(order, in_memory, strict=True):
         point = planned.points[instance]
         begin_ms, end_ms = planned.span_ms(instance)
         yield "planned clock (MHz)", begin_ms, point.clock_mhz

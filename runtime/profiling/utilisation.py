@@ -1,4 +1,4 @@
-"""How busy each device was, beside how busy it was to be, as a small table."""
+"""The utilisation of each device, beside that of the plan, as a small table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from placements import Placement
 from placements.files import write_text
 from runtime.plans.planned import Planned
 from runtime.profiling.records import Record, aligned
-from runtime.profiling.zero_comm import free_transfers
+from runtime.profiling.zero_comm import zero_comm_spans
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class DeviceShares:
 
     Attributes:
         planned: In which it runs blocks by the plan; None without a plan.
-        free_transfers: Likewise with the measured block times and transfers that take no time.
+        zero_comm: Likewise with the measured block times and transfers that take no time.
         measured: In which it ran blocks.
         waiting: In which it waited for what a block takes; the rest is neither.
-        peak_held_bytes: The most that it held; None if that was not measured.
+        peak_held_bytes: Its peak activation memory; None if that was not measured.
     """
 
     planned: float | None
-    free_transfers: float
+    zero_comm: float
     measured: float
     waiting: float
     peak_held_bytes: int | None
@@ -40,20 +40,20 @@ class UtilisationTable:
 
     Attributes:
         planned_ms: Its length by the plan, in the times of the profile; None without a plan.
-        free_transfers_ms: With the measured block times and transfers that take no time.
+        zero_comm_ms: With the measured block times and transfers that take no time.
         measured_ms: As it was, to the end of the last block.
         devices: By device.
     """
 
     planned_ms: float | None
-    free_transfers_ms: float
+    zero_comm_ms: float
     measured_ms: float
     devices: tuple[DeviceShares, ...]
 
     @property
     def ratio(self) -> float:
-        """How much longer the iteration took than with free transfers."""
-        return self.measured_ms / self.free_transfers_ms
+        """How much longer the iteration took than with zero communication."""
+        return self.measured_ms / self.zero_comm_ms
 
     def describe(self) -> str:
         """Return the table in one line."""
@@ -65,7 +65,7 @@ class UtilisationTable:
         beside = f" (planned: {sum(planned) / len(planned):.1%})" if planned else ""
         return (
             f"last iteration: {self.measured_ms:.6g} ms, {self.ratio:.3f} times the "
-            f"{self.free_transfers_ms:.6g} ms of its blocks with free transfers; devices compute "
+            f"{self.zero_comm_ms:.6g} ms of its blocks with free transfers; devices compute "
             f"{measured:.1%} of it{beside} and wait {waiting:.1%}"
         )
 
@@ -77,10 +77,10 @@ class UtilisationTable:
             ["device", "planned_ms", "free_transfers_ms", "measured_ms"]
             + ["planned_busy", "free_transfers_busy", "measured_busy", "waiting", "peak_held_bytes"]
         )
-        times = [self.planned_ms, self.free_transfers_ms, self.measured_ms]
+        times = [self.planned_ms, self.zero_comm_ms, self.measured_ms]
         for device, shares in enumerate(self.devices):
-            busy = [shares.planned, shares.free_transfers, shares.measured, shares.waiting]
-            cells = ["" if value is None else f"{value:.6g}" for value in (*times, *busy)]
+            of_device = [shares.planned, shares.zero_comm, shares.measured, shares.waiting]
+            cells = ["" if value is None else f"{value:.6g}" for value in (*times, *of_device)]
             rows.writerow([device, *cells, "" if shares.peak_held_bytes is None else shares.peak_held_bytes])
         return write_text(path, text.getvalue())
 
@@ -97,16 +97,16 @@ def utilisation_table(
     """
     offset_ms = aligned(records)
     measured_ms = max(offset_ms[record.device] + row.end_ms for record in records for row in record.blocks)
-    spans = free_transfers(placement, records)
-    free_ms = max(end_ms for _, end_ms in spans.values())
+    spans = zero_comm_spans(placement, records)
+    zero_comm_ms = max(end_ms for _, end_ms in spans.values())
     return UtilisationTable(
         planned.time_ms if planned else None,
-        free_ms,
+        zero_comm_ms,
         measured_ms,
         tuple(
             DeviceShares(
                 _planned_share(planned, record) if planned else None,
-                sum(spans[row.instance][1] - spans[row.instance][0] for row in record.blocks) / free_ms,
+                sum(spans[row.instance][1] - spans[row.instance][0] for row in record.blocks) / zero_comm_ms,
                 sum(row.end_ms - row.begin_ms for row in record.blocks) / measured_ms,
                 _waiting_ms(record) / measured_ms,
                 max((sample.value for sample in record.held_bytes), default=None),

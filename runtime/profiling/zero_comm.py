@@ -18,7 +18,9 @@ from schedsearch.energy.graph import instance_graph
 from schedsearch.schedule import Instance, as_soon_as_possible
 
 
-def free_transfers(placement: Placement, records: Sequence[Record]) -> Mapping[Instance, tuple[float, float]]:
+def zero_comm_spans(
+    placement: Placement, records: Sequence[Record]
+) -> Mapping[Instance, tuple[float, float]]:
     """Return when each block begins and ends if it starts as soon as its inputs and its devices are there.
 
     No block begins later than it did if all blocks are on one device each. A block of several devices takes

@@ -1,4 +1,4 @@
-"""Who holds which part of a block's tensors, where blocks run in data-parallel groups.
+"""Which device has which share of a block's tensors, where blocks run in data-parallel groups.
 
 Each group of a block computes its share of the samples. From a block to another of as many groups, group by
 group hands its share to its like; otherwise the producer's groups exchange their shares, and all of its
@@ -33,8 +33,8 @@ def coordinate(block: Block, device: int) -> Coordinate:
     """Return where one of a block's devices stands in it.
 
     >>> from placements import Kind
-    >>> seat(Block("F0", Kind.F, (0, 1, 4, 5), 1, data_parallel=2), 5)
-    Seat(group=1, shard=1, team=(4, 5), peers=(1, 5))
+    >>> coordinate(Block("F0", Kind.F, (0, 1, 4, 5), 1, data_parallel=2), 5)
+    Coordinate(group=1, shard=1, team=(4, 5), peers=(1, 5))
     """
     groups = block.groups
     group, shard = divmod(block.devices.index(device), len(groups[0]))

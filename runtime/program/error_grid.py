@@ -1,10 +1,13 @@
-"""Programs as text around given places, for errors: a row per device, the places in brackets."""
+"""What is wrong with programs, as text: a row per device around the places, these in brackets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
-from runtime.program.instructions import Instruction, Programs, Run, Send, quoted
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, quoted
+
+_Instructions = TypeVar("_Instructions", Receive, Run, Send)
 
 Position = tuple[int, int]
 """Where an instruction stands: (device, index in its program)."""
@@ -12,6 +15,41 @@ Position = tuple[int, int]
 _LEGEND = (
     "(F1#0 runs F1 of micro-batch 0, F1#0>2 sends its tensor to device 2, 0>F0#0 receives from device 0)"
 )
+
+
+class UnsafeProgramsError(ValueError):
+    """Programs would hang, or compute something else; the message shows the programs around the fault."""
+
+
+def all_of(programs: Programs, kind: type[_Instructions]) -> Iterator[tuple[Position, _Instructions]]:
+    """Yield every instruction of a kind with its position, device by device."""
+    for device, program in enumerate(programs.instructions):
+        for index, instruction in enumerate(program):
+            if isinstance(instruction, kind):
+                yield (device, index), instruction
+
+
+def at(programs: Programs, position: Position) -> Instruction:
+    """Return the instruction at a position."""
+    return programs.instructions[position[0]][position[1]]
+
+
+def fault(programs: Programs, message: str, positions: Sequence[Position]) -> UnsafeProgramsError:
+    """Return the error with the programs around the fault, its places in brackets."""
+    return UnsafeProgramsError(f"{message}\n{grid(programs, positions)}")
+
+
+def cycle_from(start: int, waits_for: Callable[[int], int]) -> list[int]:
+    """Follow which device waits for which until one comes up again; return those of the cycle, in order.
+
+    >>> cycle_from(0, {0: 2, 1: 2, 2: 1}.__getitem__)
+    [2, 1]
+    """
+    path: list[int] = []
+    while start not in path:
+        path.append(start)
+        start = waits_for(start)
+    return path[path.index(start) :]
 
 
 def grid(programs: Programs, positions: Sequence[Position], around: int = 3) -> str:

@@ -83,7 +83,7 @@ class Send:
 Instruction = Receive | Run | Send
 
 _NAME = r'([\w.]+|"(?:[^"\\]|\\.)*")'
-_FORMS: tuple[tuple[re.Pattern[str], int, Callable[..., Instruction]], ...] = (
+_TEXTS: tuple[tuple[re.Pattern[str], int, Callable[..., Instruction]], ...] = (
     (re.compile(rf"receive {_NAME} -> {_NAME} #(-?\d+) from (\d+)"), 2, Receive),
     (re.compile(rf"run {_NAME} #(-?\d+)"), 1, Run),
     (re.compile(rf"send {_NAME} -> {_NAME} #(-?\d+) to (\d+)"), 2, Send),
@@ -102,8 +102,8 @@ def parse_instruction(line: str) -> Instruction:
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
     """
-    for spec, num_names, build in _FORMS:
-        if found := spec.fullmatch(line.strip()):
+    for text, num_names, build in _TEXTS:
+        if found := text.fullmatch(line.strip()):
             fields = found.groups()
             return build(*map(_unquoted, fields[:num_names]), *map(int, fields[num_names:]))
     raise ProgramTextError(
@@ -120,7 +120,7 @@ class Programs:
         placement: What runs where.
         num_micro_batches: How many micro-batches one iteration runs.
         instructions: For each device what it does, in order; shape ``(num_devices, any)``.
-        forms: For each device what the messages carry that it sends or receives; shape ``(num_devices,)``,
+        specs: For each device what the messages carry that it sends or receives; shape ``(num_devices,)``,
             or empty where no model is known yet.
     """
 
@@ -135,7 +135,7 @@ class Programs:
         assert len(self.specs) in (0, self.placement.num_devices)
 
     def with_specs(self, spec_between: Callable[[str, str], TensorSpec]) -> Programs:
-        """Return the programs with the form of every message at both its ends.
+        """Return the programs with the spec of every message at both its ends.
 
         Args:
             spec_between: Returns what a block (first name) hands to another.

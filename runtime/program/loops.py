@@ -45,24 +45,24 @@ Straight = tuple[Instruction, ...]
 
 
 @dataclass(frozen=True)
-class Rolled:
+class LoopedProgram:
     """A program as loops, with what comes before, between and after them.
 
     Attributes:
-        parts: In their order; no straight part is empty or next to another.
+        sections: In their order; no straight section is empty or next to another.
     """
 
-    parts: tuple[Straight | Loop, ...]
+    sections: tuple[Straight | Loop, ...]
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The loops, in their order."""
-        return tuple(part for part in self.parts if isinstance(part, Loop))
+        return tuple(section for section in self.sections if isinstance(section, Loop))
 
     @property
     def straight(self) -> Straight:
         """All instructions outside of the loops, in their order."""
-        return tuple(each for part in self.parts if not isinstance(part, Loop) for each in part)
+        return tuple(each for section in self.sections if not isinstance(section, Loop) for each in section)
 
     @property
     def covered(self) -> int:
@@ -71,11 +71,11 @@ class Rolled:
 
     def unroll(self) -> tuple[Instruction, ...]:
         """Return the program, instruction by instruction."""
-        parts = (part.unroll() if isinstance(part, Loop) else part for part in self.parts)
-        return tuple(each for part in parts for each in part)
+        sections = (section.unroll() if isinstance(section, Loop) else section for section in self.sections)
+        return tuple(each for section in sections for each in section)
 
 
-def roll(instructions: Sequence[Instruction], shift: int = 1) -> Rolled:
+def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedProgram:
     """Find the loop that covers most of a program, then in what is left the next one, and so on.
 
     Each block and each message is in one loop only: whatever of them is left over beside it is warmup or
@@ -88,42 +88,42 @@ def roll(instructions: Sequence[Instruction], shift: int = 1) -> Rolled:
 
     Args:
         instructions: Any; a program's, as a rule.
-        shift: Micro-batches per round; the repetend's number of lanes.
+        shift: Micro-batches per round; those of the repetend.
 
     >>> from runtime.program.instructions import parse_instruction
     >>> lines = ["run F0 #0", "run F0 #1", "run B0 #0", "run F0 #2", "run B0 #1", "run B0 #2"]
-    >>> loop = roll([parse_instruction(line) for line in lines]).loops[0]
+    >>> loop = find_loops([parse_instruction(line) for line in lines]).loops[0]
     >>> [str(instruction) for instruction in loop.body], loop.rounds, loop.first_micro_batch
     (['run F0 #1', 'run B0 #0'], 2, 0)
     """
     assert shift >= 1
-    parts: list[Straight | Loop] = [tuple(instructions)]
+    sections: list[Straight | Loop] = [tuple(instructions)]
     taken: set[Instruction] = set()
-    while found := _best(parts, shift, taken):
+    while found := _best(sections, shift, taken):
         place, (begin, period, rounds) = found
-        part = parts[place]
-        assert not isinstance(part, Loop)
-        loop = Loop(part[begin : begin + period], rounds, shift)
+        section = sections[place]
+        assert not isinstance(section, Loop)
+        loop = Loop(section[begin : begin + period], rounds, shift)
         taken |= set(map(kind, loop.body))
-        parts[place : place + 1] = [part[:begin], loop, part[begin + period * rounds :]]
-    return Rolled(tuple(part for part in parts if part))
+        sections[place : place + 1] = [section[:begin], loop, section[begin + period * rounds :]]
+    return LoopedProgram(tuple(section for section in sections if section))
 
 
-def roll_all(programs: Programs) -> tuple[int, tuple[Rolled, ...]]:
-    """Roll programs whose number of micro-batches per round is not known.
+def best_loops(programs: Programs) -> tuple[int, tuple[LoopedProgram, ...]]:
+    """Find the loops of programs whose number of micro-batches per round is not known.
 
     Returns:
         That number, of those up to the number of devices the one whose loops cover most; and by device what
-        `roll` finds with it.
+        `find_loops` finds with it.
     """
     shifts = range(1, programs.placement.num_devices + 1)
-    candidates = ((shift, roll_each(programs, shift)) for shift in shifts)
-    return max(candidates, key=lambda each: (sum(rolled.covered for rolled in each[1]), -each[0]))
+    candidates = ((shift, loops_of_each(programs, shift)) for shift in shifts)
+    return max(candidates, key=lambda each: (sum(looped.covered for looped in each[1]), -each[0]))
 
 
-def roll_each(programs: Programs, shift: int) -> tuple[Rolled, ...]:
-    """Return what `roll` finds in the program of each device."""
-    return tuple(roll(program, shift) for program in programs.instructions)
+def loops_of_each(programs: Programs, shift: int) -> tuple[LoopedProgram, ...]:
+    """Return what `find_loops` finds in the program of each device."""
+    return tuple(find_loops(program, shift) for program in programs.instructions)
 
 
 def kind(instruction: Instruction) -> Instruction:
@@ -132,14 +132,14 @@ def kind(instruction: Instruction) -> Instruction:
 
 
 def _best(
-    parts: Sequence[Straight | Loop], shift: int, taken: Container[Instruction]
+    sections: Sequence[Straight | Loop], shift: int, taken: Container[Instruction]
 ) -> tuple[int, _Found] | None:
-    """Return the place of a straight part, and the loop in it that covers most."""
+    """Return the place of a straight section, and the loop in it that covers most."""
     found = [
-        (_preference(part, loop), -place, loop)
-        for place, part in enumerate(parts)
-        if not isinstance(part, Loop)
-        for loop in _free_loops(part, shift, taken)
+        (_preference(section, loop), -place, loop)
+        for place, section in enumerate(sections)
+        if not isinstance(section, Loop)
+        for loop in _free_loops(section, shift, taken)
     ]
     if not found:
         return None
@@ -147,10 +147,10 @@ def _best(
     return -place, loop
 
 
-def _free_loops(part: Straight, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
-    """Yield the loops of a part that have nothing of what is taken."""
-    num_taken = list(itertools.accumulate((kind(each) in taken for each in part), initial=0))
-    for loop in _loops(part, shift):
+def _free_loops(section: Straight, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
+    """Yield the loops of a section that have nothing of what is taken."""
+    num_taken = list(itertools.accumulate((kind(each) in taken for each in section), initial=0))
+    for loop in _loops(section, shift):
         if num_taken[loop.begin] == num_taken[loop.begin + loop.period]:
             yield loop
 
@@ -171,7 +171,7 @@ def _preference(program: Sequence[Instruction], loop: _Found) -> tuple[int, int,
 
 def _loops(program: Sequence[Instruction], shift: int) -> Iterator[_Found]:
     for period, places in _recurrences(program, shift).items():
-        for begin, length in _stretches(places):
+        for begin, length in _consecutive(places):
             if length >= period:
                 for spare in range(length % period + 1):
                     yield _Found(begin + spare, period, 1 + length // period)
@@ -190,21 +190,15 @@ def _recurrences(program: Sequence[Instruction], shift: int) -> dict[int, list[i
     return recurrences
 
 
-def _stretches(places: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _consecutive(places: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield (begin, length) of each run of consecutive integers in an ascending list.
 
-    >>> list(_stretches([1, 2, 3, 7]))
+    >>> list(_consecutive([1, 2, 3, 7]))
     [(1, 3), (7, 1)]
     """
-    begin = end = -1
-    for place in places:
-        if place != end:
-            if end > begin:
-                yield begin, end - begin
-            begin = place
-        end = place + 1
-    if end > begin:
-        yield begin, end - begin
+    for _, group in itertools.groupby(enumerate(places), key=lambda each: each[1] - each[0]):
+        run = [place for _, place in group]
+        yield run[0], len(run)
 
 
 def _later(instruction: Instruction, micro_batches: int) -> Instruction:

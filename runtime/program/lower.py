@@ -46,9 +46,9 @@ def messages(placement: Placement) -> tuple[Message, ...]:
     found = []
     for consumer, producers in tensor_inputs(placement).items():
         for producer in producers:
-            taker = placement.by_name[consumer]
-            for i, target in enumerate(taker.devices):
-                sources = holders(placement.by_name[producer], taker, target)
+            receiver = placement.by_name[consumer]
+            for i, target in enumerate(receiver.devices):
+                sources = holders(placement.by_name[producer], receiver, target)
                 if target not in sources:
                     found.append(Message(producer, consumer, sources[i % len(sources)], target))
     return tuple(found)

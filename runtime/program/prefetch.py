@@ -8,8 +8,9 @@ more buffer. A receive is moved only where programs stay safe even if every oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from graphlib import TopologicalSorter
 
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 
@@ -61,22 +62,22 @@ def peak_posted(programs: Programs, size_bytes: Size = _one) -> tuple[int, ...]:
     for program in programs.instructions:
         after = _posted_before(program, size_bytes)[1:]
         posts = zip(program, after, strict=True)
-        peaks.append(max((held for each, held in posts if isinstance(each, Receive)), default=0))
+        peaks.append(max((most for each, most in posts if isinstance(each, Receive)), default=0))
     return tuple(peaks)
 
 
 def _posted_before(program: tuple[Instruction, ...] | list[Instruction], size_bytes: Size) -> list[int]:
     """Return what is posted and not yet taken before each instruction, and after the last."""
-    posted, waiting, held = [0], dict[tuple[str, int], int](), 0
+    posted, waiting, bytes_now = [0], dict[tuple[str, int], int](), 0
     for each in program:
         if isinstance(each, Receive):
             size = size_bytes(each.producer, each.consumer)
-            taker = each.consumer, each.micro_batch
-            waiting[taker] = waiting.get(taker, 0) + size
-            held += size
+            consumer = each.consumer, each.micro_batch
+            waiting[consumer] = waiting.get(consumer, 0) + size
+            bytes_now += size
         elif isinstance(each, Run):
-            held -= waiting.pop((each.block, each.micro_batch), 0)
-        posted.append(held)
+            bytes_now -= waiting.pop((each.block, each.micro_batch), 0)
+        posted.append(bytes_now)
     return posted
 
 
@@ -107,7 +108,9 @@ class _Order:
         for device, program in enumerate(self.programs):
             for place, each in enumerate(program):
                 self._place[self._node(device, each), device] = place
-        self._line = list(self._sorted())
+        after = {node: [self._before(node, device) for device in node[3]] for node, _ in self._place}
+        order = TopologicalSorter({node: filter(None, before) for node, before in after.items()})
+        self._line = list(order.static_order())
         self._rank = {node: rank for rank, node in enumerate(self._line)}
 
     def swap(self, device: int, place: int) -> bool:
@@ -120,8 +123,8 @@ class _Order:
         program[place - 1], program[place] = program[place], program[place - 1]
         self._place[later, device], self._place[earlier, device] = place - 1, place
         first, last = self._rank[earlier], self._rank[later]
-        part = self._line[first : last + 1]
-        self._line[first : last + 1] = sorted(part, key=lambda node: node not in ahead)
+        between = self._line[first : last + 1]
+        self._line[first : last + 1] = sorted(between, key=lambda node: node not in ahead)
         for rank in range(first, last + 1):
             self._rank[self._line[rank]] = rank
         return True
@@ -150,19 +153,3 @@ class _Order:
             return each.block, each.micro_batch, "", self._devices[each.block]
         ends = (device, each.target) if isinstance(each, Send) else (each.source, device)
         return each.producer, each.micro_batch, each.consumer, ends
-
-    def _sorted(self) -> Iterator[Node]:
-        """Yield every run and message when all its devices have come to it."""
-        at = [0] * len(self.programs)
-        arriving = list(range(len(self.programs)))
-        while arriving:
-            device = arriving.pop()
-            if at[device] == len(self.programs[device]):
-                continue
-            node = self._node(device, self.programs[device][at[device]])
-            devices = node[3]
-            if all(self._place[node, other] == at[other] for other in devices):
-                yield node
-                for other in devices:
-                    at[other] += 1
-                arriving += devices

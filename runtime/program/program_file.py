@@ -12,7 +12,7 @@ from runtime.program.instructions import Instruction, Programs, ProgramTextError
 from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
 
 SCHEMA_VERSION = 2
-"""Version of the file form of programs; version 1 has no forms of messages."""
+"""Version of the file form of programs; version 1 has no specs of messages."""
 
 
 class ProgramFileError(ValueError):
@@ -68,7 +68,7 @@ def _programs(data: Any) -> Programs:
 
 
 def _specs(rows: object, placement: Placement) -> tuple[TensorSpecs, ...]:
-    """Return the forms of each device; nothing for null, where no model was known."""
+    """Return the specs of each device; nothing for null, where no model was known."""
     if rows is None:
         return ()
     if not isinstance(rows, list) or len(rows) != placement.num_devices:

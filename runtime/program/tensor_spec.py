@@ -18,7 +18,7 @@ class TensorSpecError(ValueError):
 
 
 class TensorSpec(NamedTuple):
-    """The form of a tensor.
+    """What is known of a tensor before it is there.
 
     Attributes:
         dtype: Name of its element type, as in torch.
@@ -30,7 +30,7 @@ class TensorSpec(NamedTuple):
 
     @classmethod
     def of(cls, dtype: object, shape: Iterable[int]) -> TensorSpec:
-        """Return the form of tensors of an element type of torch."""
+        """Return the spec of tensors of an element type of torch."""
         return cls(str(dtype).removeprefix("torch."), tuple(shape))
 
     def __str__(self) -> str:
@@ -39,13 +39,13 @@ class TensorSpec(NamedTuple):
 
 
 TensorSpecs = Mapping[Edge, TensorSpec]
-"""The form of what each (producer, consumer) hands over, the same for every micro-batch."""
+"""The spec of what each (producer, consumer) hands over, the same for every micro-batch."""
 
 
 def specs_to_plain(specs: TensorSpecs) -> list[dict[str, Any]]:
-    """Return forms as plain data: each different one once, with all that have it.
+    """Return specs as plain data: each different one once, with all that have it.
 
-    >>> hidden = Form("float64", (2, 4))
+    >>> hidden = TensorSpec("float64", (2, 4))
     >>> specs_to_plain({("F0", "F1"): hidden, ("B1", "B0"): hidden})
     [{'dtype': 'float64', 'shape': (2, 4), 'edges': [('F0', 'F1'), ('B1', 'B0')]}]
     """
@@ -56,7 +56,7 @@ def specs_to_plain(specs: TensorSpecs) -> list[dict[str, Any]]:
 
 
 def specs_from_plain(data: object, where: str) -> dict[Edge, TensorSpec]:
-    """Return the forms of plain data.
+    """Return the specs of plain data.
 
     Args:
         data: As `specs_to_plain` returns it; lists may stand for tuples.

@@ -18,7 +18,7 @@ MOST_WAIT_S = 60.0
 """How long a request may wait."""
 
 _LEAST_WAIT_S = 1e-3
-"""Clocks that differ a little must not make a request that waits spin."""
+"""Clocks that differ a little must not make a request that waits ask without a pause."""
 
 Answer = TypeVar("Answer")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from runtime.program.error_grid import Position, excerpt
+from runtime.program.error_grid import Position, cycle_from, excerpt
 from runtime.torch_pipelining.table import Action, Cell, Op, TorchOrder, actions_of
 
 
@@ -120,19 +120,19 @@ def _missing(cell: Cell, rank_of: Mapping[int, int], done: set[Action]) -> Trans
 
 
 def _stuck(order: TorchOrder, index: Sequence[int], done: Sequence[set[Action]]) -> UnsafeOrderError:
-    """Follow who waits for whom until a rank comes up again."""
-    rank = next(r for r, row in enumerate(order.cells) if index[r] < len(row))
-    path: list[int] = []
-    waits: dict[int, str] = {}
-    while rank not in path:
-        path.append(rank)
-        cell = order.cells[rank][index[rank]]
-        transfer = _missing(cell, order.rank_of, done[rank])
+    """Return the error that shows the ranks that wait for each other."""
+
+    def waits_for(rank: int) -> Transfer:
+        transfer = _missing(order.cells[rank][index[rank]], order.rank_of, done[rank])
         assert transfer is not None, "a rank that does not move waits for something"
-        what = "F" if transfer.send.op is Op.SEND_F else "backward"
-        name = f"stage {transfer.send.stage}'s {what} of micro-batch {transfer.send.micro_batch}"
-        waits[rank] = f"rank {rank} at {cell} waits for {name}"
-        rank = transfer.source
-    cycle = path[path.index(rank) :]
-    text = "; ".join(waits[r] for r in cycle)
-    return fault(order, f"ranks wait for each other in a cycle: {text}", [(r, index[r]) for r in cycle])
+        return transfer
+
+    def text(rank: int) -> str:
+        (stage, op, n), cell = waits_for(rank).send, order.cells[rank][index[rank]]
+        what = "F" if op is Op.SEND_F else "backward"
+        return f"rank {rank} at {cell} waits for stage {stage}'s {what} of micro-batch {n}"
+
+    first = next(r for r, row in enumerate(order.cells) if index[r] < len(row))
+    cycle = cycle_from(first, lambda rank: waits_for(rank).source)
+    waits = "; ".join(map(text, cycle))
+    return fault(order, f"ranks wait for each other in a cycle: {waits}", [(r, index[r]) for r in cycle])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 
 from runtime.torch_pipelining.lowering import input_of
 from runtime.torch_pipelining.table import Action, TorchOrder
@@ -104,23 +105,13 @@ def _queue(waiting: Waiting, source: int, target: int) -> Hashable:
 
 def _cycle(waits: Mapping[Node, list[Node]]) -> list[Node]:
     """Return nodes each of which waits for the next, and the last for the first; empty if there are none."""
-    left = {node: len(earlier) for node, earlier in waits.items()}
-    later: dict[Node, list[Node]] = {node: [] for node in waits}
-    for node, earlier in waits.items():
-        for other in earlier:
-            later[other].append(node)
-    free = [node for node, count in left.items() if not count]
-    while free:
-        for node in later[free.pop()]:
-            left[node] -= 1
-            if not left[node]:
-                free.append(node)
-    stuck = [node for node, count in left.items() if count]
-    path: list[Node] = []
-    while stuck and stuck[0] not in path:
-        path.append(stuck[0])
-        stuck = [other for other in waits[path[-1]] if left[other]]
-    return path[path.index(stuck[0]) :] if stuck else []
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        cycle: list[Node] = error.args[1][:0:-1]
+        start = cycle.index(next(node for node in waits if node in cycle))
+        return cycle[start:] + cycle[:start]
+    return []
 
 
 def _messages(cycle: list[Node]) -> list[Message]:

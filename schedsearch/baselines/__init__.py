@@ -1,4 +1,16 @@
-"""Hand-made schedules, as functions of a placement and a number of micro-batches."""
+"""Hand-made schedules, as functions of a placement and a number of micro-batches.
+
+They know no search. In the order in which to read:
+
+- `structure`: the stages that a placement is made of.
+- `pipelines`: GPipe and 1F1B.
+- `interleaved`: interleaved 1F1B and breadth-first.
+- `embedding`: 1F1B+.
+- `bidirectional`: Chimera and GEMS.
+- `zero_bubble`: ZB-H1, ZB-H2 and ZB-V.
+- `dual_pipe`: DualPipe.
+- `controllable_memory`: V-Half and V-Min.
+"""
 
 from collections.abc import Callable
 

@@ -1,15 +1,10 @@
-"""TODO."""
+"""What no schedule can beat: lower bounds on period, span, makespan and memory, each with its proof.
 
-from schedsearch.bounds.load_and_path import critical_path, least_period, load_bound, period_bound
-from schedsearch.bounds.memory_need import CapacityError, least_in_use, minimum_memory, require_capacity
+Knows nothing of the search. In the order in which to read:
 
-__all__ = [
-    "CapacityError",
-    "critical_path",
-    "least_in_use",
-    "least_period",
-    "load_bound",
-    "minimum_memory",
-    "period_bound",
-    "require_capacity",
-]
+- `timeline`: the time of a schedule, whole or without the blocks that devices share.
+- `memory_occupancy`: the period by Little's law.
+- `load_and_path`: the period by load, the span by the critical path.
+- `makespan`: the makespan of some micro-batches.
+- `memory_need`: the memory of one micro-batch.
+"""

@@ -1,7 +1,8 @@
 """A certificate: a repetend, the bound on the period that it is held against, and the reasons for the bound.
 
 It is plain data that `schedsearch.certificate.check` can check without the search; here it is made from a
-search's result. It says nothing of the makespan.
+search's result. It gives no reasons for the bounds on makespan and span: these are checked without, by
+`schedsearch.certificate.check_other_bounds`.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Refutation:
 
 
 @dataclass(frozen=True)
-class Cycles:
+class MinCycleRatio:
     """No period per micro-batch is below the least of a cycle; see `schedsearch.state_space.min_cycle_ratio`.
 
     Attributes:
         period: Ticks per micro-batch that no cycle beats.
         devices: What runs on others was left out.
-        cut_out: Blocks without which the states were gone through.
+        cut_out: Blocks that were left out of the states.
     """
 
     period: Fraction
@@ -70,7 +71,7 @@ class Cycles:
     cut_out: tuple[str, ...] = ()
 
 
-Reason = Load | MemoryOccupancy | Cycles | Refutation
+Reason = Load | MemoryOccupancy | MinCycleRatio | Refutation
 """Why a period is too short: for any number of micro-batches per repetend, or (`Refutation`) for one."""
 
 
@@ -145,14 +146,14 @@ class Certificate:
         """The ticks per micro-batch that the reasons prove for any number of micro-batches per repetend.
 
         Raises:
-            CertificateError: A residence proves nothing; see `MemoryOccupancy.bound`.
+            CertificateError: A `MemoryOccupancy` proves nothing; see `MemoryOccupancy.bound`.
         """
         return max((b for _, b in self.universal_bounds()), default=Fraction(0))
 
-    def universal_bounds(self) -> Iterator[tuple[Load | MemoryOccupancy | Cycles, Fraction]]:
+    def universal_bounds(self) -> Iterator[tuple[Load | MemoryOccupancy | MinCycleRatio, Fraction]]:
         """Yield each reason for any number of micro-batches per repetend, with what it proves.
 
-        Of cycles, it is what they are said to prove.
+        Of a minimum cycle ratio, it is what that is said to be.
 
         Raises:
             CertificateError: One of them is not about this placement, or proves nothing.
@@ -164,7 +165,7 @@ class Certificate:
                 yield reason, reason.bound(self.placement)
             elif isinstance(reason, MemoryOccupancy):
                 yield reason, _memory_occupancy_bound(reason, self.placement.per_micro_batch)
-            elif isinstance(reason, Cycles):
+            elif isinstance(reason, MinCycleRatio):
                 yield reason, reason.period
 
     def least_period(self, micro_batches: int) -> int:
@@ -226,8 +227,8 @@ def certificate_of(placement: Placement, result: SearchResult) -> Certificate:
 
 def _universal_reasons(
     placement: Placement, result: SearchResult
-) -> Iterator[Load | MemoryOccupancy | Cycles]:
-    """Yield the busiest device, and residence and cycles where each proves more."""
+) -> Iterator[Load | MemoryOccupancy | MinCycleRatio]:
+    """Yield the busiest device, and memory occupancy and minimum cycle ratio where each proves more."""
     load = max((Load(device) for device in range(placement.num_devices)), key=lambda x: x.bound(placement))
     yield load
     bound, proof = load.bound(placement), memory_occupancy(placement)
@@ -236,7 +237,7 @@ def _universal_reasons(
         yield proof
     if result.least_period is not None and result.least_period.ticks > bound:
         found = result.least_period
-        yield Cycles(found.ticks, found.devices, found.apart)
+        yield MinCycleRatio(found.ticks, found.devices, found.cut_out)
 
 
 def _needed(open_from: int, closed_to: int, limits: Limits) -> range:

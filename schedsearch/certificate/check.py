@@ -1,8 +1,7 @@
 """Checks a certificate claim by claim: the repetend by the rules, bounds by adding up, refutations by Z3.
 
-Cycles of states are gone through once more.
-
-Shares with the search only the words in which a question is put (`Query`) and the residence's proof.
+Minimum cycle ratios are shown state by state. Shares with the search only the words in which a question is
+put (`Query`) and the proof of `MemoryOccupancy`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from placements import Placement
 from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.certificate.certificate import Certificate, CertificateError, Cycles, Load, Refutation
+from schedsearch.certificate.certificate import Certificate, CertificateError, Load, MinCycleRatio, Refutation
 from schedsearch.certificate.recheck_states import no_shorter_period
 from schedsearch.certificate.recheck_z3 import find_starts
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
@@ -79,7 +78,7 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
     _check_form(certificate)
     claims = [_check_repetend(certificate)]
     for universal, bound in certificate.universal_bounds():
-        if isinstance(universal, Cycles):
+        if isinstance(universal, MinCycleRatio):
             claims.append(_check_cycles(certificate, universal, (deadline - time.monotonic()) / 2))
         else:
             name = (
@@ -138,9 +137,10 @@ def _check_repetend(certificate: Certificate) -> Claim:
     if rounds * repetend.micro_batches * len(repetend.start) > _MOST_BLOCKS:
         return Claim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
     first = {
-        (name, lane): repetend.start[name][lane] - repetend.modulo_stage[name][lane] * repetend.period
+        (name, micro_batch): repetend.start[name][micro_batch]
+        - repetend.modulo_stage[name][micro_batch] * repetend.period
         for name in repetend.start
-        for lane in range(repetend.micro_batches)
+        for micro_batch in range(repetend.micro_batches)
     }
     placement = certificate.limits.on(certificate.placement)
     try:
@@ -156,8 +156,8 @@ def _unrolled(
     """Return so many rounds in which each instance of round 0 comes again every period."""
     origin = min(first.values())
     blocks = (
-        ScheduledBlock(ticks - origin + n * period, n * micro_batches + lane, name)
-        for (name, lane), ticks in first.items()
+        ScheduledBlock(ticks - origin + n * period, n * micro_batches + micro_batch, name)
+        for (name, micro_batch), ticks in first.items()
         for n in range(rounds)
     )
     return Schedule(placement, rounds * micro_batches, tuple(blocks))
@@ -173,7 +173,7 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
             )
 
 
-def _check_cycles(certificate: Certificate, cycles: Cycles, time_limit_s: float) -> Claim:
+def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, time_limit_s: float) -> Claim:
     text = f"cycles of states: no period is below {cycles.period} ticks per micro-batch"
     try:
         shown = no_shorter_period(
@@ -233,9 +233,10 @@ def _keeps_limits(certificate: Certificate) -> bool:
     """Return whether the repetend keeps the limits on span and latency; that on memory it is held to."""
     repetend, limits = certificate.repetend, certificate.limits
     spans = []
-    for lane in range(repetend.micro_batches):
+    for micro_batch in range(repetend.micro_batches):
         start = {
-            name: repetend.start[name][lane] - repetend.modulo_stage[name][lane] * repetend.period
+            name: repetend.start[name][micro_batch]
+            - repetend.modulo_stage[name][micro_batch] * repetend.period
             for name in repetend.start
         }
         end = max(ticks + repetend.placement.by_name[name].time for name, ticks in start.items())

@@ -15,9 +15,9 @@ from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
-    Cycles,
     Limits,
     Load,
+    MinCycleRatio,
     Reason,
     Refutation,
 )
@@ -43,7 +43,7 @@ def _reason_to_dict(reason: Reason) -> dict[str, Any]:
         flow = [[a, b, amount] for (a, b), amount in reason.flow.items()]
         weights, shared = list(reason.device_weight), list(reason.shared)
         return {"reason": "residence", "device_weight": weights, "flow": flow, "shared": shared}
-    if isinstance(reason, Cycles):
+    if isinstance(reason, MinCycleRatio):
         period = [reason.period.numerator, reason.period.denominator]
         devices, names = list(reason.devices), list(reason.cut_out)
         return {"reason": "cycles", "period": period, "devices": devices, "cut_out": names}
@@ -95,12 +95,12 @@ def _read_memory_occupancy(field: Field) -> MemoryOccupancy:
     return MemoryOccupancy(whole_numbers(field["device_weight"]), flow, whole_numbers(field["shared"]))
 
 
-def _read_cycles(field: Field) -> Cycles:
+def _read_cycles(field: Field) -> MinCycleRatio:
     field.only(("reason", "period", "devices", "cut_out"))
     names = tuple(name.text("a block") for name in field["cut_out"].items())
     if len(set(names)) < len(names):
         raise field["cut_out"].wrong("of different blocks", "give each once")
-    return Cycles(_fraction(field["period"]), whole_numbers(field["devices"]), names)
+    return MinCycleRatio(_fraction(field["period"]), whole_numbers(field["devices"]), names)
 
 
 def _read_refutation(field: Field) -> Refutation:

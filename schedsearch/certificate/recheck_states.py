@@ -1,8 +1,8 @@
-"""Shows once more that no repetend beats a period, by going through all states one by one.
+"""Shows once more that no repetend beats a period: a minimum cycle ratio, state by state.
 
 Shares nothing with `schedsearch.state_space`, which knows the same states as arrays. A state says how often
-each block has started, less what all blocks of its component have behind them, and for how many ticks each
-still runs. Every repetend is a cycle of states; potentials show that no cycle is shorter than the period.
+each block has started, less what all blocks of its component have, and for how many ticks each still runs.
+Every repetend is a cycle of states; node potentials show that no cycle's ratio is below the period.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schedsearch.solver.interrupts import INTERRUPTS
 
 _MOST_STATES = 200_000
 
-_PATIENCE = 32
+_FALLS_PER_LOOK = 32
 """Times that a state's length falls between two looks for a cycle."""
 
 State = tuple[tuple[int, ...], tuple[int, ...]]
@@ -39,9 +39,9 @@ def no_shorter_period(
         placement: What runs where.
         devices: What runs on others is left out: a repetend of all has one of the others in it, in which what
             waited for another through it still waits.
-        cut_out: Blocks that run on all these devices and hold nothing there. No other runs while one does, so
-            these stretches can be cut out of every repetend, and what waited for others through such a block
-            still waits; transfers may have gone on meanwhile, so nothing is left of them.
+        cut_out: Blocks that run on all these devices and have no memory there. No other runs while one does,
+            so these intervals can be cut out of every repetend, and what waited for others through such a
+            block still waits; transfers may have gone on meanwhile, so nothing is left of them.
         period: Ticks per micro-batch.
         time_limit_s: Seconds.
 
@@ -121,7 +121,7 @@ class _Walk:
         """Return whether potentials exist: shortest lengths from the empty state, if there are any."""
         share = self.period / len(self.components)
         nothing = (0,) * len(self.steps)
-        ways: dict[State, list[tuple[State, int]]] = {}
+        edges: dict[State, list[tuple[State, int]]] = {}
         length: dict[State, int] = {(nothing, nothing): 0}
         came_from: dict[State, State] = {}
         rounds: dict[State, int] = {}
@@ -130,17 +130,17 @@ class _Walk:
             state = queue.popleft()
             queued.discard(state)
             rounds[state] = rounds.get(state, 0) + 1
-            if state not in ways:
-                ways[state] = [
+            if state not in edges:
+                edges[state] = [
                     (after, ticks * share.denominator - progress * share.numerator)
                     for after, ticks, progress in self._followers(state)
                 ]
                 INTERRUPTS.raise_if_seen()
-                if len(ways) > _MOST_STATES or time.monotonic() > self.deadline:
+                if len(edges) > _MOST_STATES or time.monotonic() > self.deadline:
                     return None
-            if rounds[state] % _PATIENCE == 0 and _returns(state, came_from):
+            if rounds[state] % _FALLS_PER_LOOK == 0 and _returns(state, came_from):
                 return False  # round this cycle lengths fall for ever
-            for after, more in ways[state]:
+            for after, more in edges[state]:
                 if after not in length or length[state] + more < length[after]:
                     length[after], came_from[after] = length[state] + more, state
                     if after not in queued:
@@ -175,12 +175,12 @@ class _Walk:
         if self.placement.free_memory is None:
             return True
         by_name = self.placement.by_name
-        held = sum(
+        in_use = sum(
             by_name[step.name].memory_on(device) * (count + (j == i))
             for j, (step, count) in enumerate(zip(self.steps, started, strict=True))
             if device in step.devices
         )
-        return held + by_name[self.steps[i].name].transient <= self.placement.free_memory[device]
+        return in_use + by_name[self.steps[i].name].transient <= self.placement.free_memory[device]
 
     def _run(
         self, started: tuple[int, ...], left: tuple[int, ...], chosen: list[int]

@@ -25,7 +25,7 @@ def find_starts(query: Query, timeout_s: float) -> tuple[Answer, dict[Instance, 
     """Return whether there is a repetend, and the starts of its first round in ticks, of any sign.
 
     Args:
-        query: What is asked; micro-batches are its lanes.
+        query: What is asked; those of the repetend.
         timeout_s: Seconds after which the answer is UNKNOWN.
 
     Raises:
@@ -39,7 +39,7 @@ def find_starts(query: Query, timeout_s: float) -> tuple[Answer, dict[Instance, 
     encoding.respect_memory()
     encoding.keep_span()
     encoding.keep_latency()
-    encoding.order_lanes()
+    encoding.order_micro_batches()
     encoding.solver.set("timeout", max(1, int(timeout_s * 1000)))
     encoding.solver.set("ctrl_c", False)
     verdict = interruptible(encoding.solver.check, encoding.solver.interrupt)
@@ -60,9 +60,9 @@ class _Encoding:
         self.solver = z3.SolverFor("QF_LIA")
         self.start: dict[Instance, Digits] = {}
         for name in self.by_name:
-            for lane in range(query.micro_batches):
-                digits = z3.Int(f"round of {name} {lane}"), z3.Int(f"tick of {name} {lane}")
-                self.start[name, lane] = digits
+            for micro_batch in range(query.micro_batches):
+                digits = z3.Int(f"round of {name} {micro_batch}"), z3.Int(f"tick of {name} {micro_batch}")
+                self.start[name, micro_batch] = digits
                 self.solver.add(digits[1] >= 0, digits[1] < query.period)
         self.solver.add([digit == 0 for digit in next(iter(self.start.values()))])
 
@@ -71,8 +71,10 @@ class _Encoding:
         for name, block in self.by_name.items():
             for source in block.after:
                 ticks = self.by_name[source].time + self.query.placement.transfer_time(source, name)
-                for lane in range(self.query.micro_batches):
-                    self.solver.add(_at_most(self._plus((source, lane), ticks), self.start[name, lane]))
+                for micro_batch in range(self.query.micro_batches):
+                    self.solver.add(
+                        _at_most(self._plus((source, micro_batch), ticks), self.start[name, micro_batch])
+                    )
 
     def run_one_at_a_time(self) -> None:
         """On the clock's face one of two instances ends before the other starts, and that before it returns.
@@ -113,24 +115,24 @@ class _Encoding:
                 if a[1] == b[1]:
                     self._end_within(a, b, self.query.latency)
 
-    def order_lanes(self) -> None:
+    def order_micro_batches(self) -> None:
         """Every block runs the micro-batches in the order of their numbers, which loses no repetend.
 
         Proof. Let micro-batch n, any whole number, start block b at s(b, n), and let N(b, t) be the number
         of n >= 0 with s(b, n) <= t, less that of n < 0 with s(b, n) > t. Let S(b, j) be the first t with
-        N(b, t) > j. These are the same starts in ascending order, and ``N(b, t + T)`` is N(b, t) plus the
-        lanes, so that S is a repetend too. The ticks at which a device runs b are the same, and so is what
-        it holds, the sum of b's memory there times N(b, t) but for a constant that is 0. If s(b, n) >=
-        s(a, n) + w for all n, then N(b, t) <= N(a, t - w) for all t, hence S(b, j) >= S(a, j) + w: with
-        positive w dependencies are kept, with negative w and a, b exchanged the latency. If all of round 0
-        is within m <= s(b, n) <= M(b), then N(b, m - 1) <= 0 and N(b, M(b)) >= lanes, so that S(b, 0) >= m
-        and the last of the round's S(b, j) is at most M(b): the span is kept. Moving S in time, an origin
-        can be chosen anew.
+        N(b, t) > j. These are the same starts in ascending order, and ``N(b, t + T)`` is N(b, t) plus u,
+        the number of micro-batches of the repetend, so that S is a repetend too. The ticks at which a
+        device runs b are the same, and so is what it holds, the sum of b's memory there times N(b, t) but
+        for a constant that is 0. If s(b, n) >= s(a, n) + w for all n, then N(b, t) <= N(a, t - w) for all
+        t, hence S(b, j) >= S(a, j) + w: with positive w dependencies are kept, with negative w and a, b
+        exchanged the latency. If all of round 0 is within m <= s(b, n) <= M(b), then N(b, m - 1) <= 0 and
+        N(b, M(b)) >= u, so that S(b, 0) >= m and the last of the round's S(b, j) is at most M(b): the span
+        is kept. Moving S in time, an origin can be chosen anew.
         """
         if self.query.micro_batches > 1:
             for name in self.by_name:
-                lanes = [self.start[name, lane] for lane in range(self.query.micro_batches)]
-                for a, b in itertools.pairwise([*lanes, (lanes[0][0] + 1, lanes[0][1])]):
+                starts = [self.start[name, micro_batch] for micro_batch in range(self.query.micro_batches)]
+                for a, b in itertools.pairwise([*starts, (starts[0][0] + 1, starts[0][1])]):
                     self.solver.add(_at_most(a, b))
 
     def starts(self) -> dict[Instance, int]:

@@ -1,9 +1,16 @@
 """The search for a repetend of least period, then for other objectives, then for the whole schedule.
 
-Knows solvers only as functions that answer a query, and neither methods nor caches. Read `result` (what is
-asked, told and answered), `serial` (one block after another), `known` (what is known of the repetends of one
-size, and the next query), `bisection` (one objective made least), `sweep` (the period, size by size),
-`finite_schedule` (later objectives, and the asked number of micro-batches), `search` (all of it);
-`infeasible` (why there is none), `alternatives` (other schedules of the same period) and
-`period_by_in_flight` (Tessel, Fig. 11).
+Knows solvers only as functions that answer a query, and neither methods nor caches. In the order in which to
+read:
+
+- `result`: what a search is asked to make least, tells and answers.
+- `serial`: one block after another, which it begins with.
+- `known`: what is known of the repetends of one size, and the next query.
+- `bisection`: one objective made least for one size.
+- `infeasible`: why there is no schedule.
+- `sweep`: the period, size by size.
+- `finite_schedule`: the objectives after the period, and the asked number of micro-batches.
+- `search`: all of these in turn.
+- `alternatives`: other schedules of the same period.
+- `period_by_in_flight`: the least period by micro-batches in flight (Tessel, Fig. 11).
 """

@@ -20,7 +20,7 @@ from schedsearch.improve.improve import improve
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.known import Known
-from schedsearch.modulo.result import VALUE, Objective, SearchResult
+from schedsearch.modulo.result import VALUE, Objective, Progress, SearchResult
 from schedsearch.modulo.search import OBJECTIVES
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
@@ -92,7 +92,8 @@ def schedules_of_equal_period(
     deadline = time.monotonic() + time_limit_s
     limit = reached(result, OBJECTIVES) if limit is None else limit
     known: set[tuple[tuple[Instance, ...], ...]] = set()
-    for candidate in _all(placement, num_micro_batches, result, limit, deadline, seed):
+    candidates = _Candidates(placement, num_micro_batches, result, limit, deadline, seed)
+    for candidate in candidates.all():
         if candidate is not None:
             orders = orders_of(candidate.schedule)
             if orders not in known and keeps_memory(candidate.schedule, limit):
@@ -120,74 +121,91 @@ def may_reorder(limit: Mapping[Objective, int]) -> bool:
     return Objective.LATENCY not in limit
 
 
-def _all(
-    placement: Placement,
-    number: int,
-    result: SearchResult,
-    limit: Mapping[Objective, int],
-    deadline: float,
-    seed: int,
-) -> Iterator[Candidate | None]:
-    """Yield candidates, some of them equal, and None for a sample that brought none."""
-    assert result.schedule is not None
-    yield from _with_gathered(Candidate(validate(result.schedule), result.repetend, "search"), limit)
-    if result.repetend is not None:
-        unrolled = _unrolled(placement, number, result.repetend)
-        yield from _with_gathered(Candidate(unrolled, result.repetend, "repetend"), limit)
-    if may_reorder(limit):
-        for name, schedule in applicable(placement, number).items():
-            yield Candidate(schedule, result.repetend, name)
-    if result.repetend is not None:
-        yield from _samples(placement, number, result, limit, deadline, seed)
+@dataclass(frozen=True)
+class _Candidates:
+    """Yields candidates, some of them equal; see `schedules_of_equal_period` for the attributes."""
+
+    placement: Placement
+    number: int
+    result: SearchResult
+    limit: Mapping[Objective, int]
+    deadline: float
+    seed: int
+
+    def all(self) -> Iterator[Candidate | None]:
+        """Yield candidates, and None for a sample that brought none."""
+        schedule, repetend = self.result.schedule, self.result.repetend
+        assert schedule is not None
+        yield from self._with_gathered(Candidate(validate(schedule), repetend, "search"))
+        if repetend is not None:
+            yield from self._with_gathered(Candidate(self._unrolled(repetend), repetend, "repetend"))
+        if may_reorder(self.limit):
+            for name, hand_made in applicable(self.placement, self.number).items():
+                yield Candidate(hand_made, repetend, name)
+        if repetend is not None:
+            yield from self._samples(replace(repetend, placement=self.placement.per_micro_batch))
+
+    def _samples(self, best: Repetend) -> Iterator[Candidate | None]:
+        """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
+        known = Known.without_search(best.placement, best.micro_batches)
+        known = replace(known, repetend=best, limit=self.limit)
+        searches = [
+            ModuloSearch(known, Asking(SOLVERS[name](), self.seed, time.monotonic(), _quietly), self.deadline)
+            for name in _SAMPLERS
+        ]
+        period, span = best.period, self.result.span_bound
+        spans = [span, None, span + period // 2, span + period, span + 2 * period]
+        seen = {best.unroll(self.number).blocks}
+        in_vain = 0
+        for i in itertools.count():
+            most = spans[i % len(spans)]
+            sampled = _sampled(searches[i % len(searches)], most, i)
+            if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
+                spans.remove(most)
+            fresh = []
+            for repetend in sampled:
+                if repetend.period == period and repetend.unroll(self.number).blocks not in seen:
+                    fresh.append(replace(repetend, placement=best.placement))
+            seen |= {each.unroll(self.number).blocks for each in fresh}
+            in_vain = 0 if fresh else in_vain + 1
+            for repetend in fresh:
+                yield from self._unrolled_and_shortened(repetend)
+            if in_vain >= _PATIENCE or time.monotonic() >= self.deadline:
+                return
+            yield None
+
+    def _unrolled_and_shortened(self, repetend: Repetend) -> Iterator[Candidate]:
+        """Yield a sample, and where it is longer than the search's schedule also made as short as that."""
+        schedule = self._unrolled(repetend)
+        yield from self._with_gathered(Candidate(schedule, repetend, "sample"))
+        assert self.result.schedule is not None
+        if schedule.makespan > self.result.schedule.makespan and may_reorder(self.limit):
+            improved = improve(
+                schedule.per_micro_batch,
+                time_limit_s=(self.deadline - time.monotonic()) * _SHARE_TO_SHORTEN,
+                bound=self.result.schedule.makespan,
+                seed=self.seed,
+            )
+            if improved.interrupted:
+                raise KeyboardInterrupt
+            shortened = validate(with_optimizer(schedule.placement, improved.schedule))
+            yield from self._with_gathered(Candidate(shortened, repetend, "shortened"))
+
+    def _with_gathered(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
+        yield candidate
+        if may_reorder(self.limit):
+            with contextlib.suppress(InvalidScheduleError):
+                gathered = neighbourhood.gathered(candidate.schedule.per_micro_batch)
+                schedule = validate(with_optimizer(candidate.schedule.placement, gathered))
+                yield replace(candidate, schedule=schedule, origin="gathered")
+
+    def _unrolled(self, repetend: Repetend) -> Schedule:
+        return validate(with_optimizer(self.placement, repetend.unroll(self.number)))
 
 
-def _samples(
-    placement: Placement,
-    number: int,
-    result: SearchResult,
-    limit: Mapping[Objective, int],
-    deadline: float,
-    seed: int,
-) -> Iterator[Candidate | None]:
-    """Yield samples of the repetend, unrolled and shortened, until nothing new comes."""
-    assert result.repetend is not None and result.schedule is not None
-    best = replace(result.repetend, placement=placement.per_micro_batch)
-    known = replace(Known.without_search(best.placement, best.micro_batches), repetend=best, limit=limit)
-    askings = [Asking(SOLVERS[name](), seed, time.monotonic(), lambda _: None) for name in _SAMPLERS]
-    searches = [ModuloSearch(known, asking, deadline) for asking in askings]
-    period, span = best.period, result.span_bound
-    spans = [span, None, span + period // 2, span + period, span + 2 * period]
-    seen = {best.unroll(number).blocks}
-    in_vain = 0
-    for i in itertools.count():
-        most = spans[i % len(spans)]
-        sampled = _sampled(searches[i % len(searches)], most, i)
-        if not sampled and most is not None and most < best.span:  # perhaps none has so short a span
-            spans.remove(most)
-        found = [each for each in sampled if each.period == period]
-        fresh = [each for each in found if each.unroll(number).blocks not in seen]
-        seen |= {each.unroll(number).blocks for each in fresh}
-        in_vain = 0 if fresh else in_vain + 1
-        for repetend in (replace(each, placement=best.placement) for each in fresh):
-            schedule = _unrolled(placement, number, repetend)
-            yield from _with_gathered(Candidate(schedule, repetend, "sample"), limit)
-            if schedule.makespan > result.schedule.makespan and may_reorder(limit):
-                seconds = (deadline - time.monotonic()) * _SHARE_TO_SHORTEN
-                shortened = _shortened(schedule, repetend, result.schedule.makespan, seconds, seed)
-                yield from _with_gathered(shortened, limit)
-        if in_vain >= _PATIENCE or time.monotonic() >= deadline:
-            return
-        yield None
-
-
-def _with_gathered(candidate: Candidate, limit: Mapping[Objective, int]) -> Iterator[Candidate]:
-    """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
-    yield candidate
-    if may_reorder(limit):
-        with contextlib.suppress(InvalidScheduleError):
-            gathered = neighbourhood.gathered(candidate.schedule.per_micro_batch)
-            schedule = validate(with_optimizer(candidate.schedule.placement, gathered))
-            yield replace(candidate, schedule=schedule, origin="gathered")
+def _quietly(progress: Progress) -> None:
+    """Tell nobody."""
 
 
 def _sampled(search: ModuloSearch, span: int | None, seed: int) -> list[Repetend]:
@@ -199,16 +217,3 @@ def _sampled(search: ModuloSearch, span: int | None, seed: int) -> list[Repetend
         return found
     finally:
         INTERRUPTS.unwatch()
-
-
-def _shortened(schedule: Schedule, repetend: Repetend, makespan: int, seconds: float, seed: int) -> Candidate:
-    """Return a schedule made as short as another, or as short as the time allows."""
-    alone = schedule.per_micro_batch
-    improved = improve(alone, time_limit_s=seconds, bound=makespan, seed=seed)
-    if improved.interrupted:
-        raise KeyboardInterrupt
-    return Candidate(validate(with_optimizer(schedule.placement, improved.schedule)), repetend, "shortened")
-
-
-def _unrolled(placement: Placement, number: int, repetend: Repetend) -> Schedule:
-    return validate(with_optimizer(placement, repetend.unroll(number)))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import least_period
 from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import Objective, Progress
 from schedsearch.modulo.serial import serial_period, serial_repetend
@@ -77,7 +77,7 @@ class ModuloSearch:
         if repetend is None:
             answer, repetend = self.asking(Query(placement, 1, serial_period(placement)), self.time_left_s)
         if repetend is not None:
-            repetend = repetend.with_least_period(bounds.least_period(placement, 1)).repeated(micro_batches)
+            repetend = repetend.with_least_period(least_period(placement, 1)).repeated(micro_batches)
         self.known = replace(self.known, repetend=repetend)
         return answer
 

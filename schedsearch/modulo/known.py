@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import critical_path, least_period
+from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.modulo.result import VALUE, Objective
 from schedsearch.modulo.serial import serial_period
 from schedsearch.repetend import Repetend
@@ -56,13 +57,12 @@ class Known:
             cutoff: Periods from here on are of no use; None for those in which nothing runs at once.
             least: Ticks per micro-batch that no repetend beats.
         """
-        path = bounds.critical_path(placement)
+        path = critical_path(placement)
         needed = [
-            bounds.minimum_memory(placement, device) + static
-            for device, static in enumerate(placement.static)
+            minimum_memory(placement, device) + static for device, static in enumerate(placement.static)
         ]
         bound = {
-            Objective.PERIOD: bounds.least_period(placement, micro_batches),
+            Objective.PERIOD: least_period(placement, micro_batches),
             Objective.SPAN: path,
             Objective.LATENCY: path,
             Objective.MEMORY: max(needed),
@@ -118,7 +118,7 @@ class Known:
 
     def with_repetend(self, objective: Objective, candidate: int, repetend: Repetend) -> Known:
         """Take a solver's repetend, with the least period of its order where that still reaches the value."""
-        least = repetend.with_least_period(bounds.least_period(self.placement, self.micro_batches))
+        least = repetend.with_least_period(least_period(self.placement, self.micro_batches))
         is_as_good = self.keeps_limits(least) and VALUE[objective](least) <= candidate
         return replace(self, repetend=least if is_as_good else repetend)
 

@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 
 from placements import Placement
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import least_period
+from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.result import InFlightPeriod
 from schedsearch.modulo.serial import serial_period
 from schedsearch.repetend import Repetend
@@ -45,7 +46,7 @@ def period_by_in_flight(
         KeyboardInterrupt: The search was interrupted.
         CapacityError: A device's memory is too small for one micro-batch.
     """
-    bounds.require_capacity(placement)
+    require_capacity(placement)
     placement = placement.per_micro_batch
     last = min(block.time for block in placement.blocks if not placement.successors[block.name])
     found: list[InFlightPeriod] = []
@@ -88,7 +89,7 @@ def _least(
     """Bisect for the least period; one that gets no answer is passed over, and leaves the bound below it."""
     solver, time_limit_s, seed = how
     decide, began = SOLVERS[solver](), time.monotonic()
-    low = bound = bounds.least_period(placement, 1)
+    low = bound = least_period(placement, 1)
     high = best.period if best is not None else serial_period(placement) + 1
     while low < high:
         INTERRUPTS.raise_if_seen()

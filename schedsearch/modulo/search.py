@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements import Placement
-from schedsearch import bounds
-from schedsearch.modulo.bisection import Asking
+from schedsearch.bounds.load_and_path import critical_path
+from schedsearch.bounds.memory_need import require_capacity
+from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.finite_schedule import FiniteSchedule
 from schedsearch.modulo.result import Objective, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.sweep import Sweep
@@ -66,18 +67,16 @@ def search(
         SearchError: An argument is out of its range.
         CapacityError: A device's memory is too small for one micro-batch.
     """
-    wanted = read_objectives(objectives)
-    before, after = _around_period(wanted)
-    if solver not in SOLVERS:
-        raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
-    _check_at_least_one("num_micro_batches", num_micro_batches)
-    _check_at_least_one("micro_batches_per_repetend", micro_batches_per_repetend)
-    _check_at_least_one("most_micro_batches_per_repetend", most_micro_batches_per_repetend)
-    if not polish_time_limit_s >= 0:
-        raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s} is not 0 or more seconds")
-    if not time_limit_s > 0:
-        raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
-    bounds.require_capacity(placement)
+    before, after = _around_period(read_objectives(objectives))
+    _check_arguments(
+        solver,
+        time_limit_s,
+        polish_time_limit_s,
+        num_micro_batches=num_micro_batches,
+        micro_batches_per_repetend=micro_batches_per_repetend,
+        most_micro_batches_per_repetend=most_micro_batches_per_repetend,
+    )
+    require_capacity(placement)
     began = time.monotonic()
     time_limit_s = min(time_limit_s, _LONGEST_S)
     deadline = began + time_limit_s
@@ -93,12 +92,7 @@ def search(
         else:
             sweep.exactly(micro_batches_per_repetend, period_deadline)
         if sweep.best is not None:
-            polish_began = time.monotonic()
-            sweep.best.deadline = min(deadline, polish_began + polish_time_limit_s * _SHARE_OF_REPETENDS)
-            finite.polish(sweep.best, after)
-            if Objective.MAKESPAN in after:
-                left_s = min(deadline, polish_began + polish_time_limit_s) - time.monotonic()
-                interrupted = finite.shorten(sweep.best, left_s)
+            interrupted = _polish(sweep.best, finite, after, deadline, polish_time_limit_s)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -107,9 +101,34 @@ def search(
     return replace(_result(sweep, finite, interrupted), solver=solver)
 
 
-def _check_at_least_one(name: str, number: int | None) -> None:
-    if number is not None and number < 1:
-        raise SearchError(f"search.{name}: {number} is not at least 1")
+def _polish(
+    search: ModuloSearch,
+    finite: FiniteSchedule,
+    objectives: Sequence[Objective],
+    deadline: float,
+    time_limit_s: float,
+) -> bool:
+    """Make the objectives after the period least, in one time limit; return whether that was interrupted."""
+    began = time.monotonic()
+    search.deadline = min(deadline, began + time_limit_s * _SHARE_OF_REPETENDS)
+    finite.polish(search, objectives)
+    if Objective.MAKESPAN not in objectives:
+        return False
+    return finite.shorten(search, min(deadline, began + time_limit_s) - time.monotonic())
+
+
+def _check_arguments(
+    solver: str, time_limit_s: float, polish_time_limit_s: float, **at_least_one: int | None
+) -> None:
+    if solver not in SOLVERS:
+        raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
+    for name, number in at_least_one.items():
+        if number is not None and number < 1:
+            raise SearchError(f"search.{name}: {number} is not at least 1")
+    if not polish_time_limit_s >= 0:
+        raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s} is not 0 or more seconds")
+    if not time_limit_s > 0:
+        raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
 
 
 def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
@@ -144,7 +163,7 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
     """Return the answer as it stands."""
     repetend = sweep.best.known.repetend if sweep.best is not None else None
     status, reason = sweep.failure
-    schedule, span_bound = None, bounds.critical_path(sweep.placement)
+    schedule, span_bound = None, critical_path(sweep.placement)
     if sweep.best is not None and repetend is not None:
         is_least = sweep.best.known.period_per_micro_batch <= sweep.bound and not interrupted
         status, reason = Status.OPTIMAL if is_least else Status.FEASIBLE, ""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.infeasible import why_infeasible
 from schedsearch.modulo.known import Known
@@ -53,7 +53,7 @@ class Sweep:
         self.before = before
         self.asking = asking
         self.time_limit = time_limit
-        self.period_bound = bounds.period_bound(placement)
+        self.period_bound = period_bound(placement)
         self.least_period: LeastPeriod | None = None
         self.sizes = range(1, 2)
         self.searches: list[ModuloSearch] = []

@@ -1,6 +1,12 @@
 """Questions about repetends, and the solvers that answer them.
 
-Knows no search: which question comes next, and what follows from an answer, is not known here. Read `query`
-(question and answer), `smt` (Z3) and `cpsat` (the same for CP-SAT), `portfolio` (several in turn, and all by
-name), `interrupts` (Ctrl-C during a call), `budget` (what one call may spend).
+Knows no search: neither which question comes next, nor what follows from an answer. In the order in which to
+read:
+
+- `query`: question and answer.
+- `smt`: the question for Z3.
+- `cpsat`: the same for CP-SAT.
+- `portfolio`: several solvers in turn, and all by name.
+- `interrupts`: Ctrl-C during a solver's call.
+- `budget`: what one call may spend.
 """

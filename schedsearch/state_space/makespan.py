@@ -1,7 +1,7 @@
 """The least makespan of a number of micro-batches, over all schedules, periodic or not.
 
-States are gone through by increasing time. Of those that are reached at the same tick the ones from which
-nothing better can follow are dropped, and so are those that cannot end by the limit asked for.
+States are visited by increasing time. Of those that are reached at the same tick the dominated ones are
+dropped, and so are those that cannot end by the limit asked for.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def least_makespan(
         return None
     apart = num_micro_batches * model.apart
     budget = _Budget(time.monotonic() + time_limit_s, most_states)
-    rest = _Rest(model, num_micro_batches)
+    rest = _LeastRest(model, num_micro_batches)
     start = empty_state(model, num_micro_batches)
     low = max(bound - apart, int(rest.of(start)[0]))
     step = 0
@@ -114,7 +114,7 @@ class _Budget:
             raise _OutOfBudgetError
 
 
-class _Rest:
+class _LeastRest:
     """The least ticks from a state to the end, by what is left to do on each device."""
 
     def __init__(self, model: Model, num_micro_batches: int) -> None:
@@ -166,9 +166,9 @@ class _Kept:
     """The states kept at a tick.
 
     Attributes:
-        tick: Of the iteration.
+        tick: At which they are reached.
         first: Number of the first of them; states are numbered in the order in which they are kept.
-        states: Their parents are numbers of states kept before.
+        states: Their parents are numbers of states that were kept before them.
     """
 
     tick: int
@@ -184,11 +184,11 @@ class _Limited:
     num_micro_batches: int
     limit: int
     budget: _Budget
-    rest: _Rest
+    rest: _LeastRest
     kept: list[_Kept] = field(default_factory=list)
 
     def run(self) -> list[tuple[int, Counts]] | None:
-        """Return how often each activity has started by some ticks, ascending; None if none ends in time."""
+        """Return ticks and how often each activity has started by then, or None if none ends in time."""
         transitions = Transitions(self.model)
         pending = {0: [empty_state(self.model, self.num_micro_batches)]}
         number = 0
@@ -199,7 +199,7 @@ class _Limited:
             states = transitions.unique(states)
             ended = (states.started == self.num_micro_batches).all(axis=0) & ~states.left.any(axis=0)
             if ended.any():
-                return self._way(tick, states.at(np.flatnonzero(ended)))
+                return self._path(tick, states.at(np.flatnonzero(ended)))
             states = transitions.undominated(states)
             self.kept.append(_Kept(tick, number, states))
             for after, following in self._following(transitions, states, tick):
@@ -220,20 +220,20 @@ class _Limited:
                 which = following.at(np.flatnonzero(ticks == after))
                 yield after, States(which.started, which.left, which.parent + begin)
 
-    def _way(self, tick: int, ended: States) -> list[tuple[int, Counts]]:
+    def _path(self, tick: int, ended: States) -> list[tuple[int, Counts]]:
         """Return the states that lead to the first of some, and that one."""
-        way, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
+        path, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
         for kept in reversed(self.kept):
             if number >= kept.first:
-                way.append((kept.tick, kept.states.started[:, number - kept.first]))
+                path.append((kept.tick, kept.states.started[:, number - kept.first]))
                 number = int(kept.states.parent[number - kept.first])
                 if kept.tick == 0:
                     break
-        return way[::-1]
+        return path[::-1]
 
 
-def _schedule(model: Model, num_micro_batches: int, way: list[tuple[int, Counts]]) -> Schedule:
-    """Return the schedule of a way from state to state; the n-th run of a block is that of micro-batch n."""
+def _schedule(model: Model, num_micro_batches: int, path: list[tuple[int, Counts]]) -> Schedule:
+    """Return the schedule of a path from state to state; the n-th run of a block is that of micro-batch n."""
     blocks: list[ScheduledBlock] = []
     now = 0
     for micro_batch in range(num_micro_batches):
@@ -241,7 +241,7 @@ def _schedule(model: Model, num_micro_batches: int, way: list[tuple[int, Counts]
             blocks.append(ScheduledBlock(now, micro_batch, block.name))
             now += block.time
     begin = end = now
-    for (tick, earlier), (_, later) in pairwise(way):
+    for (tick, earlier), (_, later) in pairwise(path):
         for i in model.blocks:
             if later[i] > earlier[i]:
                 blocks.append(ScheduledBlock(begin + tick, int(earlier[i]), model.activities[i].name))

@@ -1,9 +1,9 @@
-"""The least period per micro-batch that any repetend can have, of any number of micro-batches.
+"""The least period per micro-batch of any repetend, of any number of micro-batches: a minimum cycle ratio.
 
 In the steady state only the differences between activities matter: take from a state the micro-batches
-that all activities have behind them. What is left are finitely many states where memory bounds how far one
-activity runs ahead of another, and every repetend is a cycle among them. The least ratio of a cycle's
-ticks to its micro-batches is the least period; potentials prove it.
+that all activities have completed. What is left are finitely many states where memory bounds how far one
+activity runs ahead of another, and every repetend is a cycle of their graph. The least ratio of a cycle's
+ticks to its micro-batches is the least period; node potentials prove it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _MOST_AHEAD = 60_000
 
 @dataclass(frozen=True)
 class LeastPeriod:
-    """What the cycles of states show.
+    """A minimum cycle ratio of the states.
 
     Attributes:
         ticks: Per micro-batch; no repetend of any number of micro-batches has a shorter period.
         micro_batches: Of the cycle that has this period, or None where the period given was not beaten.
-        apart: Blocks that were cut out, because they can run before or after all others.
+        cut_out: Blocks that were left out, because they can run before or after all others.
         states: How many there are.
         devices: Those on which alone this was found; ascending.
     """
 
     ticks: Fraction
     micro_batches: Fraction | None
-    apart: tuple[str, ...]
+    cut_out: tuple[str, ...]
     states: int
     devices: tuple[int, ...]
 
@@ -108,17 +108,17 @@ def _least_period(
         ratio, cycle = graph.least_ratio(known - model.apart)
     except OverflowError:
         return None
-    apart = tuple(block.name for block in (*model.first, *model.last))
-    return LeastPeriod(ratio + model.apart, cycle, apart, graph.num_states, devices)
+    cut_out = tuple(block.name for block in (*model.first, *model.last))
+    return LeastPeriod(ratio + model.apart, cycle, cut_out, graph.num_states, devices)
 
 
 @dataclass(frozen=True, eq=False)
 class StateGraph:
-    """States of the steady state, and the ways between them, sorted by where they lead.
+    """States of the steady state, and the edges between them, sorted by where they lead.
 
     Attributes:
         num_states: Numbered from 0 on.
-        source: Where each way begins.
+        source: State in which each edge begins; shape ``(edges,)``, as of all that follow.
         target: Where it leads; ascending.
         ticks: How long it takes.
         progress: Micro-batches that it completes, summed over components.
@@ -135,9 +135,9 @@ class StateGraph:
     def least_ratio(self, known: Fraction) -> tuple[Fraction, Fraction | None]:
         """Return the least ticks per micro-batch of any cycle, at most `known`, and its micro-batches.
 
-        Each round looks for a cycle that is better than the best so far: one of negative length, where a
-        way's length is its ticks less the best ratio times its progress. Without one the shortest lengths
-        are potentials: no way is longer than their difference, so no cycle is negative.
+        Each round looks for a cycle that is better than the best so far: one of negative length, where an
+        edge's length is its ticks less the best ratio times its progress. Without one the shortest lengths
+        are potentials: no edge is shorter than their difference, so no cycle is negative.
 
         Raises:
             OverflowError: The lengths of paths may not fit 64 bits.
@@ -158,12 +158,12 @@ class StateGraph:
             cycle = Fraction(progress, self.components)
 
     def _negative_cycle(self, lengths: Ints) -> Ints | None:
-        """Return the ways of a cycle of negative length, or None if there is none (Bellman and Ford)."""
+        """Return the edges of a cycle of negative length, or None if there is none (Bellman and Ford)."""
         first = np.flatnonzero(np.r_[True, self.target[1:] != self.target[:-1]])
         reached = self.target[first]
         group = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(self.target)]))
         distance = np.zeros(self.num_states, dtype=np.int64)
-        came_by = np.full(self.num_states, -1)
+        last_edge = np.full(self.num_states, -1)
         for step in range(self.num_states + 2):
             INTERRUPTS.raise_if_seen()
             arrival = distance[self.source] + lengths
@@ -171,30 +171,30 @@ class StateGraph:
             shorter = least < distance[reached]
             if not shorter.any():
                 return None
-            ways = np.flatnonzero((arrival == least[group]) & shorter[group])
-            came_by[self.target[ways]] = ways
+            edges = np.flatnonzero((arrival == least[group]) & shorter[group])
+            last_edge[self.target[edges]] = edges
             distance[reached[shorter]] = least[shorter]
             if step % 16 == 15 or step == self.num_states + 1:
-                cycle = self._cycle_of(came_by)
+                cycle = self._cycle_of(last_edge)
                 if cycle is not None and lengths[cycle].sum() < 0:
                     return cycle
         raise AssertionError("distances that fall for longer than there are states come from a cycle")
 
-    def _cycle_of(self, came_by: Ints) -> Ints | None:
-        """Return a cycle of the ways by which states were last reached, if they make one."""
+    def _cycle_of(self, last_edge: Ints) -> Ints | None:
+        """Return a cycle of the edges by which states were last reached, if they make one."""
         seen = np.zeros(self.num_states, dtype=np.int64)
         for begin in range(self.num_states):
             state = begin
-            while seen[state] == 0 and came_by[state] >= 0:
+            while seen[state] == 0 and last_edge[state] >= 0:
                 seen[state] = begin + 1
-                state = int(self.source[came_by[state]])
-            if came_by[state] >= 0 and seen[state] == begin + 1:
-                ways, end = [], state
+                state = int(self.source[last_edge[state]])
+            if last_edge[state] >= 0 and seen[state] == begin + 1:
+                edges, end = [], state
                 while True:
-                    ways.append(int(came_by[state]))
-                    state = int(self.source[came_by[state]])
+                    edges.append(int(last_edge[state]))
+                    state = int(self.source[last_edge[state]])
                     if state == end:
-                        return np.array(ways)
+                        return np.array(edges)
         return None
 
 
@@ -204,34 +204,34 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
     number: dict[bytes, int] = {}
     frontier = empty_state(model, _MOST_AHEAD)
     ids = _numbers(frontier, number)
-    ways: list[tuple[Ints, Ints, Ints, Ints]] = []
+    edges: list[tuple[Ints, Ints, Ints, Ints]] = []
     while len(frontier):
         INTERRUPTS.raise_if_seen()
         following, ticks = transitions.next_states(frontier, None)
-        progress = _take_off(model, following)
+        progress = _normalise(model, following)
         if (following.started >= _MOST_AHEAD).any():
             return None
         before = len(number)
         reached = _numbers(following, number)
-        ways.append((ids[following.parent], reached, ticks, progress))
+        edges.append((ids[following.parent], reached, ticks, progress))
         if len(number) > most_states or time.monotonic() > deadline:
             return None
         new, where = np.unique(reached, return_index=True)
         frontier, ids = following.at(where[new >= before]), new[new >= before]
-    source, target, ticks, progress = (np.concatenate([way[i] for way in ways]) for i in range(4))
+    source, target, ticks, progress = (np.concatenate([edge[i] for edge in edges]) for i in range(4))
     order = np.argsort(target, kind="stable")
     return StateGraph(
         len(number), source[order], target[order], ticks[order], progress[order], len(model.components)
     )
 
 
-def _take_off(model: Model, states: States) -> Ints:
-    """Take off what all activities of a component have behind them; return how much, summed over these."""
+def _normalise(model: Model, states: States) -> Ints:
+    """Subtract, in place, what all of a component have started; return it, summed over components."""
     progress = np.zeros(len(states), dtype=np.int64)
     for component in model.components:
-        behind = states.started[list(component)].min(axis=0)
-        states.started[list(component)] -= behind
-        progress += behind
+        completed = states.started[list(component)].min(axis=0)
+        states.started[list(component)] -= completed
+        progress += completed
     return progress
 
 

@@ -46,10 +46,10 @@ class Model:
         first: Blocks that can all run before everything else, at no loss, in this order.
         last: Blocks that can all run after everything else, at no loss, in this order.
         activities: The others, and transfers; in topological order.
-        memory: Units that each activity takes on each device when it starts, negative if it gives them back;
-            shape ``(num_devices, activities)``.
+        memory: Units that each activity allocates on each device when it starts, negative where it releases
+            them; shape ``(num_devices, activities)``.
         transient: More units that it needs while it runs; same shape.
-        capacity: Of each device, less what it always holds; None for no limit.
+        capacity: Units of each device, less its static memory; None for no limit.
     """
 
     placement: Placement
@@ -102,16 +102,16 @@ class Model:
     def must_agree(self) -> tuple[int, ...]:
         """Return the activities of which one of two states must not have run more to be the better one.
 
-        These are the blocks that take memory, where that may keep others from starting: on devices where
-        several blocks take memory, or need it while they run.
+        These are the blocks that allocate memory, where that may keep others from starting: on devices where
+        several blocks allocate memory, or need it while they run.
         """
         if self.capacity is None:
             return ()
         found: set[int] = set()
         for device, here in enumerate(self.on):
-            takers = [i for i in here if self.memory[device, i] > 0]
-            if len(takers) > 1 or self.transient[device].any():
-                found.update(takers)
+            allocating = [i for i in here if self.memory[device, i] > 0]
+            if len(allocating) > 1 or self.transient[device].any():
+                found.update(allocating)
         return tuple(sorted(found))
 
     @cached_property
@@ -131,9 +131,9 @@ def model_of(placement: Placement) -> Model | None:
     Optimizer blocks are left out. A transfer is expressed where it takes no longer than the block that
     sends, so that there is never a second one on its way; a block where it takes less than `MOST_TICKS`.
 
-    Blocks on all devices that hold no memory, and wait for nothing but such blocks, can all run first, if
-    there are no transfers: cut the stretches in which they run out of a schedule, and put them before it. No
-    device ran anything else in them, so what is left of the schedule is valid and as much shorter. Likewise
+    Blocks on all devices that neither allocate nor release memory, and wait for nothing but such blocks, can
+    all run first, if there are no transfers: cut the intervals in which they run out of a schedule, and put
+    them before it. No device ran anything else in them, so what is left is valid and as much shorter. So can
     those that nothing but such blocks waits for, at the end. What remains in between is what matters.
     """
     placement = placement.per_micro_batch

@@ -224,17 +224,14 @@ class Transitions:
         scores = np.ascontiguousarray(scores[:, order])
         rank = np.arange(len(order)) - group_begin  # in its group; 0 is the best
         kept = np.ones(len(order), dtype=bool)
-        open_ = np.arange(len(order))  # those that a rival of this rank or a later one may still dominate
+        undecided = np.arange(len(order))  # kept so far, and worse in rank than all rivals so far
         for rival_rank in range(min(int(rank.max(initial=0)), _MOST_RIVALS)):
-            open_ = open_[(rank[open_] > rival_rank) & kept[open_]]
-            if not len(open_):
+            undecided = undecided[(rank[undecided] > rival_rank) & kept[undecided]]
+            if not len(undecided):
                 break
-            rival = group_begin[open_] + rival_rank
-            compared = kept[rival]
-            worse, better = (
-                open_[compared],
-                rival[compared],
-            )  # pairs; each row leaves only those in this order
+            rival = group_begin[undecided] + rival_rank
+            # Pairs of a state and its rival, if that is kept; each score leaves the pairs that it orders so.
+            worse, better = undecided[kept[rival]], rival[kept[rival]]
             for row in scores:
                 in_order = row[worse] <= row[better]
                 worse, better = worse[in_order], better[in_order]

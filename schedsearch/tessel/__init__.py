@@ -1,8 +1,13 @@
 """Tessel's own search, as a baseline beside ours: Algorithm 1, and the time-optimal search.
 
-Knows nothing of our search but the form of its answers. Read `candidates` (which micro-batch each block of a
-repetend belongs to), `queries` (the Z3 encodings), `phases` (warmup and cooldown), `algorithm` (Algorithm 1)
-and `time_optimal`; `arguments` is what both check and say.
+Knows nothing of our search but the form of its answers. In the order in which to read:
+
+- `arguments`: what both check, and say where there is no schedule.
+- `candidates`: which micro-batch each block of a repetend belongs to.
+- `queries`: the Z3 encodings.
+- `phases`: warmup and cooldown.
+- `algorithm`: Algorithm 1.
+- `time_optimal`: the least makespan, without a repetend.
 """
 
 from schedsearch.tessel.algorithm import tessel

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placements import Placement
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.modulo.result import InFlightPeriod, Progress, SearchResult, Status
 from schedsearch.repetend import Repetend
@@ -139,7 +139,7 @@ class _Search:
         sweep_s = time_limit_s * (_SHARE_OF_SWEEP if options.lazy else 1)
         self.budget = Budget(self.began + sweep_s, seed)
         self.on_progress = on_progress
-        self.load_bound = bounds.load_bound(self.placement)
+        self.load_bound = load_bound(self.placement)
         self.in_flight = 0
         self.best: _Best | None = None
         self.infeasible = False
@@ -246,13 +246,13 @@ class _Search:
 
     def result(self, interrupted: bool) -> SearchResult:
         """Return the answer as it stands."""
-        best, bound = self.best, bounds.period_bound(self.whole)
+        best, bound = self.best, period_bound(self.whole)
         return SearchResult(
             status=self.status(bound, interrupted),
             repetend=self.repetend(best) if best else None,
             schedule=validate(self.schedule(best)) if best else None,
             period_bound=float(bound),
-            span_bound=bounds.critical_path(self.placement),
+            span_bound=critical_path(self.placement),
             makespan_bound=makespan_bound(self.whole, self.num_micro_batches),
             queries=self.budget.calls,
             seconds=time.monotonic() - self.began,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch import bounds
+from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.result import SearchError
 
 LONGEST_S = 4e6
@@ -36,7 +36,7 @@ def check_arguments(method: str, placement: Placement, num_micro_batches: int, t
             f"search.method: {method} does not know transient memory, which block {transient} has; "
             "use search.method=modulo"
         )
-    bounds.require_capacity(placement)
+    require_capacity(placement)
 
 
 def check_most_in_flight(most_in_flight: int | None, num_micro_batches: int) -> None:

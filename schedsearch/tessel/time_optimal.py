@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from placements import Placement
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.modulo.result import Objective, Progress, SearchResult, Status
 from schedsearch.schedule import Schedule, ScheduledBlock, with_optimizer
@@ -45,7 +45,7 @@ def time_optimal(
     whole, placement = placement, placement.per_micro_batch
     began = time.monotonic()
     budget = Budget(began + min(time_limit_s, LONGEST_S), seed)
-    low = max(num_micro_batches * bounds.load_bound(placement), bounds.critical_path(placement))
+    low = max(num_micro_batches * load_bound(placement), critical_path(placement))
     least, interrupted = Least(None, 0, low, decided=False), False
 
     def note(found: Least) -> None:
@@ -70,8 +70,8 @@ def time_optimal(
         status=status,
         repetend=None,
         schedule=schedule,
-        period_bound=float(bounds.period_bound(whole)),
-        span_bound=bounds.critical_path(placement),
+        period_bound=float(period_bound(whole)),
+        span_bound=critical_path(placement),
         makespan_bound=bound,
         queries=budget.calls,
         seconds=time.monotonic() - began,

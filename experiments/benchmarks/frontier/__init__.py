@@ -1,1 +1,5 @@
-"""Measure what the energy frontier must reach: ``python -m experiments.benchmarks.frontier`` (see README)."""
+"""Measure what the energy frontier must reach: ``python -m experiments.benchmarks.frontier`` (see README).
+
+Read `cases` (profiles, and what must be reached on each), `measuring` (speed, savings, gaps), `lowtime_plans`
+(the solver of Perseus's authors, beside ours).
+"""

@@ -97,8 +97,8 @@ class SleepingBlocks:
         if len(here.devices) > 1:
             self._transport.meet(here.devices)
         time.sleep(here.time * self._tick_s)
-        takers = self._placement.successors[block]
-        return {taker: self._tensor for taker in takers if block in self.inputs[taker]}
+        consumers = self._placement.successors[block]
+        return {consumer: self._tensor for consumer in consumers if block in self.inputs[consumer]}
 
 
 def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, rounds: int) -> Times:

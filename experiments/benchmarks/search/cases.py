@@ -20,7 +20,8 @@ from experiments.benchmarks.search.real_ratios import GIVEN, WORKLOADS
 from experiments.benchmarks.timing import load_solvers
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from schedsearch import bounds
+from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.bounds.memory_need import minimum_memory
 
 Shape = Callable[..., Placement]
 
@@ -106,7 +107,7 @@ def random_times() -> Iterator[Case]:
                 for block in placement.blocks
             )
             placement = replace(placement, blocks=blocks)
-            least = max(bounds.minimum_memory(placement, device) for device in range(num_devices))
+            least = max(minimum_memory(placement, device) for device in range(num_devices))
             for memory in (least, numbers.randint(least + 1, 2 * num_devices), 3 * num_devices):
                 yield Case(
                     "random_times",
@@ -258,7 +259,7 @@ def real_ratios() -> Iterator[Case]:
         rows: dict[str, tuple[Placement, float | None]] = {}
         for memory, percent in percents.items():
             placement = workload.placement().with_memory(memory)
-            load = bounds.load_bound(placement)
+            load = load_bound(placement)
             rows[f"memory {memory}"] = (placement, round(load / (1 - percent / 100)))
         yield Case(
             "real_ratios",
@@ -273,7 +274,7 @@ def real_ratios() -> Iterator[Case]:
         placement = workload.placement()
         zero_bubble = 6 if workload.has_head else 5
         for memory in (4, 5, 6):
-            period = bounds.load_bound(placement) if memory >= zero_bubble else None
+            period = load_bound(placement) if memory >= zero_bubble else None
             together[f"{workload.name}, memory {memory}"] = (placement.with_memory(memory), period)
     yield Case(
         "real_ratios",
@@ -304,7 +305,7 @@ def _by_memory(values: Mapping[int, float]) -> str:
 def _zero_bubble(
     group: str, name: str, placement: Placement, solver: str, cpu_s: float, is_quick: bool = False
 ) -> Case:
-    period = bounds.load_bound(placement)
+    period = load_bound(placement)
     return Case(
         group,
         name,

@@ -82,7 +82,7 @@ class Text:
                 f"model.text: {path} has {len(content)} bytes; "
                 f"give at least sequence_length + 2 = {self._length + 2}"
             )
-        self._bytes = torch.tensor(list(content), dtype=torch.long, device=device)
+        self._bytes = torch.frombuffer(bytearray(content), dtype=torch.uint8).long().to(device)
 
     def micro_batch(self, iteration: int, micro_batch: int) -> Tokens:
         """Return a micro-batch's slice of the text, the same for every source and sink of the model."""

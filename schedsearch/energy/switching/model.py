@@ -113,6 +113,12 @@ class ClockCosts:
             energy,
         )
 
+    @cached_property
+    def is_uneven(self) -> bool:
+        """Return whether some block takes no less time at a higher clock, as measured ones may."""
+        each = (row[np.isfinite(row)] for row in self.time_ms)
+        return any((np.diff(times) >= 0).any() for times in each)
+
     def column(self, clock: Ints) -> Ints:
         """Return the columns of clocks that some block has."""
         return np.searchsorted(self.clock_mhz, clock).astype(np.int64)

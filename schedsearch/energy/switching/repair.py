@@ -1,7 +1,8 @@
-"""Taking changes of clock out until a plan keeps its limits, by steps that save time: so this ends.
+"""Taking changes of clock out until a plan keeps its limits: clocks only rise, so this ends.
 
-In a measured profile a higher clock may be slower by a little. So what is faster is decided by times: each
-step makes the blocks that it changes faster together, or gives them higher clocks at equal time.
+In a measured profile a higher clock may be slower by a little. Where rising clocks lead nowhere, it is tried
+again by times: each step then makes the blocks that it changes faster together, or gives them higher clocks
+at equal time, so this ends, too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.switching.model import Run, State, SwitchingModel
@@ -18,55 +20,67 @@ from schedsearch.energy.switching.model import Run, State, SwitchingModel
 def raised(model: SwitchingModel, clock: Ints) -> State | None:
     """Hurry blocks until no stretch is too short and the deadline is kept; None where that fails.
 
-    Stretches that are too short take the higher clock of a neighbor, or both take another one, such that no
-    block takes longer if possible, and so do those between which the critical path waits.
+    Stretches that are too short take the higher clock of a neighbor, and so do those between which the
+    critical path waits. By times, both may take another clock.
     """
+    found = _raised(model, clock, by_time=False)
+    return _raised(model, clock, by_time=True) if found is None and model.costs.is_uneven else found
+
+
+def _raised(model: SwitchingModel, clock: Ints, *, by_time: bool) -> State | None:
     state = model.state(clock)
     while True:
         short = list(model.too_short(state))
         if not short and state.time_ms <= model.latest_ms:
             return state
-        clock = _merged(model, state, short) if short else _hurried(model, state)
+        clock = _merged(model, state, short, by_time) if short else _hurried(model, state, by_time)
         if (clock == state.clock).all():
             return None
         state = model.state(clock)
 
 
-def _merged(model: SwitchingModel, state: State, short: list[tuple[list[Run], int]]) -> Ints:
+def _merged(model: SwitchingModel, state: State, short: list[tuple[list[Run], int]], by_time: bool) -> Ints:
     """Return clocks with each stretch that is too short joined to a neighbor, the cheaper one."""
     clock = state.clock.copy()
     joined = None
     for runs, i in short:
         beside = (runs[i - 1], runs[(i + 1) % len(runs)])
-        ways = [_merge(model, clock, runs[i], run) for run in beside]
+        ways = [_merge(model, clock, runs[i], run, by_time) for run in beside]
         cost, members, mhz = min(ways, key=lambda way: way[0])
         if cost < math.inf and joined is not runs[i - 1]:
-            clock[members] = mhz
+            clock[members] = mhz if by_time else np.maximum(clock[members], mhz)
             joined = runs[i]
     return clock
 
 
-def _merge(model: SwitchingModel, clock: Ints, run: Run, neighbor: Run) -> tuple[float, Ints, int]:
+def _merge(
+    model: SwitchingModel, clock: Ints, run: Run, neighbor: Run, by_time: bool
+) -> tuple[float, Ints, int]:
     """Return what it costs to give two stretches one clock, whose clocks that changes, and the clock.
 
-    That is the higher one of the two, for the other stretch, if no block takes longer with it; else one for
-    both with which no block does, or at least all of them together do not. The cost is infinite without any.
+    That is the higher one of the two, for the other stretch. By times, it is that only if the blocks take no
+    longer together with it; else it is the cheapest one with which those of both stretches do not. The cost
+    is infinite where a block lacks the clock.
     """
     slower, faster = sorted((run, neighbor), key=lambda each: each.mhz)
-    mhz, costs = model.costs.clock_mhz, model.costs
-    both = model.tied_to([*run.members, *neighbor.members])
-    for members, allowed in ((model.tied_to(slower.members), mhz == faster.mhz), (both, mhz > 0)):
-        time = costs.time_ms[costs.row[members]]
-        now = model.times(clock)[members]
-        total, total_now = total_ms(model, members, now)
-        hurries = (total < total_now) | ((total == total_now) & (mhz > clock[members].mean()))
-        each = hurries & (time <= now[:, None]).all(axis=0)
-        fits = np.flatnonzero(allowed & (hurries if members is both and not each.any() else each))
-        if len(fits):
-            energy = [model.effective(members, int(mhz[k])) for k in fits]
-            cost = min(energy) - model.effective(members, clock[members])
-            return cost, members, int(mhz[fits[int(np.argmin(energy))]])
-    return math.inf, both, 0
+    members, mhz = model.tied_to(slower.members), model.costs.clock_mhz
+    allowed = mhz == faster.mhz
+    if by_time and not (allowed & _hurries(model, members, clock)).any():
+        members, allowed = model.tied_to([*run.members, *neighbor.members]), mhz > 0
+    if by_time:
+        allowed &= _hurries(model, members, clock)
+    cost, best = min(
+        ((model.effective(members, int(each)), int(each)) for each in mhz[allowed]), default=(math.inf, 0)
+    )
+    return (cost - model.effective(members, clock[members]) if cost < math.inf else cost), members, best
+
+
+def _hurries(model: SwitchingModel, members: Ints, clock: Ints) -> NDArray[np.bool_]:
+    """Return which clocks make instances faster together than their own, or are higher at equal time."""
+    total, total_now = total_ms(model, members, model.times(clock)[members])
+    higher: NDArray[np.bool_] = model.costs.clock_mhz > clock[members].mean()
+    hurries: NDArray[np.bool_] = (total < total_now) | ((total == total_now) & higher)
+    return hurries
 
 
 def total_ms(model: SwitchingModel, members: Ints, now_ms: Floats) -> tuple[Floats, float]:
@@ -78,7 +92,7 @@ def total_ms(model: SwitchingModel, members: Ints, now_ms: Floats) -> tuple[Floa
     return sums[:-1], float(sums[-1])
 
 
-def _hurried(model: SwitchingModel, state: State) -> Ints:
+def _hurried(model: SwitchingModel, state: State, by_time: bool) -> Ints:
     """Return clocks without the changes on the critical path; or with faster ones on it."""
     clock = state.clock.copy()
     path = _critical_path(model, state)
@@ -87,16 +101,20 @@ def _hurried(model: SwitchingModel, state: State) -> Ints:
     for before, member in pairs:
         for one, other in zip(of[before], of[member], strict=True):
             if one is not None and other is not None and one.mhz != other.mhz:
-                cost, members, mhz = _merge(model, clock, one, other)
+                cost, members, mhz = _merge(model, clock, one, other, by_time)
                 if cost < math.inf:
-                    clock[members] = mhz
+                    clock[members] = mhz if by_time else np.maximum(clock[members], mhz)
     if (clock == state.clock).all():
         for run in {id(run): run for i in path for run in of[i] if run is not None}.values():
             members = model.tied_to(run.members)
             total, total_now = total_ms(model, members, model.times(clock)[members])
-            faster = np.flatnonzero(total < total_now)
-            if len(faster):
-                clock[members] = model.costs.clock_mhz[faster[total[faster].argmax()]]
+            clocks = model.costs.clock_mhz
+            if by_time:
+                faster = np.flatnonzero(total < total_now)
+                clock[members] = clocks[faster[total[faster].argmax()]] if len(faster) else clock[members]
+            else:
+                higher = clocks[(clocks > run.mhz) & np.isfinite(total)]
+                clock[members] = np.maximum(clock[members], higher[0] if len(higher) else 0)
     return clock
 
 

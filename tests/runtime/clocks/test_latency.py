@@ -163,11 +163,14 @@ def test_a_latency_is_linear_between_known_clocks_and_constant_outside() -> None
 
 WRONG = [
     ("{", "is not JSON"),
-    ("{}", "changes: is not a list of measured changes; give the file that python -m runtime.clock latency"),
-    ('{"schema_version": 2, "changes": [1]}', "schema_version: 2 is not 1"),
+    ("[]", "is not a mapping"),
+    ('{"changes": []}', r"changes: \[\] is not a list of measured changes"),
+    ('{"changes": [[600, 900, [Infinity]]]}', r"changes\[0\]\[2\]\[0\]: inf is not a time"),
+    ("{}", "changes: None is not a list of measured changes; give the file that python -m runtime.clock"),
+    ('{"schema_version": 2, "changes": [1]}', "schema_version: 2 is not known; write 1"),
     ('{"changes": [[600, 1200]]}', r"changes\[0\]: \[600, 1200\] is not a change of clock"),
-    ('{"changes": [[600, 0, [1]]]}', r"changes\[0\]: 0 is not a clock"),
-    ('{"changes": [[600, 900, [-1]]]}', r"changes\[0\]: -1 is not a time"),
+    ('{"changes": [[600, 0, [1]]]}', r"changes\[0\]\[1\]: 0 is not a clock"),
+    ('{"changes": [[600, 900, [-1]]]}', r"changes\[0\]\[2\]\[0\]: -1 is not a time"),
 ]
 
 

@@ -179,6 +179,25 @@ def test_replicas_stay_replicas() -> None:
             assert all(map(torch.equal, weights[device % 2], weights[device]))
 
 
+def test_replicas_are_summed_in_one_order_on_all_shards() -> None:
+    """By the teams, not by the devices, of which the second shards stand in the other order here."""
+    teams, options = ((0, 5), (1, 4), (2, 3)), replace(OPTIONS, dtype="float32", num_layers=1)
+    forward = [Block(f"F{i}", Kind.F, team, 1) for i, team in enumerate(teams)]
+    backward = [Block(f"B{i}", Kind.B, team, 1, after=(f"F{i}",)) for i, team in enumerate(teams)]
+    placement, network = Placement("three_replicas", 6, (*forward, *backward)), Network(6)
+    models = [model_on(device, network, options, placement) for device in range(6)]
+
+    def summed(device: int) -> torch.Tensor:
+        team = next(i for i, team in enumerate(teams) if device in team)
+        weight = models[device].trained(f"F{team}")["output.norm.weight"]
+        weight.grad = torch.randn(weight.shape, generator=torch.Generator().manual_seed(team))
+        models[device].sum_replicas(network.teams(models[device].teams_of_replicas(), device))
+        return weight.grad
+
+    first, *others = network.run([partial(summed, device) for device in range(6)])
+    assert all(torch.equal(first, other) for other in others)
+
+
 def model_on(device: int, network: Network, options: ModelOptions, placement: Placement) -> Model:
     transport = MemoryTransport.of(network, placement, (), device)
     return Model(options, placement, transport.shards, groups=transport.groups)

@@ -22,7 +22,7 @@ from runtime.plans.planned import Planned
 from runtime.profiling.records import BlockRecord, MessageRecord, Record, aligned
 from runtime.profiling.trace import write_trace
 from runtime.profiling.utilisation import utilisation_table
-from runtime.profiling.zero_comm import free_transfers
+from runtime.profiling.zero_comm import zero_comm_spans
 from runtime.program.lower import lower
 from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualRun, VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b
@@ -281,12 +281,12 @@ def record(device: int, *blocks: tuple[str, int, float, float], begin_s: float =
     return Record(device, 0, "here", begin_s, rows[-1].end_ms, rows)
 
 
-def test_free_transfers_by_hand() -> None:
+def test_zero_communication_by_hand() -> None:
     records = [
         record(0, ("F0", 0, 0, 2), ("F0", 1, 3, 6), ("B0", 0, 20, 24), ("B0", 1, 30, 34)),
         record(1, ("F1", 0, 5, 9), ("B1", 0, 10, 16), ("F1", 1, 17, 21), ("B1", 1, 22, 28)),
     ]
-    assert free_transfers(v_shape(2), records) == {
+    assert zero_comm_spans(v_shape(2), records) == {
         ("F0", 0): (0, 2),
         ("F0", 1): (2, 5),
         ("F1", 0): (2, 6),
@@ -297,7 +297,7 @@ def test_free_transfers_by_hand() -> None:
         ("B0", 1): (22, 26),
     }
     table = utilisation_table(v_shape(2), records)
-    assert (table.planned_ms, table.free_transfers_ms, table.measured_ms) == (None, 26, 34)
+    assert (table.planned_ms, table.zero_comm_ms, table.measured_ms) == (None, 26, 34)
     assert table.ratio == pytest.approx(34 / 26)
     assert [shares.measured for shares in table.devices] == [pytest.approx(13 / 34), pytest.approx(20 / 34)]
 
@@ -305,16 +305,16 @@ def test_free_transfers_by_hand() -> None:
 def test_a_block_of_several_devices_takes_as_long_as_on_the_quickest() -> None:
     blocks = (Block("A", Kind.F, (0,), 1), Block("E", Kind.F, (0, 1), 1, after=("A",)))
     records = [record(0, ("A", 0, 0, 4), ("E", 0, 4, 6)), record(1, ("E", 0, 0, 6))]
-    spans = free_transfers(Placement("team", 2, blocks), records)
+    spans = zero_comm_spans(Placement("team", 2, blocks), records)
     assert spans == {("A", 0): (0, 4), ("E", 0): (4, 6)}
 
 
 @pytest.mark.parametrize("shape", [v_shape(2), wave_shape(2, split_backward=True)], ids=["v", "wave"])
-def test_no_block_was_earlier_than_with_free_transfers(shape: Placement, tmp_path: Path) -> None:
+def test_no_block_was_earlier_than_with_zero_communication(shape: Placement, tmp_path: Path) -> None:
     plan = planned(gpipe(shape, 4))
     records = [of[-1] for of in recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process").records]
     offset_ms = aligned(records)
-    spans = free_transfers(plan.schedule.placement, records)
+    spans = zero_comm_spans(plan.schedule.placement, records)
     for each in records:
         for row in each.blocks:
             assert spans[row.instance][0] <= offset_ms[each.device] + row.begin_ms + 1e-9
@@ -323,7 +323,7 @@ def test_no_block_was_earlier_than_with_free_transfers(shape: Placement, tmp_pat
     for shares in table.devices:
         assert 0 < shares.measured + shares.waiting <= 1
         assert shares.planned is not None and 0 < shares.planned <= 1
-        assert 0 < shares.free_transfers <= 1 + 1e-9
+        assert 0 < shares.zero_comm <= 1 + 1e-9
         assert shares.peak_held_bytes is not None and shares.peak_held_bytes > 0
     rows = list(csv.DictReader(table.write_csv(tmp_path / "trace.csv").read_text().splitlines()))
     assert [int(row["device"]) for row in rows] == [0, 1]

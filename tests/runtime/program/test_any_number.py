@@ -17,11 +17,11 @@ from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import ClockPlanError, generate
 from runtime.codegen.script import Script, programs_of, read_script
 from runtime.launching.launch import launch
-from runtime.program.any_number import stretch
+from runtime.program.any_number import parametric
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
-from runtime.program.loops import roll_each
+from runtime.program.loops import loops_of_each
 from runtime.program.lower import lower
 from schedsearch.baselines import (
     breadth_first,
@@ -91,14 +91,14 @@ def test_scripts_of_8_run_12_as_those_of_12_do(
 def test_a_run_of_another_number_equals_scripts_made_for_it(tmp_path: Path) -> None:
     scripts_of(lower(one_f_one_b(v_shape(2), 4)), tmp_path / "4")
     scripts_of(lower(one_f_one_b(v_shape(2), 7)), tmp_path / "7")
-    stretched = launch(tmp_path / "4", 2, 2, 30, launcher="fork", num_micro_batches=7)
+    changed = launch(tmp_path / "4", 2, 2, 30, launcher="fork", num_micro_batches=7)
     made = launch(tmp_path / "7", 2, 2, 30, launcher="in_process")
-    assert stretched.losses == made.losses
-    assert (stretched.num_micro_batches, len(stretched.losses[0])) == (7, 7)
-    assert stretched.comparison == made.comparison
-    assert stretched.comparison is not None
-    assert stretched.comparison.bitwise_equal
-    assert stretched.comparison.is_equal
+    assert changed.losses == made.losses
+    assert (changed.num_micro_batches, len(changed.losses[0])) == (7, 7)
+    assert changed.comparison == made.comparison
+    assert changed.comparison is not None
+    assert changed.comparison.bitwise_equal
+    assert changed.comparison.is_equal
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_a_new_number_is_checked_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_what_does_not_repeat_is_not_stretched() -> None:
-    """Half of the blocks in a loop are not enough; without a loop there is nothing to stretch."""
+    """Half of the blocks in a loop are not enough; without a loop there is nothing to repeat."""
     schedule = gpipe(v_shape(2), 4)
     last = [("B0", n) for n in (1, 0, 3, 2)], [("B1", n) for n in (1, 0, 3, 2)]
     orders = [[*schedule.order(device)[:4], *last[device]] for device in (0, 1)]
     mixed = lower(as_soon_as_possible(schedule.placement, 4, orders))
-    assert roll_each(mixed, 1)[0].loops
+    assert loops_of_each(mixed, 1)[0].loops
     for programs in (mixed, lower(one_f_one_b(v_shape(2), 1))):
-        assert stretch(programs, roll_each(programs, 1), 1) is None
+        assert parametric(programs, loops_of_each(programs, 1), 1) is None
 
 
 def test_a_number_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:

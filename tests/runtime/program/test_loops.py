@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from placements.shapes import loop_shape, v_shape, x_shape
 from runtime.program.instructions import Instruction, Run
-from runtime.program.loops import kind, roll, roll_all
+from runtime.program.loops import best_loops, find_loops, kind
 from runtime.program.lower import lower
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b
 from schedsearch.schedule import Schedule
@@ -18,11 +18,11 @@ RUNS: st.SearchStrategy[Instruction] = st.builds(Run, st.sampled_from("FB"), st.
 
 @given(st.lists(RUNS, max_size=30), st.integers(1, 3))
 def test_unrolls_to_the_same_program(program: list[Instruction], shift: int) -> None:
-    rolled = roll(program, shift)
-    assert rolled.unroll() == tuple(program)
-    assert all(loop.rounds > 1 and loop.body for loop in rolled.loops)
-    assert rolled.covered + len(rolled.straight) == len(program)
-    kinds = [{kind(each) for each in loop.body} for loop in rolled.loops]
+    looped = find_loops(program, shift)
+    assert looped.unroll() == tuple(program)
+    assert all(loop.rounds > 1 and loop.body for loop in looped.loops)
+    assert looped.covered + len(looped.straight) == len(program)
+    kinds = [{kind(each) for each in loop.body} for loop in looped.loops]
     assert len(set().union(*kinds)) == sum(map(len, kinds)), "no block is in two loops"
 
 
@@ -32,7 +32,7 @@ def test_no_loop_covers_more(program: list[Instruction], shift: int) -> None:
     best = max(
         (covered(program, begin, period, shift) for begin in range(14) for period in range(1, 8)), default=0
     )
-    loops = roll(program, shift).loops
+    loops = find_loops(program, shift).loops
     assert max((loop.rounds * len(loop.body) for loop in loops), default=0) == best
 
 
@@ -52,29 +52,29 @@ def covered(program: list[Instruction], begin: int, period: int, shift: int) -> 
 @given(st.lists(st.tuples(st.sampled_from("FBW"), st.integers(0, 3)), min_size=1, max_size=6, unique=True))
 def test_a_repeated_body_is_found(body: list[tuple[str, int]]) -> None:
     program = [Run(block, micro_batch + 4 * n) for n in range(5) for block, micro_batch in body]
-    assert roll(program, shift=4).covered == len(program)
+    assert find_loops(program, shift=4).covered == len(program)
 
 
 def test_1f1b_is_nearly_all_loop() -> None:
     for program in lower(one_f_one_b(v_shape(4), 16)).instructions:
-        (loop,) = roll(program).loops
+        (loop,) = find_loops(program).loops
         assert len(loop.body) <= 6
-        assert len(roll(program).straight) <= 24
+        assert len(find_loops(program).straight) <= 24
 
 
-def test_gpipe_rolls_both_of_its_halves() -> None:
-    rolled = roll(lower(gpipe(v_shape(2), 8)).instructions[0])
-    assert [[str(instruction) for instruction in loop.body] for loop in rolled.loops] == [
+def test_gpipe_loops_over_both_of_its_halves() -> None:
+    looped = find_loops(lower(gpipe(v_shape(2), 8)).instructions[0])
+    assert [[str(instruction) for instruction in loop.body] for loop in looped.loops] == [
         ["run F0 #0", "send F0 -> F1 #0 to 1"],
         ["receive B1 -> B0 #0 from 1", "run B0 #0"],
     ]
-    assert [loop.rounds for loop in rolled.loops] == [8, 8]
-    assert rolled.straight == ()
+    assert [loop.rounds for loop in looped.loops] == [8, 8]
+    assert looped.straight == ()
 
 
 def test_two_micro_batches_a_round() -> None:
-    program = [Run(block, n + lane) for n in range(0, 8, 2) for block in ("F0", "B0") for lane in (0, 1)]
-    (loop,) = roll(program, shift=2).loops
+    program = [Run(block, n + own) for n in range(0, 8, 2) for block in ("F0", "B0") for own in (0, 1)]
+    (loop,) = find_loops(program, shift=2).loops
     assert (len(loop.body), loop.rounds, loop.first_micro_batch) == (4, 4, 0)
 
 
@@ -89,10 +89,13 @@ def test_two_micro_batches_a_round() -> None:
 )
 def test_the_micro_batches_of_a_round_are_found(schedule: Schedule, shift: int) -> None:
     programs = lower(schedule)
-    assert roll_all(programs) == (shift, tuple(roll(program, shift) for program in programs.instructions))
+    assert best_loops(programs) == (
+        shift,
+        tuple(find_loops(program, shift) for program in programs.instructions),
+    )
 
 
 def test_nothing_to_repeat() -> None:
     program = (Run("F0", 0), Run("B0", 0))
-    assert roll(program).parts == (program,)
-    assert roll(()).parts == ()
+    assert find_loops(program).sections == (program,)
+    assert find_loops(()).sections == ()

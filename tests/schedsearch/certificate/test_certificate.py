@@ -22,9 +22,9 @@ from schedsearch.bounds.memory_occupancy import MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
-    Cycles,
     Limits,
     Load,
+    MinCycleRatio,
     Refutation,
     certificate_of,
 )
@@ -263,25 +263,25 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
         lambda c: replace(c, sizes=(1, 2, 3)),
         "bound: 6 ticks per micro-batch does not follow for 3 micro-batches per repetend",
     ),
-    "cycles left out": (X2, lambda c: without(c, Cycles), "does not follow for 1 micro-batches"),
+    "cycles left out": (X2, lambda c: without(c, MinCycleRatio), "does not follow for 1 micro-batches"),
     "cycles that are shorter": (
         X2,
-        lambda c: replace(c, reasons=(Cycles(Fraction(1301, 100), (0, 1, 2, 3)),)),
+        lambda c: replace(c, reasons=(MinCycleRatio(Fraction(1301, 100), (0, 1, 2, 3)),)),
         "cycles of states: no period is below 1301/100 ticks per micro-batch, but there is one",
     ),
     "a cut-out block that leaves others room": (
         X2,
-        lambda c: replace(c, reasons=(Cycles(Fraction(13), (0, 1), ("F0",)),)),
+        lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (0, 1), ("F0",)),)),
         "cycles: F0 does not run on all devices, or holds memory",
     ),
     "cycles on a device of none": (
         X2,
-        lambda c: replace(c, reasons=(Cycles(Fraction(13), (3, 4)),)),
+        lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (3, 4)),)),
         "cycles: devices .3, 4. are not some of the 4",
     ),
     "a cut-out block of none": (
         X2,
-        lambda c: replace(c, reasons=(Cycles(Fraction(13), (0,), ("E",)),)),
+        lambda c: replace(c, reasons=(MinCycleRatio(Fraction(13), (0,), ("E",)),)),
         "cycles: there is no block 'E'",
     ),
     "no size": (X2, lambda c: replace(c, sizes=()), r"sizes: \[\] are not numbers from 1 on"),

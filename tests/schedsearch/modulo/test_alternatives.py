@@ -19,7 +19,7 @@ from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import validate
 
 
-def test_proposals_differ_and_have_the_period_of_the_search() -> None:
+def test_candidates_differ_and_have_the_period_of_the_search() -> None:
     placement = nn_shape(4).with_memory(6)
     result = search(placement, 6, polish_time_limit_s=1)
     assert result.repetend is not None
@@ -36,7 +36,7 @@ def test_proposals_differ_and_have_the_period_of_the_search() -> None:
     assert {"sample", "shortened"} & {each.origin for each in found}
 
 
-def test_hand_made_schedules_are_proposed() -> None:
+def test_hand_made_schedules_are_candidates() -> None:
     placement = v_shape(3)
     result = search(placement, 4, polish_time_limit_s=0)
     found = [each.origin for each in islice(schedules_of_equal_period(placement, 4, result), 4)]
@@ -53,7 +53,7 @@ def test_shared_blocks_are_also_gathered_at_the_ends() -> None:
             assert {tuple(name for name, _ in order[-4:]) for order in orders} == {("EB",) * 4}
 
 
-def test_the_same_seed_makes_the_same_proposals() -> None:
+def test_the_same_seed_makes_the_same_candidates() -> None:
     placement = m_shape(4)
     result = search(placement, 4, polish_time_limit_s=0.5)
     first, second = (

@@ -147,8 +147,8 @@ def test_known_periods(placement: Placement, period: Fraction) -> None:
     found = least_period(placement, known=AMPLE)
     assert found is not None
     assert found.ticks == period
-    assert no_shorter_period(placement, found.devices, found.apart, period, 60.0) is True
-    assert no_shorter_period(placement, found.devices, found.apart, period + Fraction(1, 7), 60.0) is False
+    assert no_shorter_period(placement, found.devices, found.cut_out, period, 60.0) is True
+    assert no_shorter_period(placement, found.devices, found.cut_out, period + Fraction(1, 7), 60.0) is False
 
 
 def test_a_branch_bounds_what_has_too_many_states() -> None:
@@ -162,8 +162,8 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
     )
     found = least_period(uneven, known=AMPLE, most_states=1_000)
     assert found.devices == (4, 5, 6, 7)
-    assert no_shorter_period(uneven, found.devices, found.apart, found.ticks, 60.0) is True
-    assert no_shorter_period(uneven, found.devices, found.apart, found.ticks + 1, 60.0) is False
+    assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks, 60.0) is True
+    assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks + 1, 60.0) is False
 
 
 def test_more_micro_batches_per_repetend_than_anyone_tries_are_better() -> None:
@@ -181,7 +181,7 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
     found = least_period(placement, known=AMPLE, most_states=2_000)
     assume(found is not None and found.micro_batches is not None)
-    assert no_shorter_period(placement, found.devices, found.apart, found.ticks, 60.0) is not False
+    assert no_shorter_period(placement, found.devices, found.cut_out, found.ticks, 60.0) is not False
     for micro_batches in (1, 2):
         result = search(
             placement, 2, micro_batches_per_repetend=micro_batches, time_limit_s=1, polish_time_limit_s=0
@@ -189,7 +189,7 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
         if result.repetend is not None:
             assert result.repetend.period >= found.ticks * result.repetend.micro_batches
     model = model_of(placement)
-    whole = len(found.devices) == placement.num_devices and not found.apart
+    whole = len(found.devices) == placement.num_devices and not found.cut_out
     if model is not None and len(model.components) == 1 and whole and found.micro_batches <= 3:
         best = search(
             placement,

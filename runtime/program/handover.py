@@ -1,0 +1,223 @@
+"""Whether programs run every block once and hand it its inputs: the same messages, in order, at both ends.
+
+Whether they finish is `runtime.program.deadlock`'s affair.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Sequence
+
+from placements import Kind
+from runtime.program.data_parallel import holders
+from runtime.program.error_grid import Position, all_of, at, fault
+from runtime.program.instructions import Programs, Receive, Run, Send, quoted
+from runtime.program.tensor_flow import pair_backward, tensor_inputs
+from runtime.program.tensor_spec import TensorSpec
+
+
+def check_runs(programs: Programs) -> None:
+    """Ensure that every block of every micro-batch runs once on each of its devices."""
+    expected = {
+        (device, Run(block.name, n))
+        for block in programs.placement.blocks
+        for device in block.devices
+        for n in range(programs.num_micro_batches)
+    }
+    seen: dict[tuple[int, Run], Position] = {}
+    for position, run in all_of(programs, Run):
+        key = (position[0], run)
+        if key not in expected:
+            raise fault(
+                programs,
+                f"device {position[0]} runs {run_text(run)}, which is none of its blocks and micro-batches",
+                [position],
+            )
+        if key in seen:
+            raise fault(programs, f"device {position[0]} runs {run_text(run)} twice", [seen[key], position])
+        seen[key] = position
+    if missing := sorted(expected - seen.keys(), key=lambda key: (key[1].micro_batch, key[0], key[1].block)):
+        device, run = missing[0]
+        raise fault(programs, f"device {device} never runs {run_text(run)}", _mentions(programs, device, run))
+
+
+def check_needed(programs: Programs) -> None:
+    """Ensure that what is received is what the device's blocks need from others, each once."""
+    placement = programs.placement
+    needed = {
+        (device, producer, consumer, n)
+        for consumer, producers in tensor_inputs(placement).items()
+        for producer in producers
+        for device in placement.by_name[consumer].devices
+        if device not in placement.by_name[producer].devices
+        for n in range(programs.num_micro_batches)
+    }
+    seen: dict[tuple[int, str, str, int], Position] = {}
+    for position, receive in all_of(programs, Receive):
+        key = (position[0], receive.producer, receive.consumer, receive.micro_batch)
+        if key not in needed:
+            text = f"device {position[0]} receives {_message_text(receive)}, which nothing there needs"
+            raise fault(programs, text, [position])
+        if key in seen:
+            text = f"device {position[0]} receives {_message_text(receive)} twice"
+            raise fault(programs, text, [seen[key], position])
+        seen[key] = position
+    if missing := sorted(needed - seen.keys(), key=lambda key: (key[3], key)):
+        device, producer, consumer, n = missing[0]
+        text = f"device {device} never receives {quoted(producer)} for {quoted(consumer)} of micro-batch {n}"
+        raise fault(programs, text, _mentions(programs, device, Run(consumer, n)))
+
+
+def check_matched(programs: Programs) -> None:
+    """Ensure that every send has its receive at the other end, and the other way round."""
+    received = {
+        _message(position, receive): (position, receive) for position, receive in all_of(programs, Receive)
+    }
+    sent: dict[tuple[int, int, str, str, int], Position] = {}
+    for position, send in all_of(programs, Send):
+        key = _message(position, send)
+        text = f"device {position[0]} sends {_message_text(send)} to device {send.target}"
+        if key in sent:
+            raise fault(programs, f"{text} twice", [sent[key], position])
+        if key not in received:
+            there = _mentions(programs, send.target, Run(send.consumer, send.micro_batch))
+            raise fault(programs, f"{text}, which does not receive it from there", [position, *there])
+        sent[key] = position
+    for key, (position, receive) in received.items():
+        if key not in sent:
+            text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
+            there = _mentions(programs, receive.source, Run(receive.producer, receive.micro_batch))
+            raise fault(programs, f"{text}, which does not send it there", [position, *there])
+
+
+def check_local_order(programs: Programs) -> None:
+    """Ensure that runs and sends come after what they need on their own device."""
+    needs = _needs(programs)
+    for device, program in enumerate(programs.instructions):
+        there: set[tuple[_Item, int]] = set()
+        for index, instruction in enumerate(program):
+            n = instruction.micro_batch
+            if isinstance(instruction, Receive):
+                there.add(((instruction.producer, instruction.consumer), n))
+            elif isinstance(instruction, Send):
+                _check_there(programs, (device, index), [(instruction.producer,)], there)
+            else:
+                _check_there(programs, (device, index), needs[device, instruction.block], there)
+                there.add(((instruction.block,), n))
+
+
+def check_sources(programs: Programs) -> None:
+    """Ensure that what is received comes from a device that has it, and not another share of the samples."""
+    by_name = programs.placement.by_name
+    for position, receive in all_of(programs, Receive):
+        if receive.source not in holders(by_name[receive.producer], by_name[receive.consumer], position[0]):
+            text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
+            raise fault(programs, f"{text}, which has another share of the samples", [position])
+
+
+_Item = tuple[str] | tuple[str, str]
+"""Something to wait for: (block that ran on the device) or (producer, consumer) of a received tensor."""
+
+
+def _check_there(
+    programs: Programs, position: Position, needs: Sequence[_Item], there: Container[tuple[_Item, int]]
+) -> None:
+    instruction = at(programs, position)
+    for item in needs:
+        if (item, instruction.micro_batch) not in there:
+            verb = "runs" if len(item) == 1 else "receives"
+            late = f"before it {verb} {quoted(item[0])} of that micro-batch"
+            raise fault(programs, f"device {position[0]} has '{instruction}' {late}", [position])
+
+
+def _needs(programs: Programs) -> dict[tuple[int, str], list[_Item]]:
+    """Return for each (device, block) what it waits for: its tensors, its `after` and its partner."""
+    placement = programs.placement
+    pairs = pair_backward(placement)
+    tensors = tensor_inputs(placement)
+    needs: dict[tuple[int, str], list[_Item]] = {}
+    for block in placement.blocks:
+        partner = [pairs[block.name]] if block.kind is not Kind.F else []
+        for device in block.devices:
+            local = [
+                (name,) for name in [*partner, *block.after] if device in placement.by_name[name].devices
+            ]
+            remote = [
+                (name, block.name)
+                for name in tensors[block.name]
+                if device not in placement.by_name[name].devices
+            ]
+            needs[device, block.name] = [*local, *remote]
+    return needs
+
+
+def check_channels(programs: Programs) -> None:
+    """Ensure that the messages of a channel are received in the order in which they are sent."""
+    sent: dict[tuple[int, int], list[tuple[Position, Send]]] = defaultdict(list)
+    received: dict[tuple[int, int], list[tuple[Position, Receive]]] = defaultdict(list)
+    for position, send in all_of(programs, Send):
+        sent[position[0], send.target].append((position, send))
+    for position, receive in all_of(programs, Receive):
+        received[receive.source, position[0]].append((position, receive))
+    for channel in sorted(sent):
+        for (here, send), (there, receive) in zip(sent[channel], received[channel], strict=True):
+            if _message(here, send) != _message(there, receive):
+                text = f"device {channel[0]} sends {_message_text(send)} to device {channel[1]}"
+                raise fault(programs, f"{text}, which there receives {_message_text(receive)}", [here, there])
+
+
+def check_specs(programs: Programs) -> None:
+    """Ensure that sender and receiver expect the same; a wire would take the one for the other."""
+    if not programs.specs:
+        return
+    ends: dict[tuple[int, int, str, str, int], tuple[Position, TensorSpec]] = {}
+    for position, receive in all_of(programs, Receive):
+        ends[_message(position, receive)] = position, _spec(programs, position, receive)
+    for here, send in all_of(programs, Send):
+        spec = _spec(programs, here, send)
+        there, expected = ends[_message(here, send)]
+        if spec != expected:
+            text = f"device {here[0]} sends {_message_text(send)} to device {there[0]} as {spec}"
+            raise fault(programs, f"{text}, which receives it as {expected}", [here, there])
+
+
+def _spec(programs: Programs, position: Position, message: Send | Receive) -> TensorSpec:
+    spec = programs.specs[position[0]].get((message.producer, message.consumer))
+    if spec is None:
+        text = f"device {position[0]} has no shape and type for {_message_text(message)}"
+        raise fault(programs, text, [position])
+    return spec
+
+
+def _message(position: Position, instruction: Send | Receive) -> tuple[int, int, str, str, int]:
+    """Return a message's identity, the same from both ends: source, target, and what it carries."""
+    content = (instruction.producer, instruction.consumer, instruction.micro_batch)
+    if isinstance(instruction, Send):
+        return (position[0], instruction.target, *content)
+    return (instruction.source, position[0], *content)
+
+
+def run_text(run: Run) -> str:
+    """Return a run as errors name it."""
+    return f"{quoted(run.block)} of micro-batch {run.micro_batch}"
+
+
+def _message_text(message: Send | Receive) -> str:
+    return f"{quoted(message.producer)} for {quoted(message.consumer)} of micro-batch {message.micro_batch}"
+
+
+def _mentions(programs: Programs, device: int, run: Run) -> list[Position]:
+    """Return where a program first has to do with a block; its begin if nowhere, nothing if no device."""
+    if device not in range(programs.placement.num_devices):
+        return []
+    places = [
+        (device, index)
+        for index, instruction in enumerate(programs.instructions[device])
+        if instruction.micro_batch == run.micro_batch
+        and run.block in ([instruction.block] if isinstance(instruction, Run) else _ends(instruction))
+    ]
+    return places[:1] or [(device, 0)]
+
+
+def _ends(message: Send | Receive) -> list[str]:
+    return [message.producer, message.consumer]
