@@ -55,7 +55,7 @@ def report() -> None:
 if __name__ == "__main__":
     report()
 else:
-    lines = Slipcover()
+    lines = Slipcover(d_miss_threshold=5000)  # taking marks out costs more than some thousand of them
     ImportManager(lines, FileMatcher(SOURCES)).__enter__()
     SlipcoverLoader.get_code = lambda self, name: lines.instrument(self.orig_loader.get_code(name))  # for -m
     os._exit = save_and_exit
