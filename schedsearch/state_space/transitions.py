@@ -160,15 +160,22 @@ class Transitions:
     def _with_one_of(
         self, states: States, exclusive: tuple[int, ...], limit: int | None, undominated: bool
     ) -> States:
-        """Return the states, and those in which one of some activities that exclude each other starts."""
+        """Return the states, and those in which one of some activities that exclude each other starts.
+
+        Where a block of one device and one tick could start, the states in which its device waits are left
+        out: nothing ends before the block would. All that its device could run instead is among these
+        activities, or is shared and was decided before; not so for a shared block, for which another may
+        yet start on one of its devices.
+        """
         waiting = np.ones(len(states), dtype=bool)
         found = []
         for i in exclusive:
             which = self._can_start(states, i, limit)
             if len(which):
                 found.append(self._start(states.at(which), i))
-                if undominated and self.model.time[i] == 1 and i not in self.model.must_agree:
-                    waiting[which] = False  # nothing ends before it would
+                alone = len(self.model.activities[i].devices) == 1
+                if undominated and alone and self.model.time[i] == 1 and i not in self.model.must_agree:
+                    waiting[which] = False
         return joined([states.at(np.flatnonzero(waiting)), *found]) if found else states
 
     def _start(self, states: States, i: int) -> States:

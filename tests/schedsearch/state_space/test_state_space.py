@@ -42,6 +42,20 @@ def upper_bound(placement: Placement, n: int) -> int:
     return n * (sum(block.time for block in placement.blocks) + sum(t for _, _, t in placement.transfer))
 
 
+def test_a_shared_block_may_wait_for_another_on_one_of_its_devices() -> None:
+    """It was never left waiting where it takes one tick, so the bound was above the least makespan."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 1),
+        Block("B0", Kind.B, (0,), 1, 0, ("F0",)),
+        Block("F1", Kind.F, (0, 1), 1),
+        Block("B1", Kind.B, (0, 1), 1, 0, ("F1",)),
+    )
+    placement = Placement("shared", 2, blocks, transfer=(("F0", "B0", 1),))
+    found = least_makespan(placement, 1, at_most=20)
+    assert found is not None and found.schedule is not None
+    assert found.bound == found.schedule.makespan == brute_force(placement, 1) == 4
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     random_placements(max_devices=2, max_forward=2, max_time=3)
