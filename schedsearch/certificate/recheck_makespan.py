@@ -20,7 +20,10 @@ Counts = tuple[int, ...]
 """How often each block has started."""
 
 Ends = tuple[int, ...]
-"""Ticks: the latest start so far, then of each block the end of its latest run, or that start if later."""
+"""Ticks: the latest start so far, then of each block the end of its latest run.
+
+An end so early that even a transfer from there has ended by the latest start is set to the latest such tick.
+"""
 
 
 def no_shorter_schedule(
@@ -84,8 +87,10 @@ class _Walk:
             for device in range(placement.num_devices)
         ]
         self.tail = [0] * len(self.blocks)
+        self.longest_transfer = [0] * len(self.blocks)
         for i in reversed(range(len(self.blocks))):
             for j, transfer in self.after[i]:
+                self.longest_transfer[j] = max(self.longest_transfer[j], transfer)
                 self.tail[j] = max(self.tail[j], transfer + self.blocks[i].time + self.tail[i])
         self.never_allocates = [
             not block.transient and all(block.memory_on(device) <= 0 for device in block.devices)
@@ -108,7 +113,8 @@ class _Walk:
             for i, begin in begins.items():
                 if begin < latest:
                     after = (*counts[:i], counts[i] + 1, *counts[i + 1 :])
-                    new = [max(end, begin) for end in ends]
+                    past = (begin, *(begin - transfer for transfer in self.longest_transfer))
+                    new = list(map(max, ends, past))
                     new[i + 1] = begin + self.blocks[i].time
                     if new[i + 1] + self.tail[i] <= self.limit and self._can_end(after, new):
                         yield after, tuple(new)

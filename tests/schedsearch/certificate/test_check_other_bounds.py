@@ -44,6 +44,19 @@ def test_all_orders_show_just_the_least_makespan(
         assert shown == [True, False] or (placement.transfer and shown in ([True, None], [None, None]))
 
 
+def test_a_transfer_goes_on_while_other_blocks_run() -> None:
+    """F1, F0 and B0 run during the transfer from F1 to B1; it used to begin anew with each of them."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 1),
+        Block("B0", Kind.B, (0,), 1, 0, ("F0",)),
+        Block("F1", Kind.F, (0,), 1),
+        Block("B1", Kind.B, (0,), 1, 0, ("F1",)),
+    )
+    placement = Placement("transfer", 1, blocks, transfer=(("F1", "B1", 2),))
+    assert no_shorter_schedule(placement, 1, 4, 60) is True
+    assert no_shorter_schedule(placement, 1, 5, 60) is None
+
+
 def test_an_optimizer_block_waits_for_all_micro_batches() -> None:
     placement = v_shape(2, 1, 2)
     step = Block("O", Kind.O, (1,), 5, 0, ("B1",))
