@@ -30,7 +30,9 @@ def save() -> None:
     lines.all_seen.clear()
     if seen:
         text = json.dumps({file: sorted(each) for file, each in seen.items()})
-        (FOLDER / f"{os.getpid()}_{time.monotonic_ns()}.json").write_text(text)
+        path = FOLDER / f"{os.getpid()}_{time.monotonic_ns()}"
+        path.write_text(text)
+        path.rename(path.with_suffix(".json"))  # whole, also if it is killed meanwhile
 
 
 def save_and_exit(status: int, exit_=os._exit) -> NoReturn:
