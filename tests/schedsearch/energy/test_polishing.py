@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from energy.cases import all_plans, noisy_profile, profile_of, profiles, simulated
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from places import ROOT
 from strategies import placements
 
 from placements import Profile
@@ -167,7 +167,6 @@ def test_quiet_stdout_drops_what_c_prints_and_nothing_else(capfd: pytest.Capture
 
 def test_quiet_stdout_works_without_one() -> None:
     code = "from schedsearch.energy.quiet import quiet_stdout\nwith quiet_stdout(): import json"
-    root = Path(__file__).parents[2]
     line = f'"{sys.executable}" -c "{code}" >&-'
-    done = subprocess.run(["sh", "-c", line], cwd=root, text=True, capture_output=True, check=False)
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
