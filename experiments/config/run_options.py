@@ -12,7 +12,7 @@ from experiments.config.planned_model import what_is_run, with_planned_layers
 from experiments.config.plans import Planned
 from experiments.config.records import RuntimeOptions
 from placements import Placement
-from runtime.execution.run_options import check_device
+from runtime.execution.run_options import RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
 from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
 from runtime.program.calls import ScriptError
@@ -22,6 +22,8 @@ _OF_LAUNCH = (
     *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
     *("checkpoint_every", "keep_checkpoints", "trace"),
 )
+
+_NUMBERS_OF_RUN = ("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints")
 
 log = logging.getLogger(__name__)
 
@@ -37,23 +39,17 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         raise OptionError(
             f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
         )
-    if options.iterations < 1:
-        raise OptionError(f"runtime.iterations: {options.iterations} is not at least 1")
-    if not options.timeout_s > 0:
-        raise OptionError(f"runtime.timeout_s: {options.timeout_s:g} is not a positive number of seconds")
+    try:
+        RunOptions(0, 1, **{name: getattr(options, name) for name in _NUMBERS_OF_RUN}).check_ranges()
+    except ScriptError as error:
+        raise OptionError(f"runtime.{error}") from None
     if options.launcher not in LAUNCHERS:
         remedy = did_you_mean(options.launcher, LAUNCHERS)
         raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
-    for name, least in (
-        ("num_micro_batches", 1),
-        ("receive_ahead", 0),
-        ("receive_memory", 0),
-        ("checkpoint_every", 0),
-        ("keep_checkpoints", 0),
-    ):
+    for name in ("receive_ahead", "receive_memory"):
         value = getattr(options, name)
-        if value is not None and value < least:
-            raise OptionError(f"runtime.{name}: {value} is not at least {least}")
+        if value is not None and value < 0:
+            raise OptionError(f"runtime.{name}: {value} is not at least 0")
     if options.resume is not None and not Path(options.resume).is_dir():
         raise OptionError(
             f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "

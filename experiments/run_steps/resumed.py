@@ -11,6 +11,7 @@ from pathlib import Path
 from experiments.config.options import OptionError, read_fields
 from experiments.config.records import Options, RuntimeOptions
 from placements.files import read_json, write_json
+from placements.plain_data import Field, in_file
 
 SCHEMA_VERSION = 1
 """Version of the form of ``runtime.json``."""
@@ -79,12 +80,13 @@ def options_of(directory: Path, options: Options, overrides: Sequence[str]) -> K
 
 def _read(path: Path) -> KeptOptions:
     data = read_json(path, "the output directory of experiments.run", OptionError)
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        raise OptionError(f"{path}: is of another version; run its job anew")
-    table = data.get("clock_latency")
-    if not isinstance(table, str | None):
-        raise OptionError(f"{path}: clock_latency {table!r} is not a path; give {CLOCK_LATENCY}=FILE")
-    return KeptOptions(read_fields(data.get("runtime"), RuntimeOptions, "runtime"), table)
+    with in_file(path, OptionError):
+        kept = Field(data, "", OptionError)
+        kept.version(SCHEMA_VERSION)
+        table = kept.get("clock_latency")
+        if table.value is not None:
+            table.text("a path", f"give {CLOCK_LATENCY}=FILE")
+        return KeptOptions(read_fields(kept["runtime"].value, RuntimeOptions, "runtime"), table.value)
 
 
 def _absolute(path: str | None) -> str | None:

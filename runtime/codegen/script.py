@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
+from placements.plain_data import Field
 from runtime.program.calls import Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
-from runtime.program.program_file import for_single_gpus, positive_number
+from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def _read_to_call(path: Path) -> Script:
     try:
         script = read_script(path)
         for_single_gpus(script.placement)
-        positive_number(script.num_micro_batches, "NUM_MICRO_BATCHES")
+        number = Field(script.num_micro_batches, "NUM_MICRO_BATCHES", ScriptError)
+        number.whole("a whole number from 1 on", least=1)
         _ = script.calls  # A script whose calls fail cannot be read either.
         return script
     except NameError as error:

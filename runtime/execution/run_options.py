@@ -149,12 +149,7 @@ class RunOptions:
             ScriptError: One is out of its range; the message names it.
             ProfileError: The file of latencies is wrong.
         """
-        for each in fields(self):
-            value, least = getattr(self, each.name), each.metadata.get("least")
-            if None not in (value, least) and value < least:
-                raise ScriptError(f"{each.name}: {value} is not at least {least}")
-        if not self.timeout_s > 0:
-            raise ScriptError(f"timeout_s: {self.timeout_s:g} is not a positive number of seconds")
+        self.check_ranges()
         if self.checkpoint_every and self.checkpoints is None:
             raise ScriptError(
                 f"checkpoint_every: {self.checkpoint_every} needs a folder for checkpoints; give one"
@@ -165,6 +160,19 @@ class RunOptions:
             raise ScriptError(f"trace: {self.trace} is a folder; give a file in it")
         if self.clock_latency is not None:
             read_clock_latency(self.clock_latency)
+
+    def check_ranges(self) -> None:
+        """Ensure that every number makes sense by itself.
+
+        Raises:
+            ScriptError: One is out of its range; the message names it.
+        """
+        for each in fields(self):
+            value, least = getattr(self, each.name), each.metadata.get("least")
+            if None not in (value, least) and value < least:
+                raise ScriptError(f"{each.name}: {value} is not at least {least}")
+        if not self.timeout_s > 0:
+            raise ScriptError(f"timeout_s: {self.timeout_s:g} is not a positive number of seconds")
 
 
 def as_environment(options: Mapping[str, object]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from placements import Placement, PlacementError
 from placements.files import read_json
 from placements.placement_file import placement_from_dict, placement_to_dict
+from placements.plain_data import Field, in_file
 from runtime.program.instructions import Instruction, Programs, ProgramTextError, parse_instruction
 from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
 
@@ -36,47 +37,41 @@ def read_programs(path: str | Path) -> Programs:
     Raises:
         ProgramFileError: The file cannot be read, lacks a field, or a line is no instruction.
     """
-    data = read_json(path, "a programs.json", ProgramFileError)
+    data = Field(read_json(path, "a programs.json", ProgramFileError), "", ProgramFileError)
     try:
-        return _programs(data)
-    except KeyError as error:
-        raise ProgramFileError(f"{path}: lacks the field {error}; give a programs.json") from None
-    except (PlacementError, TensorSpecError, ProgramFileError) as error:
+        with in_file(path, ProgramFileError):
+            return _programs(data)
+    except (PlacementError, TensorSpecError) as error:
         raise ProgramFileError(f"{path}: {error}") from None
 
 
-def _programs(data: Any) -> Programs:
-    if not isinstance(data, dict):
-        raise ProgramFileError("is not a mapping; give a programs.json")
-    if "programs" not in data and "blocks" in data:
+def _programs(data: Field) -> Programs:
+    fields = data.mapping("a mapping", "give a programs.json")
+    if "programs" not in fields and "blocks" in fields:
         raise ProgramFileError("is a schedule; check it with python -m experiments.check schedule=PATH")
-    if data["schema_version"] not in range(1, SCHEMA_VERSION + 1):
-        raise ProgramFileError(
-            f"schema_version: {data['schema_version']!r} is not known; write {SCHEMA_VERSION}"
-        )
-    placement = for_single_gpus(placement_from_dict(data["placement"]))
-    rows = data["programs"]
-    if not isinstance(rows, list) or len(rows) != placement.num_devices:
-        raise ProgramFileError(
-            f"programs: is not a list with one program for each of {placement.name}'s "
-            f"{placement.num_devices} devices; give one"
-        )
-    instructions = tuple(_program(row, f"programs[{device}]") for device, row in enumerate(rows))
-    number = positive_number(data["num_micro_batches"], "num_micro_batches")
-    specs = _specs(data["forms"], placement) if data["schema_version"] > 1 else ()
-    return Programs(placement, number, instructions, specs)
+    version = data.version(SCHEMA_VERSION)
+    placement = for_single_gpus(placement_from_dict(data["placement"].value))
+    programs = _of_each_device(data["programs"], placement)
+    number = data["num_micro_batches"].whole("a whole number from 1 on", least=1)
+    instructions = tuple(tuple(map(_instruction, program.items("a list of lines"))) for program in programs)
+    return Programs(placement, number, instructions, _specs(data["forms"], placement) if version > 1 else ())
 
 
-def _specs(rows: object, placement: Placement) -> tuple[TensorSpecs, ...]:
+def _specs(field: Field, placement: Placement) -> tuple[TensorSpecs, ...]:
     """Return the specs of each device; nothing for null, where no model was known."""
-    if rows is None:
+    if field.value is None:
         return ()
-    if not isinstance(rows, list) or len(rows) != placement.num_devices:
+    return tuple(specs_from_plain(row.value, row.where) for row in _of_each_device(field, placement))
+
+
+def _of_each_device(field: Field, placement: Placement) -> list[Field]:
+    rows = field.items()
+    if len(rows) != placement.num_devices:
         raise ProgramFileError(
-            f"forms: is not a list with the forms of each of {placement.name}'s {placement.num_devices} "
-            "devices; give one, or null"
+            f"{field.where}: has {len(rows)} entries; give one for each of {placement.name}'s "
+            f"{placement.num_devices} devices"
         )
-    return tuple(specs_from_plain(row, f"forms[{device}]") for device, row in enumerate(rows))
+    return rows
 
 
 def for_single_gpus(placement: Placement) -> Placement:
@@ -93,24 +88,8 @@ def for_single_gpus(placement: Placement) -> Placement:
     return placement
 
 
-def _program(row: object, where: str) -> tuple[Instruction, ...]:
-    if not isinstance(row, list) or not all(isinstance(line, str) for line in row):
-        raise ProgramFileError(f"{where}: is not a list of lines; write such as ['run F0 #0']")
-    program = []
-    for i, line in enumerate(row):
-        try:
-            program.append(parse_instruction(line))
-        except ProgramTextError as error:
-            raise ProgramFileError(f"{where}[{i}]: {error}") from None
-    return tuple(program)
-
-
-def positive_number(value: object, where: str) -> int:
-    """Return a value if it is a whole number from 1 on.
-
-    Raises:
-        ProgramFileError: It is none.
-    """
-    if type(value) is not int or value < 1:
-        raise ProgramFileError(f"{where}: {value!r} is not a whole number from 1 on; give one")
-    return value
+def _instruction(field: Field) -> Instruction:
+    try:
+        return parse_instruction(field.text("a line", "write such as 'run F0 #0'"))
+    except ProgramTextError as error:
+        raise ProgramFileError(f"{field.where}: {error}") from None

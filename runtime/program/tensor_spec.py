@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from placements.plain_data import Field
+
 Edge = tuple[str, str]
 """(producer, consumer): the block that makes a tensor, and the one that takes it."""
 
@@ -65,38 +67,28 @@ def specs_from_plain(data: object, where: str) -> dict[Edge, TensorSpec]:
     Raises:
         TensorSpecError: They are something else, or name an edge twice.
     """
-    if not isinstance(data, (list, tuple)):
-        raise TensorSpecError(f"{where}: is not a list of forms; give one")
     specs: dict[Edge, TensorSpec] = {}
-    for index, row in enumerate(data):
-        spec, edges = _row(row, f"{where}[{index}]")
+    for row in Field(data, where, TensorSpecError).items("a list of forms"):
+        spec, edges = _row(row)
         for edge in edges:
             if edge in specs:
                 raise TensorSpecError(
-                    f"{where}[{index}]: {edge[0]} -> {edge[1]} has a form already; give one only"
+                    f"{row.where}: {edge[0]} -> {edge[1]} has a form already; give one only"
                 )
             specs[edge] = spec
     return specs
 
 
-def _row(row: object, where: str) -> tuple[TensorSpec, list[Edge]]:
-    if not isinstance(row, Mapping) or set(row) != {"dtype", "shape", "edges"}:
-        raise TensorSpecError(f"{where}: is not a mapping of dtype, shape and edges; give these")
-    dtype, shape, edges = row["dtype"], row["shape"], row["edges"]
-    if not isinstance(dtype, str):
-        raise TensorSpecError(
-            f"{where}.dtype: {dtype!r} is not the name of a type; give one such as 'float64'"
-        )
-    if not isinstance(shape, (list, tuple)) or not all(type(size) is int and size >= 0 for size in shape):
-        raise TensorSpecError(
-            f"{where}.shape: {shape!r} is not a list of sizes; give whole numbers from 0 on"
-        )
-    if not isinstance(edges, (list, tuple)) or not all(_is_edge(edge) for edge in edges):
-        raise TensorSpecError(
-            f"{where}.edges: is not a list of (producer, consumer); give the names of blocks"
-        )
-    return TensorSpec(dtype, tuple(shape)), [(producer, consumer) for producer, consumer in edges]
+def _row(row: Field) -> tuple[TensorSpec, list[Edge]]:
+    row.only(("dtype", "shape", "edges"))
+    dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
+    sizes = row["shape"].items("a list of sizes")
+    shape = tuple(size.whole("a size", "give a whole number from 0 on", 0) for size in sizes)
+    return TensorSpec(dtype, shape), [_edge(edge) for edge in row["edges"].items()]
 
 
-def _is_edge(edge: object) -> bool:
-    return isinstance(edge, (list, tuple)) and [type(name) for name in edge] == [str, str]
+def _edge(field: Field) -> Edge:
+    names = [name.text("the name of a block") for name in field.items("a (producer, consumer)")]
+    if len(names) != 2:
+        raise field.wrong("a (producer, consumer)", "give the names of two blocks")
+    return names[0], names[1]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from placements import OperatingPoint, Profile, ProfileError
+from placements.plain_data import Field
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict
 
@@ -27,6 +27,9 @@ NORMAL = 1.0
 
 _LARGEST = 1e12
 """Milliseconds, millijoules, watts, seconds or degrees beyond which a figure is a mistake."""
+
+_LONGEST_ID = 200
+"""Characters of an accelerator's id."""
 
 
 class RequestError(ValueError):
@@ -101,20 +104,19 @@ def read_registration(data: Any) -> Registration:
     Raises:
         RequestError: A field is missing, unknown or wrong, or the schedule breaks a rule.
     """
-    body = _fields(data, "body", required=("schedule",), optional=("num_plans",))
-    num_plans = body.get("num_plans", DEFAULT_NUM_PLANS)
-    if type(num_plans) is not int or not 1 <= num_plans <= MOST_PLANS:
-        raise RequestError(
-            f"num_plans: {_short(num_plans)} is not a whole number of 1 to {MOST_PLANS}; give one"
-        )
-    _check_size(body["schedule"])
+    body = _body(data, required=("schedule",), optional=("num_plans",))
+    num_plans = body.get("num_plans", DEFAULT_NUM_PLANS).whole(
+        f"a whole number of 1 to {MOST_PLANS}", "give one", 1, MOST_PLANS
+    )
+    data = body["schedule"].value
+    _check_size(data)
     try:
-        schedule = schedule_from_dict(body["schedule"])
+        schedule = schedule_from_dict(data)
     except ScheduleFileError as error:
         raise RequestError(f"schedule: {error}") from None
     except OverflowError:
         raise RequestError("schedule: has a number out of all range; check its times and memory") from None
-    return Registration(schedule, json.dumps(body["schedule"]), num_plans)
+    return Registration(schedule, json.dumps(data), num_plans)
 
 
 def read_profile(data: Any) -> Profile:
@@ -123,16 +125,15 @@ def read_profile(data: Any) -> Profile:
     Raises:
         RequestError: A field is missing, unknown or wrong, or a block lacks clocks.
     """
-    body = _fields(data, "body", required=("blocking_power_w",), optional=("csv", "blocks"))
-    power = _number(body["blocking_power_w"], "blocking_power_w")
-    if ("csv" in body) == ("blocks" in body):
+    body = _body(data, required=("blocking_power_w",), optional=("csv", "blocks"))
+    power = _number(body["blocking_power_w"])
+    if ("csv" in data) == ("blocks" in data):
         raise RequestError("body: give either 'csv', the text of a profile, or 'blocks', its points by block")
     try:
-        if "csv" not in body:
+        if "csv" not in data:
             return Profile("uploaded", _read_blocks(body["blocks"]), power)
-        if not isinstance(body["csv"], str):
-            raise RequestError(f"csv: {_short(body['csv'])} is not text; send the content of a profile.csv")
-        return Profile.from_csv_text(body["csv"], device="uploaded", blocking_power_w=power)
+        text = body["csv"].text("text", "send the content of a profile.csv")
+        return Profile.from_csv_text(text, device="uploaded", blocking_power_w=power)
     except ProfileError as error:
         where = "csv: " if str(error).startswith(("line", "is ", "has ")) else ""
         raise RequestError(f"{where}{error}") from None
@@ -145,18 +146,14 @@ def read_message(data: Any) -> Message:
         RequestError: A field is missing, unknown or wrong: the name is empty or too long, the delay negative,
             or the degree below 1.
     """
-    body = _fields(data, "body", required=("id", "degree"), optional=("delay_s",))
-    name = str(body["id"]) if type(body["id"]) is int else body["id"]
-    if not isinstance(name, str):
-        raise RequestError(f"id: {_short(name)} is not the id of an accelerator; give text or a whole number")
-    delay_s, degree = _number(body.get("delay_s", 0.0), "delay_s"), _number(body["degree"], "degree")
-    if not 1 <= len(name) <= 200:
-        raise RequestError(f"id: has {len(name)} characters; name the accelerator with 1 to 200")
-    if delay_s < 0:
-        raise RequestError(f"delay_s: {delay_s:g} is not a time to come; give 0 or more seconds")
-    if degree < NORMAL:
-        raise RequestError(f"degree: {degree:g} is below 1 or not finite; give 1 if it is back to normal")
-    return Message(name, delay_s, degree)
+    body = _body(data, required=("id", "degree"), optional=("delay_s",))
+    name = body["id"].value
+    name = str(name) if type(name) is int else body["id"].text("the id of an accelerator", "name it")
+    if len(name) > _LONGEST_ID:
+        raise RequestError(f"id: has {len(name)} characters; give {_LONGEST_ID} at most")
+    delay = body.get("delay_s", 0.0).number("a time to come", "give 0 or more seconds", 0.0, _LARGEST)
+    remedy = "give 1 if it is back to normal"
+    return Message(name, float(delay), float(body["degree"].number("1 or more", remedy, NORMAL, _LARGEST)))
 
 
 def _check_size(schedule: Any) -> None:
@@ -171,57 +168,32 @@ def _check_size(schedule: Any) -> None:
         )
 
 
-def _read_blocks(data: Any) -> Mapping[str, tuple[OperatingPoint, ...]]:
-    if not isinstance(data, dict) or not data:
-        raise RequestError("blocks: is not an object with a list of points for each block; give one")
-    return {block: _read_points(points, f"blocks.{block}") for block, points in data.items()}
+def _read_blocks(field: Field) -> Mapping[str, tuple[OperatingPoint, ...]]:
+    wanted = "an object with a list of points for each block"
+    if not field.mapping(wanted):
+        raise field.wrong(wanted)
+    return {block: _read_points(field[block]) for block in field.value}
 
 
-def _read_points(data: Any, where: str) -> tuple[OperatingPoint, ...]:
-    if not isinstance(data, list) or not data:
-        raise RequestError(f"{where}: has no clocks; give a list of {{clock_mhz, time_ms, energy_mj}}")
-    points = sorted(_read_point(point, f"{where}[{i}]") for i, point in enumerate(data))
+def _read_points(field: Field) -> tuple[OperatingPoint, ...]:
+    points = sorted(map(_read_point, field.items("a list of {clock_mhz, time_ms, energy_mj}")))
+    if not points:
+        raise field.wrong("a list with a clock")
     for point, after in pairwise(points):
         if point.clock_mhz == after.clock_mhz:
-            raise RequestError(f"{where}: has {point.clock_mhz} MHz twice; keep one of them")
+            raise RequestError(f"{field.where}: has {point.clock_mhz} MHz twice; keep one of them")
     return tuple(points)
 
 
-def _read_point(data: Any, where: str) -> OperatingPoint:
-    point = _fields(data, where, required=("clock_mhz", "time_ms", "energy_mj"), optional=())
-    clock = point["clock_mhz"]
-    if type(clock) is not int or not 0 < clock < 1e9:
-        raise RequestError(f"{where}.clock_mhz: {_short(clock)} is not a clock; give whole MHz above 0")
-    return OperatingPoint(
-        clock,
-        _number(point["time_ms"], f"{where}.time_ms"),
-        _number(point["energy_mj"], f"{where}.energy_mj"),
-    )
+def _read_point(field: Field) -> OperatingPoint:
+    point = field.only(("clock_mhz", "time_ms", "energy_mj"))
+    clock = point["clock_mhz"].whole("a clock", "give whole MHz above 0", 1, 1e9)
+    return OperatingPoint(clock, _number(point["time_ms"]), _number(point["energy_mj"]))
 
 
-def _fields(data: Any, where: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise RequestError(f"{where}: is not an object; give one with {', '.join(required + optional)}")
-    for name in required:
-        if name not in data:
-            raise RequestError(f"{where}: lacks the field {name!r}; add it")
-    for name in data:
-        if name not in required + optional:
-            known = ", ".join(required + optional)
-            raise RequestError(f"{where}: has an unknown field {_short(name)}; the fields are {known}")
-    return data
+def _body(data: Any, required: tuple[str, ...], optional: tuple[str, ...]) -> Field:
+    return Field(data, "body", RequestError, is_root=True).only(required, optional)
 
 
-def _number(value: Any, where: str) -> float:
-    """Return a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
-        raise RequestError(f"{where}: {_short(value)} is not a number; give a finite one")
-    if abs(value) > _LARGEST:
-        raise RequestError(f"{where}: {_short(value)} is out of all range; check its unit")
-    return float(value)
-
-
-def _short(value: Any) -> str:
-    """Return a value as messages show it."""
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+def _number(field: Field) -> float:
+    return float(field.number("a number", f"give one of {_LARGEST:g} at most", -_LARGEST, _LARGEST))

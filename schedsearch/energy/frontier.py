@@ -15,8 +15,8 @@ least energy until some deadline, and which one that is has to be asked for ever
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from placements import Placement, Profile
+from placements.files import read_json
+from placements.plain_data import Field, in_file
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.graph import EnergyError
 
@@ -34,6 +36,8 @@ _OF_ALL_MAXIMUM = ("time_ms", "energy_mj", "waiting_w")
 
 SCHEMA_VERSION = 1
 """Version of the frontier's file form."""
+
+_AGAIN = "compute the frontier again"
 
 TIME_TOLERANCE = 1e-9
 """Share by which a plan may be later than the deadline it was made for; rounding errors only."""
@@ -229,34 +233,24 @@ class Frontier:
         Raises:
             EnergyError: A field is missing or wrong.
         """
-        top = _mapping(data, "frontier")
-        version = top.get("schema_version", SCHEMA_VERSION)
-        if version != SCHEMA_VERSION:
-            raise EnergyError(f"schema_version: {version!r} is not known; write {SCHEMA_VERSION}")
-        plans = _field(top, "plans", "frontier")
-        if not isinstance(plans, list) or not plans:
-            raise EnergyError("plans: is not a list of at least one plan; compute the frontier again")
-        more = top.get("straggler_plans", [])
-        if not isinstance(more, list):
-            raise EnergyError("straggler_plans: is not a list of plans; compute the frontier again")
-        alone = _read_plans(plans, "plans")
-        maximum = _mapping(_field(top, "all_maximum", "frontier"), "all_maximum")
+        top = Field(data, "frontier", EnergyError, is_root=True)
+        top.version(SCHEMA_VERSION, default=SCHEMA_VERSION)
+        alone = _read_plans(top["plans"])
+        if not alone:
+            raise top["plans"].wrong("a list of at least one plan", _AGAIN)
+        maximum = top["all_maximum"]
         return cls(
             plans=tuple(
-                sorted((*alone, *_read_plans(more, "straggler_plans")), key=lambda plan: plan.time_ms)
+                sorted((*alone, *_read_plans(top.get("straggler_plans", []))), key=lambda plan: plan.time_ms)
             ),
             all_maximum=FrequencyPlan(
-                {},
-                _number(maximum, "time_ms", "all_maximum"),
-                _number(maximum, "energy_mj", "all_maximum"),
-                0.0,
-                _waiting_w(maximum, "all_maximum"),
+                {}, _finite(maximum["time_ms"]), _finite(maximum["energy_mj"]), 0.0, _read_waiting_w(maximum)
             ),
-            blocking_power_w=_number(top, "blocking_power_w", "frontier"),
-            num_devices=_read_count(top, "num_devices"),
-            num_gpus=_read_count(top, "num_gpus"),
-            blocking_power_by_clock=_read_curve(top),
-            notes=_read_notes(top),
+            blocking_power_w=_finite(top["blocking_power_w"]),
+            num_devices=_read_count(top.get("num_devices")),
+            num_gpus=_read_count(top.get("num_gpus")),
+            blocking_power_by_clock=_read_curve(top.get("blocking_power_by_clock", {})),
+            notes=tuple(note.text("a line", _AGAIN) for note in top.get("notes", []).items(remedy=_AGAIN)),
         )
 
     @classmethod
@@ -266,19 +260,9 @@ class Frontier:
         Raises:
             EnergyError: The file cannot be read or is wrong; the message begins with its path.
         """
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise EnergyError(
-                f"{path}: cannot be read ({error.strerror}); give the path of a JSON file"
-            ) from None
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "not UTF-8 text"
-            raise EnergyError(f"{path}: is not JSON ({where}); compute the frontier again") from None
-        try:
+        data = read_json(path, "a frontier.json", EnergyError)
+        with in_file(path, EnergyError):
             return cls.from_dict(data)
-        except EnergyError as error:
-            raise EnergyError(f"{path}: {error}") from None
 
 
 def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
@@ -291,82 +275,51 @@ def _plan_to_dict(plan: FrequencyPlan) -> dict[str, Any]:
     }
 
 
-def _read_plan(data: object, where: str) -> FrequencyPlan:
-    entry = _mapping(data, where)
-    clocks = _mapping(_field(entry, "clock_mhz", where), f"{where}.clock_mhz")
+def _read_plan(field: Field) -> FrequencyPlan:
+    clocks = field["clock_mhz"]
     return FrequencyPlan(
-        clock_mhz={
-            block: _read_clocks(values, f"{where}.clock_mhz.{block}") for block, values in clocks.items()
-        },
-        time_ms=_number(entry, "time_ms", where),
-        energy_mj=_number(entry, "energy_mj", where),
-        lower_bound_mj=_number(entry, "lower_bound_mj", where) if "lower_bound_mj" in entry else 0.0,
-        waiting_w=_waiting_w(entry, where),
+        clock_mhz={block: _read_clocks(clocks[block]) for block in clocks.mapping(remedy=_AGAIN)},
+        time_ms=_finite(field["time_ms"]),
+        energy_mj=_finite(field["energy_mj"]),
+        lower_bound_mj=_finite(field.get("lower_bound_mj", 0.0)),
+        waiting_w=_read_waiting_w(field),
     )
 
 
-def _waiting_w(data: dict[str, Any], where: str) -> float | None:
-    return _number(data, "waiting_w", where) if data.get("waiting_w") is not None else None
+def _read_waiting_w(plan: Field) -> float | None:
+    power = plan.get("waiting_w")
+    return None if power.value is None else _finite(power)
 
 
-def _read_count(top: dict[str, Any], key: str) -> int | None:
-    value = top.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise EnergyError(f"{key}: {value!r} is not a whole number; give the placement's")
-    return value
+def _read_count(field: Field) -> int | None:
+    return None if field.value is None else field.whole(remedy="give the placement's")
 
 
-def _read_curve(top: dict[str, Any]) -> tuple[tuple[int, float], ...]:
-    curve = _mapping(top.get("blocking_power_by_clock", {}), "blocking_power_by_clock")
-    for clock in curve:
-        if not clock.isdecimal() or not int(clock):
-            raise EnergyError(f"blocking_power_by_clock: {clock!r} is not a clock; give whole MHz above 0")
-    points = ((int(clock), _number(curve, clock, "blocking_power_by_clock")) for clock in curve)
-    return tuple(sorted(points))
+def _read_curve(field: Field) -> tuple[tuple[int, float], ...]:
+    for clock in field.mapping(remedy=_AGAIN):
+        if not (isinstance(clock, str) and clock.isdecimal() and int(clock)):
+            raise EnergyError(f"{field.where}: {clock!r} is not a clock; give whole MHz above 0")
+    return tuple(sorted((int(clock), _finite(field[clock])) for clock in field.value))
 
 
-def _read_notes(top: dict[str, Any]) -> tuple[str, ...]:
-    notes = top.get("notes", [])
-    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise EnergyError(f"notes: {notes!r} is not a list of lines; compute the frontier again")
-    return tuple(notes)
+def _read_clocks(field: Field) -> tuple[int, ...]:
+    clocks = field.items("a list of clocks", "give one for each micro-batch")
+    if not clocks:
+        raise field.wrong("a list of clocks", "give one for each micro-batch")
+    return tuple(clock.whole("a clock", "give whole MHz above 0", 1) for clock in clocks)
 
 
-def _read_clocks(values: object, where: str) -> tuple[int, ...]:
-    if not isinstance(values, list) or not values:
-        raise EnergyError(f"{where}: {values!r} is not a list of clocks; give one for each micro-batch")
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise EnergyError(f"{where}: {value!r} is not a clock; give whole MHz above 0")
-    return tuple(values)
-
-
-def _read_plans(data: list[object], where: str) -> list[FrequencyPlan]:
-    plans = [_read_plan(plan, f"{where}[{i}]") for i, plan in enumerate(data)]
+def _read_plans(field: Field) -> list[FrequencyPlan]:
+    plans = [_read_plan(plan) for plan in field.items("a list of plans", _AGAIN)]
     for i, (before, after) in enumerate(pairwise(plans)):
         is_equal = after.time_ms == before.time_ms and after.waiting_w is not None
         if after.time_ms <= before.time_ms and not is_equal:
             raise EnergyError(
-                f"{where}[{i + 1}].time_ms: {after.time_ms:g} is not above {before.time_ms:g}; "
+                f"{field.where}[{i + 1}].time_ms: {after.time_ms:g} is not above {before.time_ms:g}; "
                 "sort the plans by time"
             )
     return plans
 
 
-def _mapping(data: object, where: str) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise EnergyError(f"{where}: is not a mapping but {type(data).__name__}; compute the frontier again")
-    return data
-
-
-def _field(data: dict[str, Any], key: str, where: str) -> Any:
-    if key not in data:
-        raise EnergyError(f"{where}: lacks the field {key!r}; add it")
-    return data[key]
-
-
-def _number(data: dict[str, Any], key: str, where: str) -> float:
-    value = _field(data, key, where)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise EnergyError(f"{where}.{key}: {value!r} is not a number")
-    return float(value)
+def _finite(field: Field) -> float:
+    return float(field.number("a number", "give a finite one", -sys.float_info.max, sys.float_info.max))

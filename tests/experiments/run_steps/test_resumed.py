@@ -87,11 +87,11 @@ def test_what_is_in_the_scripts_cannot_be_changed(override: str, options: Option
     ("data", "message"),
     [
         (None, "runtime.json: cannot be read .*; give the output directory of experiments.run"),
-        ([], "runtime.json: is of another version; run its job anew"),
-        ({"schema_version": 9}, "runtime.json: is of another version; run its job anew"),
-        ({"schema_version": 1}, "runtime: None is not a group of options"),
+        ([], r"runtime.json: \[\] is not a mapping"),
+        ({"schema_version": 9}, "runtime.json: schema_version: 9 is not known; write 1"),
+        ({"schema_version": 1}, "runtime.json: lacks the field 'runtime'"),
         ({"schema_version": 1, "runtime": {"iterations": "6"}}, "runtime.model: has no value"),
-        ({"schema_version": 1, "clock_latency": 3}, "clock_latency 3 is not a path; give profile.clock_lat"),
+        ({"schema_version": 1, "clock_latency": 3}, "clock_latency: 3 is not a path; give profile.clock_lat"),
     ],
 )
 def test_a_file_that_is_no_record_of_a_run_is_named(

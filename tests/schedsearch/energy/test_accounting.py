@@ -442,7 +442,7 @@ def test_file_form(
     ("change", "message"),
     [
         ({"num_gpus": 1.5}, "num_gpus: 1.5 is not a whole number"),
-        ({"blocking_power_by_clock": 3}, "blocking_power_by_clock: is not a mapping but int"),
+        ({"blocking_power_by_clock": 3}, "blocking_power_by_clock: 3 is not a mapping"),
         ({"blocking_power_by_clock": {"x": 3.0}}, "blocking_power_by_clock: 'x' is not a clock"),
         ({"blocking_power_by_clock": {"7": "y"}}, "blocking_power_by_clock.7: 'y' is not a number"),
     ],
