@@ -50,19 +50,24 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
 
 
 class _Model:
-    """A query's variables; each method adds one family of constraints."""
+    """A query's variables; each method adds one family of constraints.
+
+    They have a context of Z3 to themselves: in the one that all queries of a process share, the same query
+    has another answer after other queries.
+    """
 
     def __init__(self, query: Query) -> None:
         self.query = query
         self.placement = query.placement
         self.micro_batches = query.micro_batches
         self.period = query.period
-        self.solver = z3.SolverFor("QF_LIA")
+        self.context = z3.Context()
+        self.solver = z3.SolverFor("QF_LIA", self.context)
         self.instances: list[Instance] = [
             (block.name, n) for block in self.placement.blocks for n in range(self.micro_batches)
         ]
-        self.round = {instance: z3.Int(f"round {instance}") for instance in self.instances}
-        self.start = {instance: z3.Int(f"start {instance}") for instance in self.instances}
+        self.round = {instance: z3.Int(f"round {instance}", self.context) for instance in self.instances}
+        self.start = {instance: z3.Int(f"start {instance}", self.context) for instance in self.instances}
         self.before: dict[tuple[Instance, Instance], z3.BoolRef] = {}
         for instance in self.instances:
             self.solver.add(self.round[instance] >= 0)
@@ -94,7 +99,7 @@ class _Model:
             for a, b in itertools.combinations(self._on(device), 2):
                 if (a, b) in self.before:
                     continue
-                a_first = z3.Bool(f"before {a} {b}")
+                a_first = z3.Bool(f"before {a} {b}", self.context)
                 self.before[a, b] = a_first
                 self.before[b, a] = z3.Not(a_first)
                 self.solver.add(z3.If(a_first, self._fits_before(a, b), self._fits_before(b, a)))
