@@ -54,8 +54,9 @@ def on_devices(num_devices: int, work: Callable[[int], Result], timeout_s: float
                     raise BenchmarkError(f"device {processes.index(process)} failed or took too long")
         finally:
             for process in processes:
-                process.kill()
-                process.join(_JOIN_S)
+                if process.pid is not None:
+                    process.kill()
+                    process.join(_JOIN_S)
         return [pickle.loads((folder / f"{device}.pkl").read_bytes()) for device in range(num_devices)]
 
 

@@ -133,8 +133,7 @@ def test_wrong_input(name: str, override: str, message: str, command, tmp_path: 
     assert not list((tmp_path / "out").glob("*.png"))
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-@pytest.mark.parametrize("whom", ["command", "group"])
+@pytest.mark.parametrize(("num_processes", "whom"), [(1, "command"), (2, "command"), (2, "group")])
 def test_ctrl_c_keeps_the_rows_that_are_there(num_processes: int, whom: str, tmp_path: Path) -> None:
     """From a terminal every process gets the signal; from elsewhere only the command does."""
     path = tmp_path / "out/bubble_by_in_flight.csv"

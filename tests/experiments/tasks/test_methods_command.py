@@ -35,7 +35,8 @@ def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path
 @pytest.mark.parametrize("method", ["tessel", "time_optimal"])
 def test_the_main_job_with_a_baseline(method: str, command, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    done = command("run", *SMALL, f"search.method={method}", "runtime.iterations=1", "energy.num_plans=5")
+    quick = ["runtime.launcher=fork", "runtime.iterations=1", "energy.num_plans=5"]
+    done = command("run", *SMALL, f"search.method={method}", *quick)
     assert done.returncode == 0, done.stderr
     measurement = json.loads((tmp_path / "out/measurement.json").read_text())
     assert measurement["bitwise_equal"]

@@ -21,6 +21,7 @@ from runtime.clocks.clock import NvmlClock
 clock = NvmlClock("0")
 clock.set(1335)
 print(clock.controller_pid, flush=True)
+sys.stdin.readline()
 {end}
 """
 
@@ -60,12 +61,13 @@ def test_latest_of_many_requests_wins(driver: FakeDriver) -> None:
 def test_gpu_is_unlocked_however_the_script_ends(
     driver: FakeDriver, end: str, number: signal.Signals
 ) -> None:
-    script = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(end=end)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert script.stdout is not None
+    line = [sys.executable, "-c", SCRIPT.format(end=end)]
+    script = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert script.stdin is not None and script.stdout is not None
     controller = int(script.stdout.readline())
-    driver.wait_for("0 lock 1335 1335")
+    driver.wait_for("0 lock 1335 1335")  # one that ends before that may never lock it
+    script.stdin.write(b"end\n")
+    script.stdin.close()
     if "sleep" in end:
         script.send_signal(number)
     script.wait()

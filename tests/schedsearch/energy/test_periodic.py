@@ -61,7 +61,7 @@ def maximum_ms(periodic: PeriodicSchedule, profile: Profile, n: int) -> float:
 
 
 @pytest.mark.parametrize("slowdown", [1.0, 1.07])
-@pytest.mark.parametrize("n", [1, 2, 5, 11, 24, 50])
+@pytest.mark.parametrize("n", [1, 2, 5, 11, 24])
 def test_keeps_its_deadline_and_its_ties(periodic: PeriodicSchedule, n: int, slowdown: float) -> None:
     profile = noisy_profile(periodic.placement, 12, seed=n)
     deadline = slowdown * maximum_ms(periodic, profile, n)

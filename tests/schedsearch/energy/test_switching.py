@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -15,6 +16,7 @@ from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import (
     EnergyError,
+    Frontier,
     SwitchedPlan,
     SwitchingLimits,
     changes_per_iteration,
@@ -102,27 +104,33 @@ def check(
     assert found.lower_bound_mj * (1 + found.gap) == pytest.approx(until_deadline)
 
 
+@cache
+def without_limits(shape: str, slowdown: float) -> tuple[Schedule, Profile, Frontier]:
+    schedule = one_f_one_b(v_shape(4), 8) if shape == "V" else one_f_one_b_plus(m_shape(3), 6)
+    clocks = range(700, 1411, 60)
+    profile = profile_of(
+        60.0,
+        **{
+            block.name: [
+                (c, t := (1 + 0.1 * i) * 14100 / c, t * (100 + 200 * (c / 1410) ** 3)) for c in clocks
+            ]
+            for i, block in enumerate(schedule.placement.blocks)
+        },
+    )
+    shortest = compute_frontier(schedule, profile, 20).all_maximum.time_ms
+    return schedule, profile, compute_frontier(schedule, profile, 20, slowdown * shortest)
+
+
 LIMITS = [(0.0, 2.0), (90.0, 0.0), (150.0, 5.0), (1e6, 0.0), (1e6, 20.0)]
 
 
 @pytest.mark.parametrize(("dwell", "latency"), LIMITS)
 @pytest.mark.parametrize(("slowdown", "back"), [(1.0, True), (1.1, True), (1.1, False)])
 def test_keeps_every_limit(dwell: float, latency: float, slowdown: float, back: bool) -> None:
-    for schedule in (one_f_one_b(v_shape(4), 8), one_f_one_b_plus(m_shape(3), 6)):
+    for shape in ("V", "M"):
         limits = SwitchingLimits(dwell, latency, back)
-        clocks = range(700, 1411, 60)
-        profile = profile_of(
-            60.0,
-            **{
-                block.name: [
-                    (c, t := (1 + 0.1 * i) * 14100 / c, t * (100 + 200 * (c / 1410) ** 3)) for c in clocks
-                ]
-                for i, block in enumerate(schedule.placement.blocks)
-            },
-        )
-        frontier = compute_frontier(schedule, profile, 20)
+        schedule, profile, frontier = without_limits(shape, slowdown)
         deadline = slowdown * frontier.all_maximum.time_ms
-        frontier = compute_frontier(schedule, profile, 20, deadline)
         found = switched_plan(schedule, profile, frontier, limits, deadline)
         check(schedule, profile, found, limits, deadline)
         free = frontier.energy_next_to(frontier.at(deadline), deadline)
