@@ -71,24 +71,16 @@ class Profile:
         """Return a block's point at its highest clock."""
         return self.points[block][-1]
 
-    @cached_property
-    def num_stages(self) -> int | None:
-        """Return the stages of a profile whose blocks are ``F0, B0, F1, B1 ...`` and no others, else None."""
-        return _num_stages(self.points)
+    def is_of(self, placement: Placement) -> bool:
+        """Return whether its blocks are those of a placement and no others."""
+        return self.points.keys() == placement.by_name.keys()
 
     def require(self, placement: Placement) -> None:
-        """Check that the profile is one of a placement's blocks; it may have others besides.
+        """Check that the profile has all blocks of a placement; it may have others besides.
 
         Raises:
-            ProfileError: The profile lacks a block, or has another number of stages than the placement.
+            ProfileError: It lacks one.
         """
-        stages = _num_stages(block.name for block in placement.blocks)
-        if self.num_stages is not None and stages is not None and stages != self.num_stages:
-            raise ProfileError(
-                f"profile: has {self.num_stages} stages (F0 to F{self.num_stages - 1}) "
-                f"where {placement.name} has {stages}; set placement.num_devices={self.num_stages} "
-                f"or give a profile of {stages} stages"
-            )
         missing = [block.name for block in placement.blocks if block.name not in self.points]
         if missing:
             raise ProfileError(
@@ -250,12 +242,6 @@ def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
             raise ProfileError(
                 f"points.{block}: {after.clock_mhz} MHz follows {before.clock_mhz} MHz; sort by clock"
             )
-
-
-def _num_stages(blocks: Iterable[str]) -> int | None:
-    names = set(blocks)
-    count = len(names) // 2
-    return count if count and names == {f"{letter}{i}" for letter in "FB" for i in range(count)} else None
 
 
 def _fine_tick(shortest_ms: float) -> float:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +86,7 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
     defaults = {key: known.default for key, known in inspect.signature(shape).parameters.items()}
     _only(chosen, list(defaults), "tick_ms", "num_gpus", "data_parallel")
     if chosen.get("num_devices") is None:
-        chosen["num_devices"] = _num_devices(profile, chosen.get("num_chunks", defaults.get("num_chunks", 1)))
+        chosen.pop("num_devices", None)  # the profile's, or the shape's default
     for key, value in chosen.items():
         where, wanted = f"placement.{key}", type(defaults[key])
         if key.endswith("_time") and isinstance(value, int):
@@ -91,18 +94,27 @@ def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
         require(type(value) is wanted, where, value, "true or false" if wanted is bool else "a whole number")
     require(type(tick_ms) in (int, float), "placement.tick_ms", tick_ms, "a number of milliseconds")
     try:
+        if profile is not None and (profiled := _num_devices(partial(shape, **chosen), profile)):
+            number = chosen.setdefault("num_devices", profiled)
+            require(
+                number == profiled,
+                "placement.num_devices",
+                number,
+                f"the {profiled} on which {name} has the profile's blocks",
+                f"set placement.num_devices={profiled} or give another profile",
+            )
         return replace(shape(**chosen), tick_ms=float(tick_ms))
     except PlacementError as error:
         raise OptionError(f"placement.{error}") from None
 
 
-def _num_devices(profile: Profile | None, num_chunks: object) -> int:
-    """Return as many devices as the profile's stages need, or 4 where it does not tell."""
-    if profile is None or profile.num_stages is None:
-        return 4
-    if type(num_chunks) is int and num_chunks > 0:
-        return profile.num_stages // num_chunks or 1
-    return profile.num_stages
+def _num_devices(shape: Callable[..., Placement], profile: Profile) -> int | None:
+    """Return on how many devices a shape has the blocks of a profile and no others; None where on none."""
+    for number in range(1, len(profile.points) + 1):
+        with suppress(PlacementError):
+            if profile.is_of(shape(num_devices=number)):
+                return number
+    return None
 
 
 def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:

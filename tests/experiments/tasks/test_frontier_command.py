@@ -490,7 +490,10 @@ WRONG = [
     (["energy.signal=none.csv", "energy.iterations=0"], "energy.iterations: 0 is not at least 1"),
     (["energy.signal=none.csv", "energy.iterations=5"], "energy.signal: none.csv: cannot be read"),
     (["profile.path=none.csv"], "none.csv: cannot be read"),
-    (["placement.num_devices=4"], "has 5 stages (F0 to F4) where v_shape has 4; set placement.num_devices=5"),
+    (
+        ["placement.num_devices=4"],
+        "placement.num_devices: 4 is not the 5 on which v_shape has the profile's blocks; set",
+    ),
     (["placement=m_shape"], "profile: lacks E, EB of m_shape"),
     (["profile.time_scale=-1"], "time_scale"),
     (["profile.blocking_power_w=-5"], "blocking_power_w"),
