@@ -1,8 +1,7 @@
 """Notes which lines of the four packages run, in every Python process that has this folder in PYTHONPATH.
 
 As a script it prints their share.
-slipcover marks the lines, and takes the mark of a line that ran out again: before Python 3.12 that costs a
-fifth of what tracing does. Each process writes at its end what it ran and those that it was forked from had
+slipcover marks the lines, which costs a fifth of what tracing does before Python 3.12. Each process writes at its end what it ran and those that it was forked from had
 not, to a folder in the project's: that of the variable LINES_RUN. One that is killed writes nothing.
 """
 
@@ -57,7 +56,7 @@ def report() -> None:
 if __name__ == "__main__":
     report()
 else:
-    lines = Slipcover(d_miss_threshold=5000)  # taking marks out costs more than some thousand of them
+    lines = Slipcover(d_miss_threshold=-1)  # never: a Ctrl-C while marks are taken out ends in a SystemError
     ImportManager(lines, FileMatcher(SOURCES)).__enter__()
     SlipcoverLoader.get_code = lambda self, name: lines.instrument(self.orig_loader.get_code(name))  # for -m
     os._exit = save_and_exit
