@@ -1,8 +1,9 @@
 """Notes which lines of the four packages run, in every Python process that has this folder in PYTHONPATH.
 
 As a script it prints their share.
-slipcover marks the lines, which costs a fifth of what tracing does before Python 3.12. Each process writes at its end what it ran and those that it was forked from had
-not, to a folder in the project's: that of the variable LINES_RUN. One that is killed writes nothing.
+slipcover marks the lines, which costs a fifth of what tracing does before Python 3.12. Each process writes at
+its end what it ran and those that it was forked from had not, to a folder in the project's: that of the
+variable LINES_RUN. One that is killed writes nothing.
 """
 
 import atexit
