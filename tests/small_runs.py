@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import torch
 
+from placements import Kind, Placement
 from runtime.execution.measurement import Comparison, Measurement
+from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.instructions import Instruction, Programs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.verify.reference import Case, plain, replay
@@ -21,6 +23,18 @@ SMALL_GPT = {
     "num_layers": 2,
     "num_heads": 2,
 }
+
+SYNTHETIC = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
+
+
+def blocks_of(placement: Placement, recompute: object = ()) -> tuple[Blocks, Model]:
+    """Return the synthetic blocks of a placement of whole blocks, all in this process."""
+    options = ModelOptions.from_dict(SYNTHETIC | {"recompute": recompute})
+    forward = [block.name for block in placement.blocks if block.kind is Kind.F]
+    model = Model(options, placement, dict.fromkeys(forward, WHOLE))
+    blocks = Blocks(placement, model, 2)
+    blocks.begin(0)
+    return blocks, model
 
 
 HIDDEN = TensorSpec("float64", (1, 4, 4))

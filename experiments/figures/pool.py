@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import joblib
+from joblib.externals.loky import get_reusable_executor
 
 from experiments.config.command import Interrupted
 from experiments.config.progress import StepBar
@@ -75,7 +76,7 @@ def collect(
 def in_any_order(
     calls: Sequence[Callable[[], Answer]], num_processes: int | None
 ) -> Generator[Answer, None, None]:
-    """Yield what the calls return, as they end; closing the iterator ends the processes.
+    """Yield what the calls return, as they end; the processes end with the iterator.
 
     Args:
         calls: Started in this order; what they hold is sent to other processes.
@@ -88,7 +89,10 @@ def in_any_order(
     pool = joblib.Parallel(
         n_jobs=number, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch=number
     )
-    yield from pool(joblib.delayed(_undisturbed)(call) for call in calls)
+    try:
+        yield from pool(joblib.delayed(_undisturbed)(call) for call in calls)
+    finally:
+        get_reusable_executor().shutdown(kill_workers=True)  # idle ones would stay for minutes
 
 
 def _undisturbed(call: Callable[[], Answer]) -> Answer:

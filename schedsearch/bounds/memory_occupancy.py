@@ -50,7 +50,7 @@ class MemoryOccupancy:
         Raises:
             ValueError: It proves nothing of the placement: the flow does not balance, or is negative.
         """
-        assert placement.free_memory is not None, "there is no residence without capacities"
+        assert placement.free_memory is not None, "there is no memory-occupancy bound without capacities"
         timeline = Timeline(placement, frozenset(self.shared))
         if min((*self.device_weight, *self.flow.values())) < 0 or not any(self.device_weight):
             raise ValueError("residence: weights and flows are not all 0 or more, with some weight above 0")
@@ -67,7 +67,7 @@ class MemoryOccupancy:
             left[b] += amount
             occupied += amount * (timeline.length[a] + timeline.transfer_time(a, b))
         if any(left.values()):
-            raise ValueError("residence: what blocks take is not what the others give back")
+            raise ValueError("residence: what some blocks allocate is not what the others release")
         idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
         capacity = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
         return timeline.shared_time + ((occupied + idle) / capacity if capacity else Fraction(0))

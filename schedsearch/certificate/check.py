@@ -81,9 +81,7 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
         if isinstance(universal, MinCycleRatio):
             claims.append(_check_cycles(certificate, universal, (deadline - time.monotonic()) / 2))
         else:
-            name = (
-                f"load of device {universal.device}" if isinstance(universal, Load) else "residence in memory"
-            )
+            name = f"load of device {universal.device}" if isinstance(universal, Load) else "memory occupancy"
             claims.append(Claim(f"{name}: no period is below {bound} ticks per micro-batch"))
     _check_that_bound_follows(certificate)
     refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]

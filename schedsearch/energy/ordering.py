@@ -180,16 +180,11 @@ def best_order(
     """
     ends = time.monotonic() + time_limit_s
     running = _Choice(profile, deadline_ms, ends, on_progress or (lambda _what, _done, _all: None))
-    INTERRUPTS.watch()
-    try:
+    with INTERRUPTS.answered() as ending:
         running.judge_all(candidates)
         running.plan_best(most_plans)
         running.swap(most_swaps, keeps)
-    except KeyboardInterrupt:
-        running.interrupted = True
-    finally:
-        running.interrupted = running.interrupted or INTERRUPTS.seen
-        INTERRUPTS.unwatch()
+    running.interrupted = ending.interrupted
     return running.chosen()
 
 

@@ -101,18 +101,11 @@ def polished(
         all_waiting_w = waiting_w(schedule.placement, profile)
         bound = lower_bound(program.graph, cost_curves(schedule.placement, profile), all_waiting_w)
     polishing = _Polishing(program, frontier, bound, [_Deadline(each) for each in times])
-    interrupted = False
-    INTERRUPTS.watch()
-    try:
+    with INTERRUPTS.answered() as ending:
         polishing.solve_all(time.monotonic() + time_limit_s, on_progress)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        interrupted = interrupted or INTERRUPTS.seen
-        INTERRUPTS.unwatch()
     plans = polishing.plans(schedule, profile)
     num_proved = sum(each.is_proved for each in polishing.deadlines)
-    return Polished(replace(frontier, plans=plans), len(times), num_proved, interrupted)
+    return Polished(replace(frontier, plans=plans), len(times), num_proved, ending.interrupted)
 
 
 @dataclass

@@ -93,15 +93,9 @@ def improve(
     """
     deadline = time.monotonic() + time_limit_s
     running = _Improvement(schedule, deadline, bound, seed, first_round, on_progress)
-    interrupted = False
-    INTERRUPTS.watch()
-    try:
+    with INTERRUPTS.answered() as ending:
         running.run()
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        INTERRUPTS.unwatch()
-    return Improved(validate(running.best), running.bound, interrupted)
+    return Improved(validate(running.best), running.bound, ending.interrupted)
 
 
 class _OutOfTimeError(Exception):

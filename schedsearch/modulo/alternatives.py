@@ -210,10 +210,5 @@ def _quietly(progress: Progress) -> None:
 
 def _sampled(search: ModuloSearch, span: int | None, seed: int) -> list[Repetend]:
     """Sample, with Ctrl-C put off until the solver can be left."""
-    INTERRUPTS.watch()
-    try:
-        found = search.sample(span, seed)
-        INTERRUPTS.raise_if_seen()
-        return found
-    finally:
-        INTERRUPTS.unwatch()
+    with INTERRUPTS.watched():
+        return search.sample(span, seed)

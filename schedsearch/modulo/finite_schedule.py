@@ -65,15 +65,18 @@ class FiniteSchedule:
                     search.known, best = replace(search.known, repetend=candidate), quality
             search.asking.report(Objective.MAKESPAN, best[0], self.makespan_bound, search.known.micro_batches)
 
-    def shorten(self, search: ModuloSearch, time_limit_s: float) -> bool:
-        """Shorten the whole schedule; return whether that was interrupted.
+    def shorten(self, search: ModuloSearch, time_limit_s: float) -> None:
+        """Shorten the whole schedule.
 
         It begins with the unrolled repetend, or a hand-made schedule that fits and is shorter. Where the
         latency is limited nothing is done, since another order of the blocks would not keep it.
+
+        Raises:
+            KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
         """
         known = search.known
         if Objective.LATENCY in known.limit:
-            return False
+            return
         assert known.repetend is not None
         placement = known.limited_placement()
         unrolled = replace(known.repetend.unroll(self.num_micro_batches), placement=placement)
@@ -89,7 +92,8 @@ class FiniteSchedule:
         if placement == self.placement.per_micro_batch:
             self.makespan_bound = max(self.makespan_bound, improved.bound)
         self._shortened = with_optimizer(self.placement, improved.schedule)
-        return improved.interrupted
+        if improved.interrupted:
+            raise KeyboardInterrupt
 
     def best(self, repetend: Repetend) -> Schedule:
         """Return the shortest valid schedule found."""

@@ -50,13 +50,10 @@ def period_by_in_flight(
     placement = placement.per_micro_batch
     last = min(block.time for block in placement.blocks if not placement.successors[block.name])
     found: list[InFlightPeriod] = []
-    INTERRUPTS.watch()
-    try:
+    with INTERRUPTS.watched():
         for in_flight in range(1, most_in_flight + 1):
             before = found[-1].repetend if found else None
             found.append(_least(placement, in_flight, last, before, (solver, time_limit_s, seed)))
-    finally:
-        INTERRUPTS.unwatch()
     return tuple(found)
 
 

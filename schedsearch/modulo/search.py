@@ -83,22 +83,15 @@ def search(
     asking = Asking(SOLVERS[solver](), seed, began, on_progress or (lambda _: None))
     sweep = Sweep(placement, before, asking, deadline)
     finite = FiniteSchedule(placement, num_micro_batches)
-    interrupted = False
-    INTERRUPTS.watch()
-    try:
+    with INTERRUPTS.answered() as ending:
         period_deadline = deadline - min(polish_time_limit_s, time_limit_s / 2)
         if micro_batches_per_repetend is None:
             sweep.up_to(most_micro_batches_per_repetend, period_deadline)
         else:
             sweep.exactly(micro_batches_per_repetend, period_deadline)
         if sweep.best is not None:
-            interrupted = _polish(sweep.best, finite, after, deadline, polish_time_limit_s)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        interrupted = interrupted or INTERRUPTS.seen
-        INTERRUPTS.unwatch()
-    return replace(_result(sweep, finite, interrupted), solver=solver)
+            _polish(sweep.best, finite, after, deadline, polish_time_limit_s)
+    return replace(_result(sweep, finite, ending.interrupted), solver=solver)
 
 
 def _polish(
@@ -107,14 +100,13 @@ def _polish(
     objectives: Sequence[Objective],
     deadline: float,
     time_limit_s: float,
-) -> bool:
-    """Make the objectives after the period least, in one time limit; return whether that was interrupted."""
+) -> None:
+    """Make the objectives after the period least, in one time limit."""
     began = time.monotonic()
     search.deadline = min(deadline, began + time_limit_s * _SHARE_OF_REPETENDS)
     finite.polish(search, objectives)
-    if Objective.MAKESPAN not in objectives:
-        return False
-    return finite.shorten(search, min(deadline, began + time_limit_s) - time.monotonic())
+    if Objective.MAKESPAN in objectives:
+        finite.shorten(search, min(deadline, began + time_limit_s) - time.monotonic())
 
 
 def _check_arguments(

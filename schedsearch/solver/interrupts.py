@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+
+@dataclass
+class Ending:
+    """How something ended.
+
+    Attributes:
+        interrupted: By a Ctrl-C.
+    """
+
+    interrupted: bool = False
 
 
 class Interrupts:
@@ -25,7 +38,7 @@ class Interrupts:
         self._handler: Any = None
         self._watchers = 0
 
-    def watch(self) -> None:
+    def _watch(self) -> None:
         """Begin, if nobody else has; does nothing outside the main thread, which alone gets signals."""
         self._watchers += 1
         if self._watchers > 1:
@@ -36,7 +49,7 @@ class Interrupts:
             if callable(self._handler):
                 signal.signal(signal.SIGINT, self._note)
 
-    def unwatch(self) -> None:
+    def _unwatch(self) -> None:
         """End; the last to do so gives the signal back to whoever had it, and what was seen is past."""
         self._watchers -= 1
         if self._watchers > 0:
@@ -46,13 +59,37 @@ class Interrupts:
         self._handler = None
         self._seen = False
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Put off a Ctrl-C that comes inside to when somebody looks, at the latest to the end.
+
+        Raises:
+            KeyboardInterrupt: There was one.
+        """
+        self._watch()
+        try:
+            yield
+            self.raise_if_seen()
+        finally:
+            self._unwatch()
+
+    @contextmanager
+    def answered(self) -> Iterator[Ending]:
+        """End what is inside at a Ctrl-C, and go on after it; what is yielded tells whether there was one."""
+        ending = Ending()
+        try:
+            with self.watched():
+                yield ending
+        except KeyboardInterrupt:
+            ending.interrupted = True
+
     @property
     def seen(self) -> bool:
-        """Whether there was one since `watch`; no longer after the last `unwatch`."""
+        """Whether there was one while this is watched."""
         return self._seen
 
     def raise_if_seen(self) -> None:
-        """Raise KeyboardInterrupt if there was one since `watch`."""
+        """Raise KeyboardInterrupt if there was one while this is watched."""
         if self._seen:
             raise KeyboardInterrupt
 

@@ -87,15 +87,9 @@ def tessel(
         seed,
         on_progress or (lambda _: None),
     )
-    interrupted = False
-    INTERRUPTS.watch()
-    try:
+    with INTERRUPTS.answered() as ending:
         running.run()
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        INTERRUPTS.unwatch()
-    return running.result(interrupted)
+    return running.result(ending.interrupted)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def time_optimal(
     began = time.monotonic()
     budget = Budget(began + min(time_limit_s, LONGEST_S), seed)
     low = max(num_micro_batches * load_bound(placement), critical_path(placement))
-    least, interrupted = Least(None, 0, low, decided=False), False
+    least = Least(None, 0, low, decided=False)
 
     def note(found: Least) -> None:
         nonlocal least
@@ -56,16 +56,11 @@ def time_optimal(
             elapsed_s = time.monotonic() - began
             on_progress(Progress(Objective.MAKESPAN.value, best, found.bound, budget.calls, elapsed_s))
 
-    INTERRUPTS.watch()
-    try:
+    with INTERRUPTS.answered() as ending:
         _minimise(placement, num_micro_batches, low, budget, note)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        INTERRUPTS.unwatch()
     schedule = _schedule(whole, num_micro_batches, least)
     bound = max(least.bound, makespan_bound(whole, num_micro_batches))
-    status, reason = _verdict(least, schedule, bound, interrupted)
+    status, reason = _verdict(least, schedule, bound, ending.interrupted)
     return SearchResult(
         status=status,
         repetend=None,
@@ -75,7 +70,7 @@ def time_optimal(
         makespan_bound=bound,
         queries=budget.calls,
         seconds=time.monotonic() - began,
-        interrupted=interrupted,
+        interrupted=ending.interrupted,
         reason=reason,
     )
 

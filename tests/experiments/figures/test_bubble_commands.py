@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -67,6 +68,7 @@ def test_rows_are_sorted_whichever_process_ends_first(num_processes: int, tmp_pa
     path = tmp_path / "rows.csv"
     assert collect("rows", searches, num_processes, path, str, int, str) == [1, 2, 3, 11, 12, 13]
     assert path.read_text() == "[1, 2, 3, 11, 12, 13]"
+    assert not multiprocessing.active_children()
 
 
 def test_bubble_by_memory(command, tmp_path: Path) -> None:

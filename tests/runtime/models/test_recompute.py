@@ -8,28 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import SYNTHETIC, blocks_of
 from torch import Tensor
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.launching.launch import launch
-from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, layers
+from runtime.models import Blocks, ModelError, ModelOptions, layers
 from runtime.models.core.layers import FeedForward
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
-
-MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
-
-
-def blocks_of(placement: Placement, recompute: object) -> tuple[Blocks, Model]:
-    """Return the blocks of a placement of whole blocks, all in this process."""
-    options = ModelOptions.from_dict(MODEL | {"recompute": recompute})
-    forward = [block.name for block in placement.blocks if block.name.startswith("F")]
-    model = Model(options, placement, dict.fromkeys(forward, WHOLE))
-    blocks = Blocks(placement, model, 2)
-    blocks.begin(0)
-    return blocks, model
 
 
 def saved_bytes(blocks: Blocks, block: str, arrived: Sequence[Tensor]) -> int:
@@ -55,7 +44,7 @@ def test_recomputing_changes_no_bit(placement: Placement, tmp_path: Path) -> Non
     first = placement.blocks[0].name
     for recompute in ([], [first], "all"):
         folder = tmp_path / str(len(losses))
-        generate(lower(gpipe(placement, 3)), {}, MODEL | {"recompute": recompute}, folder / "scripts")
+        generate(lower(gpipe(placement, 3)), {}, SYNTHETIC | {"recompute": recompute}, folder / "scripts")
         options = {"checkpoint_every": 2, "checkpoints": folder}
         found = launch(folder / "scripts", placement.num_devices, 2, 30, launcher="in_process", **options)  # type: ignore[arg-type]
         assert found.comparison is not None
@@ -116,4 +105,4 @@ def test_dropout_falls_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_wrong_blocks_are_named(recompute: object, message: str) -> None:
     with pytest.raises(ModelError, match=re.escape(message)):
-        layers(v_shape(2), ModelOptions.from_dict(MODEL | {"recompute": recompute}))
+        layers(v_shape(2), ModelOptions.from_dict(SYNTHETIC | {"recompute": recompute}))

@@ -7,29 +7,18 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from small_runs import blocks_of
 from torch import Tensor
 
-from placements import Placement
 from placements.shapes import v_shape, wave_shape
-from runtime.models import WHOLE, Blocks, Model, ModelOptions
+from runtime.models import Blocks, Model
 from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.observer import Message
 from runtime.profiling.recorder import HostTimes, Recorder, machine_name
 from runtime.program.calls import Run, Transfer
 
-MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 NUM_BYTES = 4 * 4 * 8
 """Of what is handed over."""
-
-
-def blocks_of(placement: Placement, recompute: object = ()) -> tuple[Blocks, Model]:
-    """Return the blocks of a placement of whole blocks, all in this process."""
-    options = ModelOptions.from_dict(MODEL | {"recompute": recompute})
-    forward = [block.name for block in placement.blocks if block.name.startswith("F")]
-    model = Model(options, placement, dict.fromkeys(forward, WHOLE))
-    blocks = Blocks(placement, model, 2)
-    blocks.begin(0)
-    return blocks, model
 
 
 def graph_storages(output: Tensor) -> dict[int, int]:

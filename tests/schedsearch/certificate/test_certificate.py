@@ -234,7 +234,7 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
             c,
             lambda r: replace(r, flow={pair: amount + (pair[0] == "F0") for pair, amount in r.flow.items()}),
         ),
-        "residence: what blocks take is not what the others give back",
+        "residence: what some blocks allocate is not what the others release",
     ),
     "flow of no block": (
         V3,

@@ -130,7 +130,7 @@ def test_refuses_an_unknown_name() -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_names_the_block_that_the_profile_lacks(name: str) -> None:
-    with pytest.raises(ProfileError, match="set placement.num_devices=1"):
+    with pytest.raises(ProfileError, match="lacks F1, B1 of v_shape, it has F0, B0"):
         BASELINES[name](one_f_one_b(v_shape(2), 2), profile_of(F0=STEPS, B0=STEPS))
 
 

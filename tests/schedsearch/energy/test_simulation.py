@@ -58,7 +58,7 @@ def test_names_the_wrong_clock(clocks: dict[str, list[int]], message: str) -> No
 
 
 def test_names_the_block_that_the_profile_lacks() -> None:
-    with pytest.raises(ProfileError, match=r"set placement.num_devices=1"):
+    with pytest.raises(ProfileError, match="lacks F1, B1 of v_shape, it has F0, B0"):
         simulate(one_f_one_b(v_shape(2), 2), PROFILE, {})
 
 

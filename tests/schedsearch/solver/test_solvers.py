@@ -104,15 +104,12 @@ def test_a_portfolio_asks_the_next_when_one_gives_up() -> None:
 
 @pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])
 def test_ctrl_c_is_kept_for_a_place_where_it_can_be_raised(decide) -> None:
-    INTERRUPTS.watch()
-    try:
+    with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             decide(Query(v_shape(), 1, 4))
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    finally:
-        INTERRUPTS.unwatch()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert decide(Query(v_shape(), 1, 4))[0] is Answer.YES, "whoever comes next was not interrupted"
 
@@ -122,9 +119,16 @@ def test_ctrl_c_ends_a_wait(solver: ModuleType, monkeypatch: pytest.MonkeyPatch)
     """A question that neither solver answers in half a minute."""
     monkeypatch.setattr(solver, "interruptible", interrupted)
     hard = nn_shape().with_memory(3)
-    INTERRUPTS.watch()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            solver.decide(Query(hard, 3, 31), timeout_s=100)
-    finally:
-        INTERRUPTS.unwatch()
+    with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
+        solver.decide(Query(hard, 3, 31), timeout_s=100)
+
+
+def test_ctrl_c_after_the_last_question_is_not_lost() -> None:
+    with INTERRUPTS.answered() as ending:
+        pass
+    assert not ending.interrupted
+    with INTERRUPTS.answered() as ending:
+        with INTERRUPTS.answered() as inner:
+            signal.raise_signal(signal.SIGINT)
+        assert inner.interrupted
+    assert ending.interrupted
