@@ -41,7 +41,7 @@ class Block:
         kind: What it computes.
         devices: Device indices, kept ascending; several devices run it together.
         time: Ticks; at least 1.
-        memory: Units held from its start when positive, given back when negative: one number for each of its
+        memory: Units held from its start when positive, released when negative: one number for each of its
             devices, or a tuple in the order of `devices`. A tuple of equal numbers is kept as the number.
         after: Names of the blocks of the same micro-batch that must end before it starts; for an optimizer
             block, of every micro-batch.
@@ -67,7 +67,7 @@ class Block:
         object.__setattr__(self, "devices", tuple(sorted(self.devices)))
 
     def memory_on(self, device: int) -> int:
-        """Return the units held on a device, given back when negative; 0 where the block does not run."""
+        """Return the units held on a device, released when negative; 0 where the block does not run."""
         return self._units.get(device, 0)
 
     @property
@@ -412,7 +412,7 @@ def _check_memory_returns(placement: Placement) -> None:
     for device in range(placement.num_devices):
         held = sum(block.memory_on(device) for block in placement.blocks)
         if held != 0:
-            what = "never gives back" if held > 0 else "gives back more than it holds, by"
+            what = "never releases" if held > 0 else "releases more than it holds, by"
             raise PlacementError(
                 f"blocks: one micro-batch {what} {abs(held)} of memory on device {device}; "
                 "make the memory of the device's blocks sum to 0"

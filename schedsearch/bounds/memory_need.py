@@ -67,8 +67,8 @@ def require_capacity(placement: Placement) -> None:
         early = _most_released(graph, _memory_on(placement, device))
         if early > 0:
             raise CapacityError(
-                f"blocks: one micro-batch may give back {early} of memory on device {device} before it takes "
-                "it; put the blocks that give back 'after' those that take"
+                f"blocks: one micro-batch may release {early} of memory on device {device} before it "
+                "allocates it; put the blocks that release 'after' those that allocate"
             )
     for device, capacity in enumerate(placement.memory or ()):
         needed, static = minimum_memory(placement, device), placement.static[device]

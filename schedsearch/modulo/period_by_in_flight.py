@@ -60,7 +60,7 @@ def period_by_in_flight(
 def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | None:
     """Return the placement with room for so many micro-batches in flight and no other limit on memory.
 
-    A micro-batch takes one unit when a block that waits for none starts, and gives it back with a block that
+    A micro-batch allocates one unit when a block that waits for none starts, and releases it with one that
     none waits for, of the same devices. Branches with a first and a last block each count on their own.
     None where such blocks are not on the same devices. Unlike `period_by_in_flight` it counts over all time
     and not over one repetend, so it holds for any number of micro-batches per repetend.

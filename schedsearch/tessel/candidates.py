@@ -80,7 +80,7 @@ def memory_at_entry(placement: Placement, indices: Indices) -> list[int]:
     """Return what each device holds before a repetend, and likewise after it.
 
     Of a block with index n, n micro-batches have run (Tessel, Sec. IV-B, "Efficient repetend search"); and
-    a repetend gives back what it takes.
+    a repetend releases what it allocates.
     """
     return [
         sum(block.memory_on(device) * indices[block.name] for block in placement.on(device))

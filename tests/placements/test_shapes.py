@@ -90,14 +90,14 @@ def test_a_split_backward_is_two_halves_on_one_device(shape: Callable[..., Place
 def test_split_shapes_have_the_proven_period(
     shape: Callable[..., Placement], memory: int, period: int
 ) -> None:
-    """Values proved by another solver, for F, I and W of one tick each and memory given back by W."""
+    """Values proved by another solver, for F, I and W of one tick each and memory released by W."""
     placement = shape(4, split_backward=True).with_memory(memory)
     result = search(placement, 4, micro_batches_per_repetend=1, polish_time_limit_s=0.01)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
 
 
 def test_memory_that_the_input_half_gives_back_serves_sooner() -> None:
-    """With all of it given back by I, the memory of a V-shape is that of a whole backward."""
+    """With all of it released by I, the memory of a V-shape is that of a whole backward."""
     placement = v_shape(4, split_backward=True, input_release=1)
     for memory, period in {2: 4, 3: 4, 4: 3}.items():
         result = search(

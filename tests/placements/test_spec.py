@@ -159,8 +159,8 @@ def test_one_capacity_for_all_devices_and_transfer_as_triples() -> None:
         ("blocks.1.devices", [2], r"blocks\[1\] \(F1\).devices: 2 is out of range; use 0 to 1"),
         ("blocks.1.devices", [1, 1], "names a device twice"),
         ("blocks.1.devices", [], "name at least one device"),
-        ("blocks.3.memory", 0, "never gives back 1 of memory on device 0"),
-        ("blocks.3.memory", -2, "gives back more than it holds"),
+        ("blocks.3.memory", 0, "never releases 1 of memory on device 0"),
+        ("blocks.3.memory", -2, "releases more than it holds"),
         ("blocks.3.memory", -1.5, "is not a whole number"),
         ("blocks.0.time", 0, "is not at least 1 tick"),
         ("blocks.0.time", "long", "'long' is not a number"),
@@ -313,8 +313,8 @@ def test_as_many_units_as_devices(memory: tuple[int, ...]) -> None:
         ({0: 1e16}, "is larger than"),
         ([1, 0], r"memory: \[1, 0\] is a list; give one number, or units by device as in {0: 1}"),
         ("one", "'one' is not a number"),
-        ({0: 1}, "one micro-batch never gives back 1 of memory on device 0"),
-        ({0: -1, 1: 1}, "one micro-batch gives back more than it holds, by 1 of memory on device 0"),
+        ({0: 1}, "one micro-batch never releases 1 of memory on device 0"),
+        ({0: -1, 1: 1}, "one micro-batch releases more than it holds, by 1 of memory on device 0"),
     ],
 )
 def test_wrong_memory_by_device_is_one_line_with_file_field_and_remedy(

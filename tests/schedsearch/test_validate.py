@@ -88,7 +88,7 @@ def test_every_device_of_a_block_is_looked_at() -> None:
 
 
 def uneven() -> Placement:
-    """A takes memory on device 0 and none on device 1; B gives it back there and takes on device 1."""
+    """A takes memory on device 0 and none on device 1; B releases it there and allocates on device 1."""
     blocks = (
         Block("A", Kind.F, (0, 1), 1, (2, 0)),
         Block("B", Kind.F, (1, 0), 1, (1, -2), ("A",)),

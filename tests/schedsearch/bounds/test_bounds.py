@@ -72,8 +72,8 @@ def test_minimum_memory_of_the_shapes(shape: str) -> None:
     assert {minimum_memory(placement, device) for device in range(4)} == {needed}
 
 
-def test_minimum_memory_lets_free_blocks_give_back_first() -> None:
-    """G needs no more than its own 3, because B can give back F's 2 before."""
+def test_minimum_memory_lets_free_blocks_release_first() -> None:
+    """G needs no more than its own 3, because B can release F's 2 before."""
     blocks = (
         Block("F", Kind.F, (0,), 1, 2),
         Block("G", Kind.F, (0,), 1, 3, ("F",)),

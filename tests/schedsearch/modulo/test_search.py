@@ -239,7 +239,7 @@ def test_a_block_that_gives_back_before_another_takes_is_refused() -> None:
         Block("Q", Kind.B, (1,), 1, -2, ("P",)),
         Block("R", Kind.B, (0,), 1, 1, ("P",)),
     )
-    with pytest.raises(CapacityError, match="blocks: one micro-batch may give back 1 of memory on device 0"):
+    with pytest.raises(CapacityError, match="blocks: one micro-batch may release 1 of memory on device 0"):
         search(Placement("negative", 2, blocks, memory=(1, 2)), 4)
 
 
