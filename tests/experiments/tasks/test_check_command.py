@@ -35,7 +35,7 @@ def test_a_proved_file_holds_claim_by_claim(checked: Command, proved: dict[str, 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split(":")[1].split()[0] for line in lines[:-1]] == [
-        *("schedule", "makespan_bound", "span_bound", "repetend", "load", "residence", "refutation", "bound")
+        *("schedule", "makespan_bound", "span_bound", "repetend", "load", "memory", "refutation", "bound")
     ]
     assert all(line.startswith("holds: ") for line in lines[:-1])
     assert lines[-1] == "OPTIMAL: the period of 8 ticks per micro-batch is proved to be the least"
