@@ -13,6 +13,6 @@ Rooms in the order in which to read them; each imports only those above it:
 
 Each command has a file here that hands its task to Hydra:
 
-    search, frontier, run, profile, check
+    search, frontier, run, profile, check, compare
     bubble_by_in_flight, bubble_by_memory, time_by_transfer
 """

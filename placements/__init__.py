@@ -13,6 +13,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     shapes            V, X, M, NN and K (Tessel), wave and loop
     models            what the layers of models cost
     planners          placements from what a planner decided
+    stages            a model as a chain of stages in ms and MiB, placed as a schedule needs it
 """
 
 from placements.operating_point import OperatingPoint, ProfileError

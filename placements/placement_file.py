@@ -119,19 +119,28 @@ def read_placement(path: str | Path) -> Placement:
     Raises:
         PlacementError: The file cannot be read or is wrong; the message begins with its path.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise PlacementError(f"{path}: cannot be read ({reason}); give the path of a YAML file") from None
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except (RecursionError, ValueError):
-        raise PlacementError(f"{path}: is nested too deep, or has a number too long; see README") from None
-    except yaml.YAMLError as error:
-        raise PlacementError(f"{path}: is not YAML ({_one_line(error)}); see README, 'File forms'") from None
+    data = read_yaml(path, PlacementError)
     with in_file(path, PlacementError):
         return placement_from_dict(data)
+
+
+def read_yaml(path: str | Path, error: type[ValueError]) -> object:
+    """Return the plain data of a YAML file.
+
+    Raises:
+        ValueError: Of the given kind; it cannot be read or is no YAML. The message begins with its path.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = getattr(cause, "strerror", None) or "it is not UTF-8 text"
+        raise error(f"{path}: cannot be read ({reason}); give the path of a YAML file") from None
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (RecursionError, ValueError):
+        raise error(f"{path}: is nested too deep, or has a number too long; see README") from None
+    except yaml.YAMLError as cause:
+        raise error(f"{path}: is not YAML ({_one_line(cause)}); see README, 'File forms'") from None
 
 
 @dataclass(frozen=True)

@@ -20,4 +20,5 @@ Rooms and files in the order in which to read them; each imports only those abov
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule
     figures         pictures of schedules and frontiers
+    comparison      schedules of one model side by side
 """

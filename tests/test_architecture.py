@@ -27,13 +27,7 @@ OWNERS = {
     ],
     "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/neighbourhood_model.py"],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
-    "matplotlib": [
-        "schedsearch/figures/canvas.py",
-        "schedsearch/figures/timeline.py",
-        "schedsearch/figures/panels.py",
-        "schedsearch/figures/frontier.py",
-        "schedsearch/figures/memory.py",
-    ],
+    "matplotlib": ["schedsearch/figures/"],
     "pynvml": ["runtime/clocks/nvml.py"],
     "torch": [
         "runtime/",

@@ -234,3 +234,29 @@ class TransferSweepOptions:
     solver: str
     seed: int
     num_processes: int | None
+
+
+@dataclass(frozen=True)
+class CompareSearchOptions:
+    """The `search` group of `experiments.compare`; see `SearchOptions`."""
+
+    method: str
+    num_micro_batches: int
+    micro_batches_per_repetend: int | None
+    most_micro_batches_per_repetend: int
+    objectives: list[Any]
+    solver: str
+    time_limit_s: float
+    polish_time_limit_s: float
+    seed: int
+    cache_dir: str | None
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """The config of `experiments.compare`."""
+
+    stages: str
+    schedules: list[Any]
+    num_chunks: int
+    search: CompareSearchOptions

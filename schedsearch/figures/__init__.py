@@ -2,5 +2,5 @@
 
 - `canvas`: axes, rows, legends and files that all share
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time
-- `panels`: curves side by side
+- `panels`: curves side by side; `comparison`: schedules above each other
 """

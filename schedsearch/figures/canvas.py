@@ -63,12 +63,20 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def image(figure: Figure, form: str) -> bytes:
-    """Return a figure as ``png`` or ``svg``, without a date."""
+    """Return a figure as ``png``, ``svg`` or ``pdf``, without a date."""
     buffer = io.BytesIO()
-    metadata: dict[str, Any] = {"Date": None} if form == "svg" else {"Software": "schedsearch"}
+    metadata = _METADATA[form]
     with mpl.rc_context(STYLE):
         figure.savefig(buffer, format=form, dpi=DOTS_PER_INCH, facecolor="white", metadata=metadata)
     return buffer.getvalue()
+
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": "schedsearch"},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None, "Creator": "schedsearch"},
+}
+"""Of a figure's file, by its form: nothing that differs from run to run."""
 
 
 def label_rows(axes: Axes, num_devices: int) -> None:

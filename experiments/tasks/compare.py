@@ -1,0 +1,129 @@
+"""The task of `experiments.compare`: schedules of one model side by side."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.config.command import Interrupted
+from experiments.config.options import read_record, require, require_path
+from experiments.config.progress import SearchBar
+from experiments.config.records import CompareOptions
+from experiments.steps.schedule_finding import cache_directory
+from experiments.steps.search_step import output_directory
+from placements.files import write_bytes, write_json, write_text
+from placements.stages import read_stages
+from schedsearch.cache import cached_search
+from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
+from schedsearch.figures.canvas import image
+from schedsearch.figures.comparison import draw_timelines
+from schedsearch.methods import Report, SearchRequest
+from schedsearch.modulo.result import SearchResult
+from schedsearch.schedule_file import schedule_to_dict
+
+SCHEMA_VERSION = 1
+"""Version of the form of ``compare.json``."""
+
+log = logging.getLogger(__name__)
+
+
+def task(config: DictConfig) -> None:
+    """Compare, print the table, and save it with the figure."""
+    options = read_record(config, CompareOptions)
+    stages = read_stages(require_path("stages", options.stages))
+    are_names = all(isinstance(name, str) for name in options.schedules)
+    require(are_names, "schedules", options.schedules, "a list of names")
+    chosen = asdict(options.search)
+    cache = cache_directory(chosen.pop("cache_dir"), "search.cache_dir")
+    number, objectives = chosen.pop("num_micro_batches"), tuple(chosen.pop("objectives"))
+
+    def answer(request: SearchRequest, report: Report) -> SearchResult:
+        return cached_search(cache, request, report)[0]
+
+    with SearchBar() as bar:
+        found = compare(
+            stages,
+            options.schedules,
+            number,
+            num_chunks=options.num_chunks,
+            on_progress=lambda _, progress: bar(progress),
+            answer=answer,
+            objectives=objectives,
+            **chosen,
+        )
+    directory = output_directory()
+    save(found, Path(options.stages), directory)
+    log.info("%s", to_table(found.rows))
+    log.info("table, figure and schedules: %s", directory)
+    if any("interrupted" in row.note.split("; ") for row in found.rows):
+        raise Interrupted(f"interrupted; what was found until then is in {directory}")
+
+
+def save(found: Comparison, stages: Path, directory: Path) -> None:
+    """Write the table as CSV and JSON, each schedule, and the timelines as PDF and PNG."""
+    write_text(directory / "compare.csv", to_csv(found.rows))
+    rows = [row.to_dict() for row in found.rows]
+    described = {"schema_version": SCHEMA_VERSION, "stages": str(stages)}
+    number = {"num_micro_batches": found.num_micro_batches}
+    write_json(directory / "compare.json", described | number | {"rows": rows})
+    schedules = {row.schedule: row.found for row in found.rows if row.found is not None}
+    for name, schedule in schedules.items():
+        write_json(directory / f"schedules/{name}.json", schedule_to_dict(schedule))
+    if schedules:
+        titles = {_title(row): row.found for row in found.rows if row.found is not None}
+        figure = draw_timelines(titles)
+        for form in ("pdf", "png"):
+            write_bytes(directory / f"compare.{form}", image(figure, form))
+
+
+def _title(row: ComparedRow) -> str:
+    return f"{row.schedule} ({row.placement}): {row.makespan_ms:,.6g} ms, {row.bubble_rate:.1%} bubble"
+
+
+def to_csv(rows: Sequence[ComparedRow]) -> str:
+    """Return the table as CSV; empty where a figure does not apply."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.to_dict() for row in rows)
+    return text.getvalue()
+
+
+_SHOWN: Mapping[str, tuple[str, str]] = {
+    "makespan_ms": ("makespan", "{:,.6g} ms"),
+    "makespan_bound_ms": ("bound", "{:,.6g} ms"),
+    "bubble_rate": ("bubble", "{:.1%}"),
+    "period_ms": ("period", "{:,.5g} ms"),
+    "peak_memory_mib": ("peak memory", "{:,.6g} MiB"),
+}
+"""The figures of the printed table: their titles and forms."""
+
+
+def to_table(rows: Sequence[ComparedRow]) -> str:
+    """Return the table for a terminal of 80 columns: a line for each schedule, and its note below."""
+    table = [["schedule", *(title for title, _ in _SHOWN.values())]]
+    table += [[row.schedule, *_figures(row)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip()
+        for cells in table
+    ]
+    notes = [": ".join(filter(None, (_status(row), row.note))) for row in rows]
+    below = [textwrap.indent(textwrap.fill(note, 76), "    ") for note in notes]
+    return "\n".join([lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair)])
+
+
+def _status(row: ComparedRow) -> str:
+    return f"{row.status} on {row.placement}" if row.placement else row.status
+
+
+def _figures(row: ComparedRow) -> list[str]:
+    values = [(getattr(row, name), form) for name, (_, form) in _SHOWN.items()]
+    return ["" if value is None else form.format(value) for value, form in values]

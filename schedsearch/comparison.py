@@ -1,0 +1,362 @@
+"""Schedules of one model side by side, each on the placement that it needs, with equal samples and memory."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from placements import Placement
+from placements.stages import SHAPES_OF_STAGES, PlacedStages, StageChain, StagesError, place
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.methods import Report as SearchReport
+from schedsearch.methods import SearchRequest, find
+from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
+from schedsearch.schedule import Schedule
+from schedsearch.validate import validate
+
+SEARCHED = "searched"
+"""The name of a schedule that is searched; with a shape behind an @ it is searched on that one alone."""
+
+NEEDS: Mapping[str, tuple[str, bool]] = {
+    "gpipe": ("v_shape", False),
+    "one_f_one_b": ("v_shape", False),
+    "eager_one_f_one_b": ("v_shape", False),
+    "interleaved_one_f_one_b": ("loop_shape", False),
+    "breadth_first": ("loop_shape", False),
+    "chimera": ("x_shape", False),
+    "chimera_doubling": ("x_shape", False),
+    "gems": ("x_shape", False),
+    "dual_pipe": ("x_shape", True),
+    "zb_h1": ("v_shape", True),
+    "zb_h2": ("v_shape", True),
+    "zb_v": ("wave_shape", True),
+    "v_half": ("wave_shape", True),
+    "v_min": ("wave_shape", True),
+}
+"""The shape that a hand-made schedule needs, and whether its backward is split."""
+
+DOES_NOT_FIT = "DOES_NOT_FIT"
+"""Status of a hand-made schedule that needs more memory than there is."""
+
+NOT_APPLICABLE = "NOT_APPLICABLE"
+"""Status of a schedule that is not defined for the model, the devices or the number of micro-batches."""
+
+Maker = Callable[[Placement, int], Schedule]
+"""A hand-made schedule."""
+
+Method = Callable[[SearchRequest, SearchReport], SearchResult]
+"""A way to answer a search."""
+
+Report = Callable[[str, Progress], None]
+"""Told the schedule and the shape that is searched, and how far that is."""
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """One schedule of a comparison, in ms and MiB; None where a figure does not apply.
+
+    Attributes:
+        schedule: Its name, as asked for.
+        placement: The shape that it is on; empty where there is none.
+        status: OPTIMAL where the makespan meets its bound, FEASIBLE where it does not, `DOES_NOT_FIT`,
+            `NOT_APPLICABLE`; of a search also INFEASIBLE and UNKNOWN.
+        makespan_ms: From the first start to the last end.
+        makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
+            shape tried, is shorter.
+        bubble_rate: Idle share of makespan times devices.
+        period_ms: By how much one more micro-batch lengthens it in the steady state.
+        device_span_ms: The longest time from a device's own first start to its last end.
+        peak_memory_mib: The most that any device holds, weights included.
+        energy_j: None; the stages tell no energies.
+        search_seconds: Wall-clock time of the search.
+        note: What was assumed, cut, chosen or missing.
+        found: The schedule itself; None where there is none.
+    """
+
+    schedule: str
+    placement: str = ""
+    status: str = NOT_APPLICABLE
+    makespan_ms: float | None = None
+    makespan_bound_ms: float | None = None
+    bubble_rate: float | None = None
+    period_ms: float | None = None
+    device_span_ms: float | None = None
+    peak_memory_mib: float | None = None
+    energy_j: float | None = None
+    search_seconds: float | None = None
+    note: str = ""
+    found: Schedule | None = field(default=None, compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its figures as plain data, without the schedule."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+COLUMNS = tuple(each.name for each in fields(ComparedRow) if each.name != "found")
+"""Of the table, in order."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Schedules of one model side by side.
+
+    Attributes:
+        num_micro_batches: Of each schedule.
+        rows: In the order in which they were asked for.
+    """
+
+    num_micro_batches: int
+    rows: tuple[ComparedRow, ...]
+
+
+def compare(
+    stages: StageChain,
+    schedules: Sequence[str] = (SEARCHED, "one_f_one_b"),
+    num_micro_batches: int = 16,
+    *,
+    num_chunks: int = 2,
+    on_progress: Report | None = None,
+    answer: Method = find,
+    **options: Any,
+) -> Comparison:
+    """Put schedules of one model side by side: the same samples, devices and memory, weights included.
+
+    Each hand-made schedule is put on the shape that it needs (see `NEEDS`): the V, a loop or wave of
+    `num_chunks` pieces on each device, or the X, on which each device holds the weights of two stages and
+    every pair of micro-batches runs in both directions. ``searched`` is the best that is found on the shapes
+    of all others; ``searched@v_shape`` and the like search one shape.
+
+    Args:
+        stages: The model.
+        schedules: Names: ``searched``, ``searched@SHAPE``, or keys of `schedsearch.baselines.HAND_MADE`.
+        num_micro_batches: Of every schedule.
+        num_chunks: Pieces of the model on each device of a loop or wave.
+        on_progress: Told how far the searches are.
+        answer: What answers the searches, such as one with a cache.
+        options: Of each search: the fields of `schedsearch.methods.SearchRequest`, such as ``time_limit_s``.
+
+    Raises:
+        SearchError: A name is not known or there twice, or a number is out of its range.
+    """
+    _check(schedules, num_micro_batches, num_chunks)
+    running = _Comparing(
+        stages, num_micro_batches, num_chunks, answer, options, on_progress or (lambda *_: None)
+    )
+    rows = {name: running.hand_made(name) for name in schedules if name in HAND_MADE}
+    variants = list(dict.fromkeys(NEEDS[name] for name in rows if name in NEEDS)) or [("v_shape", False)]
+    for name in schedules:
+        if name not in rows:
+            shape = name.partition("@")[2]
+            rows[name] = running.searched(name, running.variants(shape) if shape else variants)
+    proved = running.bound_ms
+    judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
+    return Comparison(num_micro_batches, tuple(judged))
+
+
+def _check(schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
+    known = [SEARCHED, *(f"{SEARCHED}@{shape}" for shape in SHAPES_OF_STAGES), *HAND_MADE]
+    for name in schedules:
+        if name not in known:
+            raise SearchError(f"schedules: {name!r} is not a schedule; use some of {', '.join(known)}")
+    if len(set(schedules)) < len(schedules) or not schedules:
+        raise SearchError("schedules: one is there twice, or none; name each once")
+    for what, number in (("search.num_micro_batches", num_micro_batches), ("num_chunks", num_chunks)):
+        if number < 1:
+            raise SearchError(f"{what}: {number} is not at least 1")
+
+
+class _UnplacedError(ValueError):
+    """The model cannot be put on a shape as asked; the message says why."""
+
+
+Variant = tuple[str, bool]
+"""A shape, and whether its backward is split."""
+
+
+@dataclass
+class _Tried:
+    """A shape that is searched.
+
+    Attributes:
+        placed: The model on it.
+        number: Micro-batches of the placement.
+        bound_ms: No schedule on it is shorter.
+        result: Of the search, once it was made.
+    """
+
+    placed: PlacedStages
+    number: int
+    bound_ms: float
+    result: SearchResult | None = None
+
+    @property
+    def makespan_ms(self) -> float:
+        """Of the best schedule found, infinite where there is none."""
+        if self.result is None or self.result.schedule is None:
+            return math.inf
+        return self.placed.ms(self.result.schedule.makespan)
+
+
+@dataclass(frozen=True)
+class _Comparing:
+    """A comparison that goes on; see `compare` for the attributes.
+
+    Attributes:
+        bound_ms: What searches proved of each variant.
+    """
+
+    stages: StageChain
+    num_micro_batches: int
+    num_chunks: int
+    answer: Method
+    options: Mapping[str, Any]
+    report: Report
+    bound_ms: dict[Variant, float] = field(default_factory=dict)
+
+    def hand_made(self, name: str) -> ComparedRow:
+        """Return the row of a hand-made schedule."""
+        if name not in NEEDS:
+            return ComparedRow(name, note="needs stages on all devices, and a chain of stages has none")
+        shape, _ = NEEDS[name]
+        try:
+            placed, number = self._placed(NEEDS[name])
+            schedule = HAND_MADE[name](placed.placement, number)
+        except (_UnplacedError, UnsuitablePlacementError) as error:
+            return ComparedRow(name, shape, note=str(error).partition("; use schedule=")[0])
+        if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
+            return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
+        row = _row(name, placed, validate(schedule), "; ".join(placed.notes))
+        bound = placed.ms(makespan_bound(placed.placement, number))
+        return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
+
+    def variants(self, shape: str) -> list[Variant]:
+        """Return a shape with whole backward blocks, and split where the stages tell the halves."""
+        known = all(piece.input_gradient_ms is not None for piece in self.stages.pieces)
+        return [(shape, False)] + [(shape, True)] * (known and shape != "loop_shape")
+
+    def searched(self, name: str, variants: Sequence[Variant]) -> ComparedRow:
+        """Return the row of the best that is found on some shapes; those of the least bound come first."""
+        began = time.monotonic()
+        tried: dict[Variant, _Tried] = {}
+        reasons = []
+        for variant in variants:
+            try:
+                placed, number = self._placed(variant)
+                _require_room(placed)
+                bound = makespan_bound(placed.placement, number)
+                tried[variant] = _Tried(placed, number, placed.ms(bound))
+            except _UnplacedError as error:
+                reasons.append(f"{variant[0]}: {error}")
+        for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
+            if min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
+                break  # nothing shorter is possible here
+            result = each.result = self._search(name, each)
+            each.bound_ms = max(each.bound_ms, each.placed.ms(result.makespan_bound))
+            self.bound_ms[variant] = each.bound_ms
+            if result.interrupted:
+                break
+        row = _best_row(name, list(tried.values()), reasons)
+        return replace(row, search_seconds=time.monotonic() - began)
+
+    def _search(self, name: str, tried: _Tried) -> SearchResult:
+        placement = tried.placed.placement
+        request = SearchRequest(placement, tried.number, **self.options)
+        return self.answer(request, lambda progress: self.report(f"{name}, {placement.name}", progress))
+
+    def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
+        """Return the model on a shape, and the placement's number of micro-batches."""
+        try:
+            placed = place(self.stages, *variant, num_chunks=self.num_chunks)
+        except StagesError as error:
+            raise _UnplacedError(str(error)) from None
+        number, rest = divmod(self.num_micro_batches, placed.num_samples)
+        if rest:
+            raise _UnplacedError(
+                "runs pairs of micro-batches, one in each direction; "
+                f"set search.num_micro_batches={self.num_micro_batches + rest}"
+            )
+        return placed, number
+
+
+def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> ComparedRow:
+    """Return the row of the best schedule on any of the shapes that were tried, or why there is none."""
+    best = min(tried, key=lambda each: each.makespan_ms, default=None)
+    if best is None or best.result is None:
+        return ComparedRow(name, status=Status.INFEASIBLE, note="; ".join(reasons))
+    if best.result.schedule is None:
+        found = [each.result for each in tried if each.result is not None]
+        undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
+        status = Status.UNKNOWN if undecided or len(found) < len(tried) else Status.INFEASIBLE
+        return ComparedRow(name, status=status, note="; ".join([*undecided, *reasons]))
+    placed, repetend = best.placed, best.result.repetend
+    notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
+    if best.result.interrupted:
+        notes.append("interrupted")
+    elif any(each.makespan_ms > each.bound_ms for each in tried if each.result is not None):
+        notes.append("ended before its proof; another run may find another")
+    row = _row(name, placed, best.result.schedule, "; ".join(notes))
+    period_ms = None
+    if repetend is not None:
+        period_ms = placed.ms(repetend.period) / repetend.micro_batches / placed.num_samples
+    return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried), period_ms=period_ms)
+
+
+def _row(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> ComparedRow:
+    """Return what a schedule itself tells."""
+    orders = [schedule.order(device) for device in range(placed.placement.num_devices)]
+    time_of, start = placed.placement.by_name, schedule.start_of
+    spans = [start[order[-1]] + time_of[order[-1][0]].time - start[order[0]] for order in orders if order]
+    return ComparedRow(
+        name,
+        placed.placement.name,
+        Status.FEASIBLE,
+        makespan_ms=placed.ms(schedule.makespan),
+        bubble_rate=bubble_rate(schedule),
+        device_span_ms=placed.ms(max(spans)),
+        peak_memory_mib=placed.mib(int(peak_memory(schedule).max())),
+        note=note,
+        found=schedule,
+    )
+
+
+def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
+    """Return by how much one more micro-batch lengthens a hand-made schedule once all devices are filled."""
+    more = 2 * placed.placement.num_devices
+    many = number + 2 * more
+    try:
+        short, long = (make(placed.placement, each).makespan for each in (many, many + more))
+    except UnsuitablePlacementError:
+        return None
+    return placed.ms(long - short) / more / placed.num_samples
+
+
+def _missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:
+    """Return which device lacks most of the memory that it needs; empty where none lacks any."""
+    memory = placed.placement.memory or needed
+    device = max(range(len(needed)), key=lambda device: needed[device] - memory[device])
+    if needed[device] <= memory[device]:
+        return ""
+    needs, has = placed.mib(needed[device]), placed.mib(memory[device])
+    return f"needs {needs:.10g} MiB on device {device}, which has {has:.10g} MiB"
+
+
+def _require_room(placed: PlacedStages) -> None:
+    placement = placed.placement
+    needed = [minimum_memory(placement, d) + placement.static[d] for d in range(placement.num_devices)]
+    if missing := _missing_memory(placed, needed):
+        raise _UnplacedError(f"even one micro-batch {missing}")
+
+
+def _judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
+    """Return a row with the best bound that is known, and the status that follows."""
+    if row.makespan_ms is None or row.makespan_bound_ms is None:
+        return row
+    bound_ms = max(bound_ms, row.makespan_bound_ms)
+    status = Status.OPTIMAL if row.makespan_ms <= bound_ms else Status.FEASIBLE
+    return replace(row, makespan_bound_ms=bound_ms, status=status)

@@ -1,0 +1,80 @@
+"""`experiments.compare`: the table, its files, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import one_line_error
+
+from schedsearch.schedule_file import read_schedule
+
+COLUMNS = (
+    "schedule,placement,status,makespan_ms,makespan_bound_ms,bubble_rate,period_ms,device_span_ms,"
+    "peak_memory_mib,energy_j,search_seconds,note"
+)
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Path:
+    stage = {"forward_ms": 10, "backward_ms": 20, "activation_mib": 100, "weight_mib": 50}
+    path = tmp_path / "stages.yaml"
+    path.write_text(yaml.safe_dump({"stages": [stage] * 2, "memory_mib": 300, "transfer_ms": 0.5}))
+    return path
+
+
+def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Path) -> None:
+    names = ["searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe", "gpipe"]
+    quick = ["search.num_micro_batches=4", "search.polish_time_limit_s=0.5", "search.time_limit_s=5"]
+    done = command("compare", f"stages={stages}", f"schedules=[{','.join(names)}]", *quick)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    text = (out / "compare.csv").read_text()
+    assert text.splitlines()[0] == COLUMNS
+    rows = {row["schedule"]: row for row in csv.DictReader(text.splitlines())}
+    assert list(rows) == names
+    assert rows["gpipe"]["status"] == "DOES_NOT_FIT"
+    assert rows["gpipe"]["note"] == "needs 450 MiB on device 0, which has 300 MiB"
+    assert rows["gpipe"]["makespan_ms"] == ""
+    # Device 1 begins after 10.5 ms, has 4 x 30 ms of work, waits 1 ms for F2, and 20.5 ms follow.
+    assert (rows["one_f_one_b"]["makespan_ms"], rows["one_f_one_b"]["makespan_bound_ms"]) == (
+        "152.0",
+        "151.0",
+    )
+    data = json.loads((out / "compare.json").read_text())
+    assert [row["schedule"] for row in data["rows"]] == names
+    assert data["num_micro_batches"] == 4
+    fitting = {name for name in names if rows[name]["makespan_ms"]}
+    assert {path.stem for path in (out / "schedules").iterdir()} == fitting
+    for name in fitting:
+        schedule = read_schedule(out / f"schedules/{name}.json")
+        assert schedule.makespan * schedule.placement.tick_ms == float(rows[name]["makespan_ms"])
+    assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "compare.pdf").read_bytes().startswith(b"%PDF")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[0].split() == ["schedule", "makespan", "bound", "bubble", "period", "peak", "memory"]
+    assert any(line.split()[:3] == ["one_f_one_b", "152", "ms"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stages=none.yaml", "none.yaml: cannot be read"),
+        ("schedules=[zb_w]", "schedules: 'zb_w' is not a schedule; use some of searched, "),
+        ("schedules=[3]", "schedules: [3] is not a list of names"),
+        ("num_chunks=0", "num_chunks: 0 is not at least 1"),
+        ("search.memory=3", "search.memory: is not an option of conf/compare.yaml; "),
+        ("search.solver=cplex", "search.solver: 'cplex' is not a solver"),
+    ],
+)
+def test_wrong_input(override: str, message: str, command, stages: Path, tmp_path: Path) -> None:
+    assert message in one_line_error(command("compare", f"stages={stages}", override))
+    assert not (tmp_path / "out/compare.csv").exists()
+
+
+def test_stages_are_required(command) -> None:
+    assert "stages: has no value" in one_line_error(command("compare"))

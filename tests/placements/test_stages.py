@@ -1,0 +1,147 @@
+"""Models as chains of stages: read, cut, and placed as the shapes of the papers are."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from placements import Kind
+from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
+from placements.stages import Stage, StageChain, StagesError, place, read_stages, stages_from_dict
+
+STAGE = {"forward_ms": 1, "backward_ms": 3, "activation_mib": 1, "weight_mib": 0}
+HALVES = {"forward_ms": 1, "input_gradient_ms": 1, "weight_gradient_ms": 1, "activation_mib": 1}
+
+
+def chain(stage: dict[str, float], number: int, **more: Any) -> StageChain:
+    return stages_from_dict({"stages": [stage] * number, **more})
+
+
+def test_equal_stages_make_the_shapes_of_the_papers() -> None:
+    cases = [
+        (place(chain(STAGE, 4), "v_shape"), v_shape(4)),
+        (place(chain(HALVES, 4), "v_shape", split_backward=True), v_shape(4, split_backward=True)),
+        (place(chain(STAGE, 8, num_devices=4), "loop_shape"), loop_shape(4)),
+        (place(chain(STAGE, 8, num_devices=4), "wave_shape"), wave_shape(4)),
+        (
+            place(chain(HALVES, 8, num_devices=4), "wave_shape", split_backward=True),
+            wave_shape(4, split_backward=True),
+        ),
+        (place(chain(STAGE, 4), "x_shape"), x_shape(4)),
+        (place(chain(HALVES, 4), "x_shape", split_backward=True), x_shape(4, split_backward=True)),
+    ]
+    for placed, shape in cases:
+        assert set(placed.placement.blocks) == set(shape.blocks)
+        assert (placed.placement.name, placed.placement.tick_ms) == (shape.name, 1.0)
+
+
+def test_ticks_and_units_are_exact_where_decimals_are() -> None:
+    stage = {"forward_ms": 0.7, "backward_ms": 1.25, "activation_mib": 512.5, "weight_mib": 3}
+    placed = place(chain(stage, 2, transfer_ms=0.1, memory_mib=[2000, 1500.5]), "v_shape")
+    placement = placed.placement
+    assert (placement.tick_ms, placed.unit_mib) == (0.01, Fraction(1, 10))
+    assert [placed.ms(placement.by_name[name].time) for name in ("F0", "B0")] == [0.7, 1.25]
+    assert set(placement.transfer) == {("F0", "F1", 10), ("B1", "B0", 10)}
+    assert [placed.mib(units) for units in placement.memory or ()] == [2000, 1500.5]
+    assert [placed.mib(units) for units in placement.static_memory] == [3, 3]
+    assert placed.mib(placement.by_name["F1"].memory_on(1)) == 512.5
+
+
+def test_parts_that_are_no_decimals_are_close_and_never_need_less() -> None:
+    stage = {"forward_ms": 1, "backward_ms": 2, "activation_mib": 100, "weight_mib": 10}
+    placed = place(chain(stage, 2, memory_mib=200), "loop_shape", num_chunks=3)
+    forward = [block for block in placed.placement.blocks if block.kind is Kind.F]
+    assert len(forward) == 6
+    for block in forward:
+        assert placed.ms(block.time) == pytest.approx(1 / 3, rel=2e-6)
+        held = placed.mib(block.memory_on(block.devices[0]))
+        assert 100 / 3 <= held <= 100 / 3 * (1 + 2e-6)
+    assert placed.notes == ("each stage cut into 3 equal parts",)
+
+
+def test_an_x_shape_holds_the_weights_of_two_stages() -> None:
+    stages = [STAGE | {"weight_mib": weight} for weight in (10, 20, 30, 40)]
+    placed = place(stages_from_dict({"stages": stages}), "x_shape")
+    assert placed.placement.static_memory == (50, 50, 50, 50)
+    assert placed.num_samples == 2
+    assert placed.placement.by_name["G3"].time == placed.placement.by_name["F0"].time
+    stages[0] = stages[0] | {"forward_ms": 5}
+    times = place(stages_from_dict({"stages": stages}), "x_shape").placement.by_name
+    assert [times[name].time for name in ("F0", "G3", "F3", "G0")] == [5, 5, 1, 1]
+
+
+def test_stages_are_put_together_and_layers_divided() -> None:
+    whole, note = chain(STAGE, 4, num_devices=2).in_chunks(2)
+    assert (whole[0].forward_ms, whole[0].backward_ms, whole[0].activation_mib) == (2, 6, 2)
+    assert note == "2 stages in each chunk"
+    layers = [{"forward_ms": ms, "backward_ms": 2 * ms} for ms in (1, 1, 2, 4)]
+    chunks, note = stages_from_dict({"layers": layers, "num_devices": 2}).in_chunks(2)
+    assert [chunk.forward_ms for chunk in chunks] == [4, 4]
+    assert note == "layers of each chunk: 3,1"
+    with pytest.raises(StagesError, match="layers: 4 cannot be made into 8 chunks"):
+        stages_from_dict({"layers": layers, "num_devices": 4}).in_chunks(8)
+    with pytest.raises(
+        StagesError, match="stages: 4 cannot be made into 3 chunks; choose another num_devices"
+    ):
+        chain(STAGE, 4, num_devices=3).in_chunks(3)
+
+
+def test_a_whole_backward_is_split_in_the_stated_or_an_even_ratio() -> None:
+    for more, share, expected in (({}, "50%", (10, 10)), ({"input_gradient_share": 0.3}, "30%", (6, 14))):
+        stage = {"forward_ms": 1, "backward_ms": 20}
+        placed = place(chain(stage, 2, **more), "v_shape", split_backward=True)
+        assert tuple(placed.placement.by_name[name].time for name in ("I0", "W0")) == expected
+        assert placed.notes == (f"input gradient assumed to take {share} of each backward",)
+    known = place(chain(HALVES, 2), "v_shape", split_backward=True)
+    assert known.notes == ("split backward",)
+    assert Stage.merged([Stage(1, 2), Stage(1, 2, 1)]).input_gradient_ms is None
+
+
+def test_reads_files(tmp_path: Path) -> None:
+    path = tmp_path / "stages.yaml"
+    path.write_text(yaml.safe_dump({"stages": [STAGE] * 2, "memory_mib": 8}))
+    assert read_stages(path) == chain(STAGE, 2, memory_mib=8)
+    with pytest.raises(StagesError, match=r"none.yaml: cannot be read .*; give the path of a YAML file"):
+        read_stages(tmp_path / "none.yaml")
+    path.write_text("stages: [")
+    with pytest.raises(StagesError, match=r"stages.yaml: is not YAML"):
+        read_stages(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "3 is not a mapping with 'stages' or 'layers'"),
+        ({}, "stages: give either 'stages', one for each device, or 'layers'"),
+        ({"stages": []}, r"stages: \[\] is not a list of at least one of the stages"),
+        ({"layers": [STAGE]}, "num_devices: has no value beside layers"),
+        (
+            {"stages": [STAGE], "memory": 3},
+            "has an unknown field 'memory'; the fields are stages, memory_mib",
+        ),
+        ({"stages": [STAGE], "memory_mib": "4GB"}, "memory_mib: '4GB' is not a number of 0 or more"),
+        ({"stages": [STAGE], "memory_mib": [1, 2]}, "memory_mib: has 2 numbers for 1 devices; give one each"),
+        ({"stages": [STAGE], "num_devices": 0}, "num_devices: 0 is not a whole number from 1 on"),
+        ({"stages": [STAGE], "input_gradient_share": 1}, "input_gradient_share: 1 is not a share between"),
+        ({"stages": [STAGE], "transfer_ms": -1}, "transfer_ms: -1 is not a number of 0 or more"),
+        ({"stages": [{}]}, r"stages\[0\]: lacks the field 'forward_ms'"),
+        ({"stages": [{"forward_ms": 1}]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),
+        ({"stages": [STAGE | HALVES]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),
+        ({"stages": [{"forward_ms": 1, "input_gradient_ms": 1}]}, "lacks the field 'weight_gradient_ms'"),
+        ({"stages": [STAGE | {"forward_ms": 0}]}, r"stages\[0\].forward_ms: 0 is not a time above 0"),
+        (
+            {"stages": [STAGE | {"backward_ms": -11.2}]},
+            r"backward_ms: -11.2 is not a time above 0; give milli",
+        ),
+        ({"stages": [STAGE | {"backward_ms": float("nan")}]}, "backward_ms: nan is not a time above 0"),
+        ({"stages": [STAGE | {"activation_mib": "x"}]}, "activation_mib: 'x' is not a number of 0 or more"),
+    ],
+)
+def test_wrong_stages_are_named_with_the_remedy(data: object, message: str) -> None:
+    with pytest.raises(StagesError, match=message) as caught:
+        stages_from_dict(data)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,114 @@
+"""Schedules side by side: each on its placement, with equal samples and memory, or a row with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from placements.stages import StageChain, place, stages_from_dict
+from schedsearch.comparison import DOES_NOT_FIT, NEEDS, NOT_APPLICABLE, Comparison, compare
+from schedsearch.modulo.result import SearchError, Status
+from schedsearch.validate import validate
+
+QUICK = {"time_limit_s": 5, "polish_time_limit_s": 0.5}
+
+
+def chain(number: int = 4, **more: Any) -> StageChain:
+    stage = {"forward_ms": 10.5, "backward_ms": 21, "activation_mib": 100, "weight_mib": 50}
+    return stages_from_dict({"stages": [stage] * number, **more})
+
+
+def by_name(found: Comparison) -> dict[str, Any]:
+    return {row.schedule: row for row in found.rows}
+
+
+def test_every_schedule_has_the_same_samples_and_its_own_placement() -> None:
+    names = ["one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe", "chimera", "gpipe"]
+    found = compare(chain(), names, 8)
+    assert [row.schedule for row in found.rows] == names
+    for row in found.rows:
+        shape, split = NEEDS[row.schedule]
+        schedule = validate(row.found)
+        assert row.placement == shape == schedule.placement.name
+        pairs = 2 if shape == "x_shape" else 1
+        assert schedule.num_micro_batches * pairs == 8
+        work_ms = sum(schedule.placement.by_name[block].time for _, _, block in schedule.blocks)
+        assert work_ms * schedule.placement.tick_ms == pytest.approx(8 * 4 * 31.5)
+        assert row.bubble_rate == pytest.approx(1 - 8 * 31.5 / row.makespan_ms)
+        assert row.makespan_bound_ms <= row.makespan_ms >= row.device_span_ms
+        assert ("assumed to take 50%" in row.note) == split
+    rows = by_name(found)
+    # 1F1B of equal stages: (n + p - 1) micro-batches of 31.5 ms; in the steady state one more takes 31.5.
+    assert (rows["one_f_one_b"].makespan_ms, rows["one_f_one_b"].period_ms) == (11 * 31.5, 31.5)
+    assert rows["one_f_one_b"].status is Status.OPTIMAL
+    assert rows["one_f_one_b"].peak_memory_mib == 4 * 100 + 50
+    assert rows["gpipe"].peak_memory_mib == 8 * 100 + 50
+    assert rows["interleaved_one_f_one_b"].note == "each stage cut into 2 equal parts"
+    assert "each device holds the weights of two stages" in rows["dual_pipe"].note
+
+
+def test_searched_is_the_best_on_the_placements_of_the_others() -> None:
+    found = by_name(compare(chain(memory_mib=550), ["searched", "one_f_one_b", "zb_h1"], 6, **QUICK))
+    searched = found["searched"]
+    assert searched.makespan_ms <= min(found["one_f_one_b"].makespan_ms, found["zb_h1"].makespan_ms)
+    assert searched.makespan_bound_ms <= searched.makespan_ms
+    assert searched.peak_memory_mib <= 550
+    assert searched.note.startswith("best on v_shape")
+    assert searched.search_seconds > 0
+    validate(searched.found)
+
+
+def test_one_shape_can_be_asked_for() -> None:
+    found = by_name(compare(chain(2), ["searched@x_shape", "searched@v_shape"], 4, **QUICK))
+    assert {name: row.placement for name, row in found.items()} == {
+        "searched@x_shape": "x_shape",
+        "searched@v_shape": "v_shape",
+    }
+    assert {block.kind for block in found["searched@v_shape"].found.placement.blocks} == {"F", "B"}
+    halves = {"forward_ms": 1, "input_gradient_ms": 1, "weight_gradient_ms": 1}
+    (row,) = compare(stages_from_dict({"stages": [halves] * 2}), ["searched@v_shape"], 4, **QUICK).rows
+    assert row.makespan_ms == 13  # a device's 12 ms of work behind the first forward: only split
+    assert {block.kind for block in row.found.placement.blocks} == {"F", "I", "W"}
+
+
+def test_what_does_not_fit_or_apply_is_a_row_that_says_why() -> None:
+    names = ["gpipe", "dual_pipe", "one_f_one_b_plus", "searched", "searched@x_shape"]
+    rows = by_name(compare(chain(memory_mib=149), names, 5, **QUICK))
+    assert rows["gpipe"].status == DOES_NOT_FIT
+    assert rows["gpipe"].note == "needs 550 MiB on device 0, which has 149 MiB"
+    assert rows["dual_pipe"].status == NOT_APPLICABLE
+    assert rows["dual_pipe"].note.endswith("one in each direction; set search.num_micro_batches=6")
+    assert rows["one_f_one_b_plus"].status == NOT_APPLICABLE
+    assert rows["searched"].status is Status.INFEASIBLE
+    assert (
+        "v_shape: even one micro-batch needs 150 MiB on device 0, which has 149 MiB" in rows["searched"].note
+    )
+    assert rows["searched@x_shape"].status is Status.INFEASIBLE
+    for row in rows.values():
+        assert row.found is row.makespan_ms is row.bubble_rate is None
+    (odd,) = compare(chain(3), ["chimera"], 4).rows
+    assert (odd.status, odd.makespan_ms) == (NOT_APPLICABLE, None)
+    assert "an X-shape" in odd.note and "schedule=" not in odd.note
+
+
+def test_weights_of_two_stages_count_against_the_same_memory() -> None:
+    rows = by_name(compare(chain(memory_mib=480), ["one_f_one_b", "chimera"], 4))
+    assert rows["one_f_one_b"].status is Status.OPTIMAL
+    needed = place(chain(), "x_shape").placement.static_memory[0]
+    assert needed == 100
+    assert rows["chimera"].peak_memory_mib is None or rows["chimera"].peak_memory_mib <= 480
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["zb_w"], 4), "schedules: 'zb_w' is not a schedule; use some of searched, searched@v_shape,"),
+        ((["gpipe", "gpipe"], 4), "schedules: one is there twice"),
+        (([], 4), "schedules: one is there twice, or none"),
+        ((["gpipe"], 0), "search.num_micro_batches: 0 is not at least 1"),
+    ],
+)
+def test_wrong_arguments(arguments: tuple[list[str], int], message: str) -> None:
+    with pytest.raises(SearchError, match=message):
+        compare(chain(), *arguments)
