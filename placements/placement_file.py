@@ -46,6 +46,8 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
         data["static_memory"] = list(placement.static_memory)
     if placement.num_gpus:
         data["num_gpus"] = list(placement.num_gpus)
+    if placement.memory_unit_mib is not None:
+        data["memory_unit_mib"] = placement.memory_unit_mib
     data["blocks"] = [_block_to_dict(block) for block in placement.blocks]
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
@@ -98,6 +100,7 @@ def placement_from_dict(data: object) -> Placement:
     times = [_read_time(entry, tick_ms) for entry in entries]
     transfer = [_read_transfer(entry) for entry in _list(_optional(top, "transfer", []))]
     ticks = _Ticks.fine_enough(tick_ms, times + [time for _, _, time in transfer])
+    unit = top.get("memory_unit_mib")
     static = read_capacity(top.get("static_memory").value, "static_memory", num_devices, math.ceil)
     return Placement(
         name=_name(top["name"]),
@@ -110,6 +113,7 @@ def placement_from_dict(data: object) -> Placement:
         memory=read_capacity(top.get("memory").value, "memory", num_devices),
         static_memory=static or (),
         num_gpus=read_num_gpus(top.get("num_gpus").value, "num_gpus", num_devices),
+        memory_unit_mib=None if unit.value is None else unit.number("a number of MiB above 0"),
     )
 
 
@@ -189,7 +193,7 @@ _FINEST_POWER = 15
 
 
 _TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
-_TOP_OPTIONAL = ("schema_version", "memory", "static_memory", "num_gpus", "transfer")
+_TOP_OPTIONAL = ("schema_version", "memory", "static_memory", "num_gpus", "memory_unit_mib", "transfer")
 _BLOCK_REQUIRED = ("name", "kind", "devices")
 _BLOCK_OPTIONAL = ("time", "time_ms", "memory", "after", "transient", "data_parallel")
 _TRANSFER = ("from", "to", "time")

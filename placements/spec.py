@@ -109,6 +109,7 @@ class Placement:
             tensor and data parallelism. Times and memory are those of one GPU, energy is counted for all; a
             run has a process for each, see `by_gpu`. Empty for one each, which is also how a tuple of ones
             is kept.
+        memory_unit_mib: MiB of one unit of memory; None where it is not known.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -122,6 +123,7 @@ class Placement:
     memory: tuple[int, ...] | None = field(default=None)
     static_memory: tuple[int, ...] = ()
     num_gpus: tuple[int, ...] = ()
+    memory_unit_mib: float | None = None
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
@@ -294,6 +296,11 @@ def _check_numbers(placement: Placement) -> None:
     check_num_devices(placement.num_devices)
     if not (placement.tick_ms > 0 and math.isfinite(placement.tick_ms)):
         raise PlacementError(f"tick_ms: {placement.tick_ms} is not a positive number of milliseconds")
+    unit = placement.memory_unit_mib
+    if unit is not None and not 0 < unit < math.inf:
+        raise PlacementError(
+            f"memory_unit_mib: {unit} is not a number of MiB above 0; give one, or leave it out"
+        )
     if not placement.blocks:
         raise PlacementError("blocks: is empty; give at least one block")
     for name, values in (("memory", placement.memory), ("static_memory", placement.static_memory or None)):

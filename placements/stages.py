@@ -145,14 +145,12 @@ class PlacedStages:
 
     Attributes:
         placement: In ticks and whole units of memory, with the devices' capacity and weights.
-        unit_mib: Of its memory.
         num_samples: Micro-batches of the model that one micro-batch of the placement stands for: 2 where the
             placement has two pipelines.
         notes: What was assumed or cut to make it.
     """
 
     placement: Placement
-    unit_mib: Fraction
     num_samples: int
     notes: tuple[str, ...]
 
@@ -162,7 +160,7 @@ class PlacedStages:
 
     def mib(self, units: int) -> float:
         """Return units of the placement's memory in MiB."""
-        return float(units * self.unit_mib)
+        return float(units * Fraction(str(self.placement.memory_unit_mib)))
 
 
 def read_stages(path: str | Path) -> StageChain:
@@ -287,8 +285,9 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
         transfer=tuple((a, b, hop) for pipeline in made for a, b in pipeline.hops() if hop),
         memory=_capacity(chain, unit),
         static_memory=_weights(chunks, pipelines, chain.num_devices, unit),
+        memory_unit_mib=float(unit),
     )
-    return PlacedStages(placement, unit, len(pipelines), tuple(notes))
+    return PlacedStages(placement, len(pipelines), tuple(notes))
 
 
 def _times(chunks: Sequence[Stage]) -> list[Number]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def test_ticks_and_units_are_exact_where_decimals_are() -> None:
     stage = {"forward_ms": 0.7, "backward_ms": 1.25, "activation_mib": 512.5, "weight_mib": 3}
     placed = place(chain(stage, 2, transfer_ms=0.1, memory_mib=[2000, 1500.5]), "v_shape")
     placement = placed.placement
-    assert (placement.tick_ms, placed.unit_mib) == (0.01, Fraction(1, 10))
+    assert (placement.tick_ms, placement.memory_unit_mib) == (0.01, 0.1)
     assert [placed.ms(placement.by_name[name].time) for name in ("F0", "B0")] == [0.7, 1.25]
     assert set(placement.transfer) == {("F0", "F1", 10), ("B1", "B0", 10)}
     assert [placed.mib(units) for units in placement.memory or ()] == [2000, 1500.5]
