@@ -14,6 +14,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     models            what the layers of models cost
     planners          placements from what a planner decided
     stages            a model as a chain of stages in ms and MiB, placed as a schedule needs it
+    shapes_in_ms      the shapes from measured times and memory
 """
 
 from placements.operating_point import OperatingPoint, ProfileError

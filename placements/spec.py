@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
@@ -194,6 +195,15 @@ class Placement:
             static_memory=each(self.static_memory) if self.static_memory else (),
             num_gpus=(),
         )
+
+    def ms(self, ticks: int) -> float:
+        """Return ticks in milliseconds, as exact as decimals are."""
+        return float(ticks * Fraction(str(self.tick_ms)))
+
+    def mib(self, units: int) -> float:
+        """Return units of memory in MiB, likewise; nan where the unit is not known."""
+        unit = self.memory_unit_mib
+        return math.nan if unit is None else float(units * Fraction(str(unit)))
 
     def gpus_of(self, block: Block) -> int:
         """Return how many GPUs run a block: those of all of its devices."""

@@ -154,14 +154,6 @@ class PlacedStages:
     num_samples: int
     notes: tuple[str, ...]
 
-    def ms(self, ticks: int) -> float:
-        """Return ticks of the placement in milliseconds."""
-        return float(ticks * Fraction(str(self.placement.tick_ms)))
-
-    def mib(self, units: int) -> float:
-        """Return units of the placement's memory in MiB."""
-        return float(units * Fraction(str(self.placement.memory_unit_mib)))
-
 
 def read_stages(path: str | Path) -> StageChain:
     """Read a model's stages from a YAML or JSON file; see `stages_from_dict`.
@@ -430,3 +422,44 @@ def _unit(figures: Iterable[Number]) -> Fraction:
             return unit
     shortest = math.floor(math.log10(min(exact)))
     return Fraction(10) ** (shortest - _FINEST + 1)
+
+
+def stages_of(
+    num_stages: int | None = None,
+    *,
+    memory_mib: float | Sequence[float] | None = None,
+    transfer_ms: float = 0.0,
+    num_devices: int | None = None,
+    input_gradient_share: float = 0.5,
+    **columns: float | Iterable[float],
+) -> StageChain:
+    """Build a model from columns; see `stages_from_dict` for their names.
+
+    Args:
+        num_stages: Needed where no column is a list.
+        memory_mib: Of each device, or of all.
+        transfer_ms: See `StageChain`, as for the rest.
+        num_devices: Default: as many as stages.
+        input_gradient_share: Likewise.
+        columns: One number for all stages, or one for each: lists, arrays, or columns of a DataFrame.
+
+    Raises:
+        StagesError: A column is unknown, wrong, or of another length than the others.
+
+    >>> stages_of(forward_ms=[10, 12], backward_ms=20, memory_mib=4096).pieces[1].forward_ms
+    12.0
+    """
+    given = {name: each if isinstance(each, (int, float)) else list(each) for name, each in columns.items()}
+    lengths = {name: len(each) for name, each in given.items() if isinstance(each, list)}
+    count = num_stages if num_stages is not None else max(lengths.values(), default=0)
+    for name, length in lengths.items():
+        if length != count:
+            raise StagesError(f"{name}: has {length} numbers for {count} stages; give one each, or one")
+    rows = [
+        {name: float(each[i] if isinstance(each, list) else each) for name, each in given.items()}
+        for i in range(count)
+    ]
+    memory = memory_mib if memory_mib is None or isinstance(memory_mib, (int, float)) else [*memory_mib]
+    data = {"stages": rows, "memory_mib": memory, "transfer_ms": transfer_ms}
+    number = {} if num_devices is None else {"num_devices": num_devices}
+    return stages_from_dict(data | number | {"input_gradient_share": input_gradient_share})

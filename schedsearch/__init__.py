@@ -2,6 +2,7 @@
 
 Rooms and files in the order in which to read them; each imports only those above it:
 
+    shown           results that show themselves in a notebook
     schedule        the start of every block, for a fixed number of micro-batches
     repetend        the pattern that repeats every period, and its extension to any number of micro-batches
     picture         a schedule as text
@@ -21,4 +22,55 @@ Rooms and files in the order in which to read them; each imports only those abov
     energy          the time-energy frontier of a schedule
     figures         pictures of schedules and frontiers
     comparison      schedules of one model side by side
+    notebook        results as tables, figures and HTML
+
+What a notebook needs is here by name, and loaded when it is first used:
+
+>>> import schedsearch
+>>> stages = schedsearch.stages_of(4, forward_ms=10, backward_ms=20, activation_mib=100, memory_mib=400)
+>>> found = schedsearch.compare(stages, ["one_f_one_b", "zb_h1"], num_micro_batches=8)
+>>> found.to_frame()[["schedule", "makespan_ms", "peak_memory_mib"]].values.tolist()
+[['one_f_one_b', 330.0, 400.0], ['zb_h1', 270.0, 400.0]]
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "schedsearch.modulo.search": ("search",),
+    "schedsearch.comparison": ("compare",),
+    "schedsearch.energy": ("Frontier", "frontier"),
+    "schedsearch.modulo.result": ("SearchResult", "Status"),
+    "schedsearch.schedule": ("Schedule",),
+    "schedsearch.schedule_file": ("read_schedule",),
+    "schedsearch.validate": ("validate",),
+    "schedsearch.picture": ("picture",),
+    "schedsearch.baselines": (
+        *("gpipe", "one_f_one_b", "eager_one_f_one_b", "one_f_one_b_plus", "interleaved_one_f_one_b"),
+        *("breadth_first", "chimera", "chimera_doubling", "gems", "dual_pipe", "zb_h1", "zb_h2", "zb_v"),
+        *("v_half", "v_min", "applicable"),
+    ),
+    "placements": ("Block", "Kind", "Placement", "Profile"),
+    "placements.placement_file": ("read_placement",),
+    "placements.shapes": ("m_shape", "nn_shape", "k_shape"),
+    "placements.shapes_in_ms": ("v_shape", "x_shape", "wave_shape", "loop_shape"),
+    "placements.stages": ("place", "read_stages", "stages_of"),
+}
+_ALIASES = {"frontier": "compute_frontier"}
+_HOME_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = list(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    """Return what a notebook needs, from where it is at home."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
+
+
+def __dir__() -> list[str]:
+    """Return the names that can be used."""
+    return sorted({*globals(), *_HOME_OF})

@@ -18,7 +18,11 @@ from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
 from schedsearch.schedule import Schedule
+from schedsearch.shown import Shown
 from schedsearch.validate import validate
+
+SCHEMA_VERSION = 1
+"""Version of the file form of a comparison."""
 
 SEARCHED = "searched"
 """The name of a schedule that is searched; with a shape behind an @ it is searched on that one alone."""
@@ -93,6 +97,13 @@ class ComparedRow:
     note: str = ""
     found: Schedule | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def title(self) -> str:
+        """What stands above its timeline."""
+        assert self.makespan_ms is not None and self.bubble_rate is not None, "a schedule has these"
+        figures = f"{self.makespan_ms:,.6g} ms, {self.bubble_rate:.1%} bubble"
+        return f"{self.schedule} ({self.placement}): {figures}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return its figures as plain data, without the schedule."""
         return {name: getattr(self, name) for name in COLUMNS}
@@ -103,7 +114,7 @@ COLUMNS = tuple(each.name for each in fields(ComparedRow) if each.name != "found
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """Schedules of one model side by side.
 
     Attributes:
@@ -113,6 +124,11 @@ class Comparison:
 
     num_micro_batches: int
     rows: tuple[ComparedRow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file form as plain data, without the schedules."""
+        rows = [row.to_dict() for row in self.rows]
+        return {"schema_version": SCHEMA_VERSION, "num_micro_batches": self.num_micro_batches, "rows": rows}
 
 
 def compare(
@@ -200,7 +216,7 @@ class _Tried:
         """Of the best schedule found, infinite where there is none."""
         if self.result is None or self.result.schedule is None:
             return math.inf
-        return self.placed.ms(self.result.schedule.makespan)
+        return self.placed.placement.ms(self.result.schedule.makespan)
 
 
 @dataclass(frozen=True)
@@ -232,7 +248,7 @@ class _Comparing:
         if missing := _missing_memory(placed, peak_memory(schedule).tolist()):
             return ComparedRow(name, shape, DOES_NOT_FIT, note="; ".join([missing, *placed.notes]))
         row = _row(name, placed, validate(schedule), "; ".join(placed.notes))
-        bound = placed.ms(makespan_bound(placed.placement, number))
+        bound = placed.placement.ms(makespan_bound(placed.placement, number))
         return replace(row, makespan_bound_ms=bound, period_ms=_growth_ms(HAND_MADE[name], placed, number))
 
     def variants(self, shape: str) -> list[Variant]:
@@ -250,14 +266,14 @@ class _Comparing:
                 placed, number = self._placed(variant)
                 _require_room(placed)
                 bound = makespan_bound(placed.placement, number)
-                tried[variant] = _Tried(placed, number, placed.ms(bound))
+                tried[variant] = _Tried(placed, number, placed.placement.ms(bound))
             except _UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
             if min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
                 break  # nothing shorter is possible here
             result = each.result = self._search(name, each)
-            each.bound_ms = max(each.bound_ms, each.placed.ms(result.makespan_bound))
+            each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             if result.interrupted:
                 break
@@ -303,7 +319,7 @@ def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> Com
     row = _row(name, placed, best.result.schedule, "; ".join(notes))
     period_ms = None
     if repetend is not None:
-        period_ms = placed.ms(repetend.period) / repetend.micro_batches / placed.num_samples
+        period_ms = placed.placement.ms(repetend.period) / repetend.micro_batches / placed.num_samples
     return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried), period_ms=period_ms)
 
 
@@ -316,10 +332,10 @@ def _row(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Comp
         name,
         placed.placement.name,
         Status.FEASIBLE,
-        makespan_ms=placed.ms(schedule.makespan),
+        makespan_ms=placed.placement.ms(schedule.makespan),
         bubble_rate=bubble_rate(schedule),
-        device_span_ms=placed.ms(max(spans)),
-        peak_memory_mib=placed.mib(int(peak_memory(schedule).max())),
+        device_span_ms=placed.placement.ms(max(spans)),
+        peak_memory_mib=placed.placement.mib(int(peak_memory(schedule).max())),
         note=note,
         found=schedule,
     )
@@ -333,7 +349,7 @@ def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
         short, long = (make(placed.placement, each).makespan for each in (many, many + more))
     except UnsuitablePlacementError:
         return None
-    return placed.ms(long - short) / more / placed.num_samples
+    return placed.placement.ms(long - short) / more / placed.num_samples
 
 
 def _missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:
@@ -342,8 +358,8 @@ def _missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:
     device = max(range(len(needed)), key=lambda device: needed[device] - memory[device])
     if needed[device] <= memory[device]:
         return ""
-    needs, has = placed.mib(needed[device]), placed.mib(memory[device])
-    return f"needs {needs:.10g} MiB on device {device}, which has {has:.10g} MiB"
+    needs, has = placed.placement.mib(needed[device]), placed.placement.mib(memory[device])
+    return f"needs {needs:,.10g} MiB on device {device}, which has {has:,.10g} MiB"
 
 
 def _require_room(placed: PlacedStages) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from placements import Kind, Placement
+from schedsearch.shown import Shown
 
 
 class ScheduledBlock(NamedTuple):
@@ -50,7 +51,7 @@ def dependencies(placement: Placement, num_micro_batches: int) -> Iterator[tuple
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Shown):
     """An answer for a fixed number of micro-batches; see `schedsearch.validate.validate` for its rules.
 
     Attributes:

@@ -28,6 +28,7 @@ OWNERS = {
     "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/neighbourhood_model.py"],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "matplotlib": ["schedsearch/figures/"],
+    "pandas": ["schedsearch/notebook.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
     "torch": [
         "runtime/",
@@ -73,7 +74,7 @@ def _imported(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.keyword) and node.arg == "task" and isinstance(node.value, ast.Constant):
             yield str(node.value.value).split(".")[0]  # what a command imports by name
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from (str(arg.value) for arg in node.args if isinstance(arg, ast.Constant))
+            yield from (str(arg.value).split(".")[0] for arg in node.args if isinstance(arg, ast.Constant))
 
 
 def modules() -> dict[str, Path]:

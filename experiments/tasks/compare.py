@@ -23,13 +23,9 @@ from placements.stages import read_stages
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import image
-from schedsearch.figures.comparison import draw_timelines
 from schedsearch.methods import Report, SearchRequest
 from schedsearch.modulo.result import SearchResult
 from schedsearch.schedule_file import schedule_to_dict
-
-SCHEMA_VERSION = 1
-"""Version of the form of ``compare.json``."""
 
 log = logging.getLogger(__name__)
 
@@ -69,22 +65,14 @@ def task(config: DictConfig) -> None:
 def save(found: Comparison, stages: Path, directory: Path) -> None:
     """Write the table as CSV and JSON, each schedule, and the timelines as PDF and PNG."""
     write_text(directory / "compare.csv", to_csv(found.rows))
-    rows = [row.to_dict() for row in found.rows]
-    described = {"schema_version": SCHEMA_VERSION, "stages": str(stages)}
-    number = {"num_micro_batches": found.num_micro_batches}
-    write_json(directory / "compare.json", described | number | {"rows": rows})
+    write_json(directory / "compare.json", found.to_dict() | {"stages": str(stages)})
     schedules = {row.schedule: row.found for row in found.rows if row.found is not None}
     for name, schedule in schedules.items():
         write_json(directory / f"schedules/{name}.json", schedule_to_dict(schedule))
     if schedules:
-        titles = {_title(row): row.found for row in found.rows if row.found is not None}
-        figure = draw_timelines(titles)
+        figure = found.plot()
         for form in ("pdf", "png"):
             write_bytes(directory / f"compare.{form}", image(figure, form))
-
-
-def _title(row: ComparedRow) -> str:
-    return f"{row.schedule} ({row.placement}): {row.makespan_ms:,.6g} ms, {row.bubble_rate:.1%} bubble"
 
 
 def to_csv(rows: Sequence[ComparedRow]) -> str:

@@ -30,6 +30,7 @@ from placements.files import read_json
 from placements.plain_data import Field, in_file
 from schedsearch.energy.bound import LowerBound
 from schedsearch.energy.graph import EnergyError
+from schedsearch.shown import Shown
 
 _OF_ALL_MAXIMUM = ("time_ms", "energy_mj", "waiting_w")
 """What the file form tells of the plan to compare with."""
@@ -69,7 +70,7 @@ class FrequencyPlan:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(Shown):
     """The plans among which to choose, once for every deadline.
 
     Attributes:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
+from schedsearch.shown import Shown
 from schedsearch.state_space import LeastPeriod
 
 
@@ -112,7 +113,7 @@ class InFlightPeriod:
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class SearchResult(Shown):
     """A schedule and what is proved of it.
 
     Attributes:

@@ -43,11 +43,11 @@ def test_ticks_and_units_are_exact_where_decimals_are() -> None:
     placed = place(chain(stage, 2, transfer_ms=0.1, memory_mib=[2000, 1500.5]), "v_shape")
     placement = placed.placement
     assert (placement.tick_ms, placement.memory_unit_mib) == (0.01, 0.1)
-    assert [placed.ms(placement.by_name[name].time) for name in ("F0", "B0")] == [0.7, 1.25]
+    assert [placed.placement.ms(placement.by_name[name].time) for name in ("F0", "B0")] == [0.7, 1.25]
     assert set(placement.transfer) == {("F0", "F1", 10), ("B1", "B0", 10)}
-    assert [placed.mib(units) for units in placement.memory or ()] == [2000, 1500.5]
-    assert [placed.mib(units) for units in placement.static_memory] == [3, 3]
-    assert placed.mib(placement.by_name["F1"].memory_on(1)) == 512.5
+    assert [placed.placement.mib(units) for units in placement.memory or ()] == [2000, 1500.5]
+    assert [placed.placement.mib(units) for units in placement.static_memory] == [3, 3]
+    assert placed.placement.mib(placement.by_name["F1"].memory_on(1)) == 512.5
 
 
 def test_parts_that_are_no_decimals_are_close_and_never_need_less() -> None:
@@ -56,8 +56,8 @@ def test_parts_that_are_no_decimals_are_close_and_never_need_less() -> None:
     forward = [block for block in placed.placement.blocks if block.kind is Kind.F]
     assert len(forward) == 6
     for block in forward:
-        assert placed.ms(block.time) == pytest.approx(1 / 3, rel=2e-6)
-        held = placed.mib(block.memory_on(block.devices[0]))
+        assert placed.placement.ms(block.time) == pytest.approx(1 / 3, rel=2e-6)
+        held = placed.placement.mib(block.memory_on(block.devices[0]))
         assert 100 / 3 <= held <= 100 / 3 * (1 + 2e-6)
     assert placed.notes == ("each stage cut into 3 equal parts",)
 

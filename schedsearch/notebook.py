@@ -1,0 +1,157 @@
+"""Results as tables of pandas, figures of matplotlib, files and HTML; see `schedsearch.shown`."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from placements.files import write_json
+from schedsearch.comparison import COLUMNS, Comparison
+from schedsearch.energy import Frontier
+from schedsearch.figures.canvas import image
+from schedsearch.figures.comparison import draw_timelines
+from schedsearch.figures.frontier import frontier as draw_frontier
+from schedsearch.metrics import bubble_rate, peak_memory
+from schedsearch.modulo.result import SearchResult
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+
+_LONGEST_TABLE = 30
+"""Rows that are shown below a figure."""
+
+
+def _unknown(result: object) -> TypeError:
+    return TypeError(
+        f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier or Comparison"
+    )
+
+
+@singledispatch
+def frame(result: object) -> pd.DataFrame:
+    """Return a result as a table, with times in ms, memory in MiB and energy in J."""
+    raise _unknown(result)
+
+
+@frame.register
+def _(result: Schedule) -> pd.DataFrame:
+    """One row for each block on each of its devices, by device and start."""
+    placement = result.placement
+    rows = []
+    for device in range(placement.num_devices):
+        for name, micro_batch in result.order(device):
+            block, start = placement.by_name[name], result.start_of[name, micro_batch]
+            times = placement.ms(start), placement.ms(start + block.time)
+            rows.append((device, name, str(block.kind), micro_batch, *times))
+    return pd.DataFrame(rows, columns=["device", "block", "kind", "micro_batch", "start_ms", "end_ms"])
+
+
+@frame.register
+def _(result: SearchResult) -> pd.DataFrame:
+    """One row: the figures of the search; the memory is nan where its unit is not known."""
+    row: dict[str, Any] = {"status": str(result.status)}
+    schedule, repetend = result.schedule, result.repetend
+    if schedule is not None:
+        placement = schedule.placement
+        if repetend is not None:
+            row["period_ms"] = placement.ms(repetend.period) / repetend.micro_batches
+            row["period_bound_ms"] = result.period_bound * placement.tick_ms
+        row["makespan_ms"] = placement.ms(schedule.makespan)
+        row["makespan_bound_ms"] = placement.ms(result.makespan_bound)
+        row["bubble_rate"] = bubble_rate(schedule)
+        row["peak_memory_mib"] = placement.mib(int(peak_memory(schedule).max()))
+    return pd.DataFrame([row | {"search_seconds": result.seconds, "reason": result.reason}])
+
+
+@frame.register
+def _(result: Frontier) -> pd.DataFrame:
+    """One row for each plan; the saving is against all clocks at their maximum, over an equal time."""
+    rows = [
+        (plan.time_ms, plan.energy_mj / 1e3, plan.lower_bound_mj / 1e3, result.saving(plan))
+        for plan in result.plans
+    ]
+    columns = ["time_ms", "energy_j", "lower_bound_j", "saving_against_all_maximum"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@frame.register
+def _(result: Comparison) -> pd.DataFrame:
+    """One row for each schedule."""
+    return pd.DataFrame([row.to_dict() for row in result.rows], columns=list(COLUMNS))
+
+
+@singledispatch
+def figure(result: object) -> Any:
+    """Return a result as a figure of matplotlib."""
+    raise _unknown(result)
+
+
+@figure.register
+def _(result: Schedule) -> Any:
+    makespan = f"{result.placement.ms(result.makespan):,.6g} ms"
+    title = f"{result.placement.name}: {makespan}, {bubble_rate(result):.1%} bubble"
+    return draw_timelines({title: result})
+
+
+@figure.register
+def _(result: SearchResult) -> Any:
+    if result.schedule is None:
+        raise ValueError(f"schedule: there is none to draw ({result.status}: {result.reason})")
+    return figure(result.schedule)
+
+
+@figure.register
+def _(result: Frontier) -> Any:
+    points = [(plan.time_ms, plan.energy_mj) for plan in result.without_straggler]
+    maximum = (result.all_maximum.time_ms, result.all_maximum.energy_mj)
+    return draw_frontier(points, maximum, title="time and energy of an iteration").figure
+
+
+@figure.register
+def _(result: Comparison) -> Any:
+    schedules = {row.title: row.found for row in result.rows if row.found is not None}
+    if not schedules:
+        raise ValueError("schedules: none of them fits, so there is none to draw; see to_frame() for why")
+    return draw_timelines(schedules)
+
+
+@singledispatch
+def save(result: object, path: str | Path) -> Path:
+    """Write a result's file form, whole or not at all; return the path."""
+    raise _unknown(result)
+
+
+@save.register
+def _(result: Schedule, path: str | Path) -> Path:
+    return write_json(path, schedule_to_dict(result))
+
+
+@save.register
+def _(result: SearchResult, path: str | Path) -> Path:
+    if result.schedule is None:
+        raise ValueError(f"schedule: there is none to save ({result.status}: {result.reason})")
+    return write_json(path, schedule_to_dict(result.schedule, result))
+
+
+@save.register
+def _(result: Frontier, path: str | Path) -> Path:
+    return write_json(path, result.to_dict())
+
+
+@save.register
+def _(result: Comparison, path: str | Path) -> Path:
+    return write_json(path, result.to_dict())
+
+
+def html(result: Any) -> str:
+    """Return a result's figure as SVG, if it has one, and its table where that is short."""
+    table = frame(result)
+    parts = [table.to_html(index=False)] if len(table) <= _LONGEST_TABLE else []
+    try:
+        svg = image(figure(result), "svg").decode()
+        parts.insert(0, svg[svg.index("<svg") :])
+    except ValueError:
+        pass
+    return "\n".join(parts)

@@ -1,0 +1,31 @@
+"""Results that show themselves in a notebook: as a table, a figure, a file."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+
+class Shown:
+    """What every result can do; `schedsearch.notebook` does it, called by name: results know no pictures."""
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame, with times in ms, memory in MiB and energy in J."""
+        return _notebook().frame(self)
+
+    def plot(self) -> Any:
+        """Return a matplotlib Figure."""
+        return _notebook().figure(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the file form (JSON), whole or not at all; return the path."""
+        return Path(_notebook().save(self, path))
+
+    def _repr_html_(self) -> str:
+        """Return the figure as SVG, and the table below where it is short."""
+        return str(_notebook().html(self))
+
+
+def _notebook() -> Any:
+    return importlib.import_module("schedsearch.notebook")

@@ -1,0 +1,100 @@
+"""Results in a notebook: names by hand, tables, figures, files, HTML."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import schedsearch
+from placements.hardware import GPUS, modelled_profile
+from placements.shapes import v_shape
+from schedsearch.energy import Frontier
+
+
+def test_every_name_of_the_front_door_is_there() -> None:
+    for name in schedsearch.__all__:
+        assert getattr(schedsearch, name) is not None
+        assert name in dir(schedsearch)
+    with pytest.raises(AttributeError, match="has no attribute 'serach'"):
+        _ = schedsearch.serach
+
+
+def test_shapes_take_milliseconds_or_ticks() -> None:
+    assert schedsearch.v_shape(3, 1, 2) == v_shape(3, 1, 2)
+    assert schedsearch.x_shape(4, split_backward=True).name == "x_shape"
+    memory = {"activation_mib": 9, "memory_mib": [30, 20]}
+    measured = schedsearch.v_shape(2, forward_ms=[1.5, 2], backward_ms=4, **memory)
+    assert [measured.ms(measured.by_name[name].time) for name in ("F0", "F1", "B0")] == [1.5, 2, 4]
+    assert [measured.mib(units) for units in measured.memory or ()] == [30, 20]
+    cut = schedsearch.loop_shape(2, forward_ms=4, backward_ms=8)
+    assert [cut.ms(cut.by_name[name].time) for name in ("F0", "F3", "B3")] == [2, 2, 4]
+    halves = schedsearch.wave_shape(2, forward_ms=4, input_gradient_ms=4, weight_gradient_ms=2)
+    assert {str(block.kind) for block in halves.blocks} == {"F", "I", "W"}
+
+
+def test_a_schedule_shows_itself(tmp_path: Path) -> None:
+    schedule = schedsearch.one_f_one_b(schedsearch.v_shape(2, forward_ms=1.5, backward_ms=3), 3)
+    frame = schedule.to_frame()
+    assert list(frame.columns) == ["device", "block", "kind", "micro_batch", "start_ms", "end_ms"]
+    assert len(frame) == 12 and frame.end_ms.max() == schedule.placement.ms(schedule.makespan) == 18
+    assert frame.iloc[0].tolist() == [0, "F0", "F", 0, 0.0, 1.5]
+    assert schedsearch.read_schedule(schedule.save(tmp_path / "schedule.json")) == schedule
+    assert schedule.plot().axes[0].get_title(loc="left") == "v_shape: 18 ms, 25.0% bubble"
+    assert schedule._repr_html_().startswith("<svg")
+
+
+def test_a_search_shows_itself(tmp_path: Path) -> None:
+    placement = schedsearch.v_shape(2, forward_ms=1, backward_ms=2, activation_mib=5, memory_mib=10)
+    result = schedsearch.search(placement, 4)
+    (row,) = result.to_frame().to_dict("records")
+    assert (row["status"], row["period_ms"], row["period_bound_ms"]) == ("OPTIMAL", 3, 3)
+    assert (row["makespan_ms"], row["makespan_bound_ms"], row["peak_memory_mib"]) == (15, 15, 10)
+    assert json.loads(result.save(tmp_path / "found.json").read_text())["status"] == "OPTIMAL"
+    assert "<svg" in result._repr_html_() and "OPTIMAL" in result._repr_html_()
+    unknown = schedsearch.search(v_shape(2), 2).to_frame()
+    assert math.isnan(unknown.peak_memory_mib[0])
+    with pytest.raises(ValueError, match="schedule: there is none to draw"):
+        schedsearch.SearchResult(schedsearch.Status.INFEASIBLE, None, None, 1.0, 1, 1, 0, 0.0).plot()
+
+
+def test_a_comparison_shows_itself(tmp_path: Path) -> None:
+    stages = schedsearch.stages_of(2, forward_ms=1, backward_ms=2, activation_mib=5, memory_mib=10)
+    found = schedsearch.compare(stages, ["one_f_one_b", "gpipe"], 4)
+    frame = found.to_frame().set_index("schedule")
+    assert frame.makespan_ms["one_f_one_b"] == 15
+    assert frame.status["gpipe"] == "DOES_NOT_FIT"
+    assert len(found.plot().axes) == 1
+    assert json.loads(found.save(tmp_path / "compare.json").read_text())["rows"][1]["makespan_ms"] is None
+    assert "<table" in found._repr_html_()
+    only = schedsearch.compare(stages, ["gpipe"], 4)
+    assert "<svg" not in only._repr_html_() and "DOES_NOT_FIT" in only._repr_html_()
+
+
+def test_a_frontier_shows_itself(tmp_path: Path) -> None:
+    placement = schedsearch.v_shape(2, forward_ms=10, backward_ms=20)
+    schedule = schedsearch.one_f_one_b(placement, 3)
+    found = schedsearch.frontier(schedule, modelled_profile(placement, GPUS["a100"]), 10)
+    frame = found.to_frame()
+    assert frame.time_ms.is_monotonic_increasing and len(frame) == len(found.plans)
+    assert frame.energy_j[0] == pytest.approx(found.plans[0].energy_mj / 1e3)
+    assert Frontier.from_json(found.save(tmp_path / "frontier.json")).plans == found.plans
+    assert "<svg" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"forward_ms": [1, 2], "backward_ms": [1]},
+            "backward_ms: has 1 numbers for 2 stages; give",
+        ),
+        ({"forward_ms": 1, "backward_ms": 2}, r"stages: \[\] is not a list of at least one"),
+        ({"forward_ms": [1], "backward_ms": 2, "speed": 3}, "has an unknown field 'speed'"),
+    ],
+)
+def test_wrong_columns(columns: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        schedsearch.stages_of(**columns)
