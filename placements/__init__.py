@@ -13,8 +13,9 @@ Rooms and files in the order in which to read them; each imports only those abov
     shapes            V, X, M, NN and K (Tessel), wave and loop
     models            what the layers of models cost
     planners          placements from what a planner decided
-    stages            a model as a chain of stages in ms and MiB, placed as a schedule needs it
-    shapes_in_ms      the shapes from measured times and memory
+    stages            a model as a chain of stages in ms and MiB, and cut into other pieces
+    stage_file        the file form of such a chain
+    shapes_in_ms      the shapes of a chain on its devices
 """
 
 from placements.operating_point import OperatingPoint, ProfileError

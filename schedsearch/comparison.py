@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from placements import Placement
-from placements.stages import SHAPES_OF_STAGES, PlacedStages, StageChain, StagesError, place
+from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
+from placements.stages import StageChain, StagesError
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory

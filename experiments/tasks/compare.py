@@ -19,7 +19,7 @@ from experiments.config.records import CompareOptions
 from experiments.steps.schedule_finding import cache_directory
 from experiments.steps.search_step import output_directory
 from placements.files import write_bytes, write_json, write_text
-from placements.stages import read_stages
+from placements.stage_file import read_stages
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import image

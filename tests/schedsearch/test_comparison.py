@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from placements.stages import StageChain, place, stages_from_dict
+from placements.shapes_in_ms import place
+from placements.stage_file import stages_from_dict
+from placements.stages import StageChain
 from schedsearch.comparison import DOES_NOT_FIT, NEEDS, NOT_APPLICABLE, Comparison, compare
 from schedsearch.modulo.result import SearchError, Status
 from schedsearch.validate import validate
