@@ -121,10 +121,12 @@ class Comparison(Shown):
     Attributes:
         num_micro_batches: Of each schedule.
         rows: In the order in which they were asked for.
+        interrupted: Whether Ctrl-C ended the searches; then these have what they found until then.
     """
 
     num_micro_batches: int
     rows: tuple[ComparedRow, ...]
+    interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the file form as plain data, without the schedules."""
@@ -173,7 +175,7 @@ def compare(
             rows[name] = running.searched(name, running.variants(shape) if shape else variants)
     proved = running.bound_ms
     judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
-    return Comparison(num_micro_batches, tuple(judged))
+    return Comparison(num_micro_batches, tuple(judged), running.interrupted)
 
 
 def _check(schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
@@ -220,12 +222,13 @@ class _Tried:
         return self.placed.placement.ms(self.result.schedule.makespan)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Comparing:
     """A comparison that goes on; see `compare` for the attributes.
 
     Attributes:
         bound_ms: What searches proved of each variant.
+        interrupted: By Ctrl-C; then nothing more is searched.
     """
 
     stages: StageChain
@@ -235,6 +238,7 @@ class _Comparing:
     options: Mapping[str, Any]
     report: Report
     bound_ms: dict[Variant, float] = field(default_factory=dict)
+    interrupted: bool = False
 
     def hand_made(self, name: str) -> ComparedRow:
         """Return the row of a hand-made schedule."""
@@ -271,13 +275,12 @@ class _Comparing:
             except _UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
-            if min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
-                break  # nothing shorter is possible here
+            if self.interrupted or min(other.makespan_ms for other in tried.values()) <= each.bound_ms:
+                break  # nothing shorter is possible on the others
             result = each.result = self._search(name, each)
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
-            if result.interrupted:
-                break
+            self.interrupted = result.interrupted
         row = _best_row(name, list(tried.values()), reasons)
         return replace(row, search_seconds=time.monotonic() - began)
 
@@ -304,9 +307,9 @@ class _Comparing:
 def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> ComparedRow:
     """Return the row of the best schedule on any of the shapes that were tried, or why there is none."""
     best = min(tried, key=lambda each: each.makespan_ms, default=None)
-    if best is None or best.result is None:
+    if best is None:
         return ComparedRow(name, status=Status.INFEASIBLE, note="; ".join(reasons))
-    if best.result.schedule is None:
+    if best.result is None or best.result.schedule is None:
         found = [each.result for each in tried if each.result is not None]
         undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
         status = Status.UNKNOWN if undecided or len(found) < len(tried) else Status.INFEASIBLE

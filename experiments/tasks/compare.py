@@ -58,7 +58,7 @@ def task(config: DictConfig) -> None:
     save(found, Path(options.stages), directory)
     log.info("%s", to_table(found.rows))
     log.info("table, figure and schedules: %s", directory)
-    if any("interrupted" in row.note.split("; ") for row in found.rows):
+    if found.interrupted:
         raise Interrupted(f"interrupted; what was found until then is in {directory}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from placements.shapes_in_ms import place
 from placements.stage_file import stages_from_dict
 from placements.stages import StageChain
 from schedsearch.comparison import DOES_NOT_FIT, NEEDS, NOT_APPLICABLE, Comparison, compare
-from schedsearch.modulo.result import SearchError, Status
+from schedsearch.methods import SearchRequest, find
+from schedsearch.modulo.result import SearchError, SearchResult, Status
 from schedsearch.validate import validate
 
 QUICK = {"time_limit_s": 5, "polish_time_limit_s": 0.5}
@@ -100,6 +102,23 @@ def test_weights_of_two_stages_count_against_the_same_memory() -> None:
     needed = place(chain(), "x_shape").placement.static_memory[0]
     assert needed == 100
     assert rows["chimera"].peak_memory_mib is None or rows["chimera"].peak_memory_mib <= 480
+
+
+def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
+    """The first search is interrupted once it has a schedule; no other begins."""
+    asked = []
+
+    def interrupted(request: SearchRequest, report: Any) -> SearchResult:
+        asked.append(request.placement.name)
+        return replace(find(request, report), interrupted=True, makespan_bound=1)
+
+    names = ["searched@v_shape", "gpipe", "searched@x_shape"]
+    found = compare(chain(2), names, 4, answer=interrupted, **QUICK)
+    rows = by_name(found)
+    assert found.interrupted and asked == ["v_shape"]
+    assert rows["searched@v_shape"].found is not None and "interrupted" in rows["searched@v_shape"].note
+    assert rows["gpipe"].found is not None
+    assert (rows["searched@x_shape"].status, rows["searched@x_shape"].found) == (Status.UNKNOWN, None)
 
 
 @pytest.mark.parametrize(
