@@ -45,8 +45,9 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["experiments/config/progress.py"],
-    "yaml": ["placements/placement_file.py", "experiments/config/command.py"],
+    "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
     "scipy": ["schedsearch/bounds/memory_occupancy.py", "schedsearch/energy/"],
+    "pandas": ["experiments/collect.py"],
     "networkx": [
         "schedsearch/baselines/structure.py",
         "schedsearch/bounds/memory_need.py",
