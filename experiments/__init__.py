@@ -15,4 +15,8 @@ Each command has a file here that hands its task to Hydra:
 
     search, frontier, run, profile, check, compare
     bubble_by_in_flight, bubble_by_memory, time_by_transfer
+
+One more makes a table of what they left:
+
+    collect
 """

@@ -28,7 +28,7 @@ OWNERS = {
     "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/neighbourhood_model.py"],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "matplotlib": ["schedsearch/figures/"],
-    "pandas": ["schedsearch/notebook.py"],
+    "pandas": ["schedsearch/notebook.py", "experiments/collect.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
     "torch": [
         "runtime/",
@@ -40,7 +40,7 @@ OWNERS = {
     "hydra": ["experiments/"],
     "omegaconf": ["experiments/"],
     "tqdm": ["experiments/config/progress.py"],
-    "yaml": ["placements/placement_file.py", "experiments/config/command.py"],
+    "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
     "scipy": ["schedsearch/bounds/memory_occupancy.py", "schedsearch/energy/"],
     "networkx": [
         "schedsearch/baselines/structure.py",

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import itertools
+import logging
+import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
-CONFIG = Path(__file__).parents[1] / "conf"
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+Task = Callable[["DictConfig"], Mapping[str, float] | None]
+"""What a command does: from its config to the figures of its record."""
+
+log = logging.getLogger(__name__)
 
 USER_ERROR = 2
 """Exit code for wrong input."""
@@ -56,24 +65,17 @@ def _run_in_hydra(name: str, module: str) -> None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
     import hydra
     from hydra.errors import HydraException
-    from omegaconf import DictConfig
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    task = importlib.import_module(f"experiments.{module}").task
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
+    from experiments.config.option_list import CONFIG, help_text
 
-    def guarded(config: DictConfig) -> None:
-        # Leaves Hydra by SystemExit, which it passes on, where it would add lines of its own to an error.
-        try:
-            task(config)
-        except ValueError as error:
-            _exit(f"{name}: error: {str(error).splitlines()[0]}", USER_ERROR)
-        except OSError as error:
-            _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
-        except Interrupted as end:
-            _exit(f"{name}: {end}", INTERRUPTED)
-        except Failed as end:
-            _exit(f"{name}: {end}", FAILED)
+    task: Task = importlib.import_module(f"experiments.{module}").task
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
+    OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
+
+    def guarded(config: DictConfig) -> float | None:
+        return _run_and_record(name, task, config)
 
     try:
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(guarded)()
@@ -81,6 +83,58 @@ def _run_in_hydra(name: str, module: str) -> None:
         _exit(f"{name}: error: {_config_error(error, name)}", USER_ERROR)
     except OSError as error:
         _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
+
+
+def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
+    """Run a task and write its record; in a sweep, unless it is done already, and go on if it fails.
+
+    Returns:
+        What a sweeper minimizes, without end where the task failed; None where the command has no objective.
+    """
+    from experiments.config import run_record
+    from experiments.config.option_list import OBJECTIVES
+    from experiments.config.run_record import DONE, RunRecord
+
+    record, is_sweep, objective = RunRecord.of_this_run(name), run_record.is_sweep(), OBJECTIVES.get(name)
+    if is_sweep and (before := record.done_before()) is not None:
+        log.info("this point is done already, with these options and this version, and not run again")
+        return before.figures.get(objective or "")
+    if is_sweep:
+        record.save()
+    try:
+        record = replace(record, status=DONE, message="", figures=task(config) or {})
+        record.save()
+        return record.figures.get(objective or "")
+    except (Exception, KeyboardInterrupt) as error:
+        status, line, code = _end_of(error)
+        is_bug = code == FAILED and not isinstance(error, Failed)
+        if is_sweep or code != USER_ERROR:  # where the options of a single run are wrong it leaves nothing
+            replace(record, status=status, message=line).save()
+        if is_bug and not is_sweep:
+            raise
+        if not is_sweep or code == INTERRUPTED:
+            # Leaves Hydra by SystemExit, which it passes on, where it would add lines of its own to an error.
+            _exit(f"{name}: {'error: ' if code == USER_ERROR else ''}{line}", code)
+        log.error("%s", line, exc_info=is_bug)
+        return math.inf if objective else None
+
+
+def _end_of(error: BaseException) -> tuple[str, str, int]:
+    """Return how an error ends a task: the status of its record, the message and the exit code."""
+    from experiments.config import run_record
+
+    match error:
+        case ValueError():
+            return run_record.REJECTED, str(error).splitlines()[0], USER_ERROR
+        case OSError():
+            return run_record.REJECTED, _os_error(error), USER_ERROR
+        case Interrupted():
+            return run_record.INTERRUPTED, str(error), INTERRUPTED
+        case KeyboardInterrupt():
+            return run_record.INTERRUPTED, "interrupted; what is written is whole", INTERRUPTED
+        case Failed():
+            return run_record.FAILED, str(error), FAILED
+    return run_record.FAILED, f"{type(error).__name__}: {error}", FAILED
 
 
 def _os_error(error: OSError) -> str:
@@ -96,47 +150,24 @@ def _exit(line: str, code: int) -> NoReturn:
 
 def _config_error(error: Exception, command: str) -> str:
     """Return Hydra's message about the config of a command as one line with a remedy."""
-    from experiments.config.options import did_you_mean
+    from experiments.config.option_list import COMMANDS, names_of
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    misspelt = re.match(r"Could not override '([^']+)'", lines[0])
+    misspelt = re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0])
     if misspelt:
         key = misspelt.group(1)
-        names, file = list(_option_names(command)), _config_file(command).name
+        names, where = names_of(command), f"is not an option of experiments.{command}"
+        if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
+            return f"{key}: {where}; did you mean {own[0]}?"
+        others = [o for o in COMMANDS if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]
         if key in names:
             return f"{key}: is not an option of the placement that is chosen; choose another or leave it out"
-        return f"{key}: is not an option of {CONFIG.name}/{file}; {did_you_mean(key, names)}"
+        if others:
+            return f"{key}: {where}, but of {', '.join(others)}; leave it out"
+        near = difflib.get_close_matches(key, names, n=1)
+        return f"{key}: {where}; {f'did you mean {near[0]}?' if near else '--help lists them'}"
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
         return f"{group.group(1)}: is not there; choose one of {', '.join(choices)}"
     return " ".join(lines)
-
-
-def _config_file(command: str) -> Path:
-    """Return the file with the options of a command: its own, unless that only names the common one."""
-    import yaml
-
-    path = CONFIG / f"{command}.yaml"
-    common = "config" in yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", [])
-    return CONFIG / "config.yaml" if common else path
-
-
-def _option_names(command: str) -> Iterator[str]:
-    """Return the dotted name of every option of a command."""
-    import yaml
-
-    file = _config_file(command)
-    yield from _dotted(yaml.safe_load(file.read_text(encoding="utf-8")), "")
-    if file.stem == command:
-        return
-    for path in sorted((CONFIG / "placement").glob("*.yaml")):
-        yield from _dotted(yaml.safe_load(path.read_text(encoding="utf-8")), "placement.")
-
-
-def _dotted(data: dict[str, object], prefix: str) -> Iterator[str]:
-    for key, value in data.items():
-        if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from experiments.config.plans import BALANCES, PLANNERS, Planned, read_plan
-from experiments.config.records import Options, PlanPlacementOptions, ProfileOptions
+from experiments.config.records import CompareOptions, Options, PlanPlacementOptions, ProfileOptions
 from placements.hardware import GPUS, Gpu
 from placements.planners.galvatron import recomputed_blocks
 
@@ -32,8 +32,15 @@ NUM_LAYERS = 8
 """Of the model of a run, likewise."""
 
 
-def read_options(config: DictConfig) -> Options:
+AnyOptions = TypeVar("AnyOptions", bound=Options | CompareOptions)
+
+
+def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
     """Return the options of a composed config; where one is null that a plan decides, it is the plan's.
+
+    Args:
+        config: As Hydra gives it.
+        record: The options of the command.
 
     Raises:
         OptionError: An option is missing, unknown or of the wrong type.
@@ -41,7 +48,7 @@ def read_options(config: DictConfig) -> Options:
     """
     data = _plain(config)
     _fill_in(data)
-    return read_fields(data, Options, "")
+    return read_fields(data, record, "")
 
 
 def read_plan_options(placement: dict[str, Any]) -> PlanPlacementOptions | None:

@@ -162,24 +162,53 @@ class RuntimeOptions:
 
 @dataclass(frozen=True)
 class Options:
-    """A whole config.
+    """The config of `experiments.search`, which those of the three commands below have in common.
 
     Attributes:
         placement: The chosen placement group, read by `experiments.steps.placement_building.build_placement`.
         schedule: ``searched``, or a key of `schedsearch.baselines.HAND_MADE`.
         search: How to search.
         profile: What blocks cost.
-        profiling: How to measure it.
-        energy: What the iteration may take.
-        runtime: What to run.
     """
 
     placement: dict[str, Any]
     schedule: str
     search: SearchOptions
     profile: ProfileOptions
-    profiling: ProfilingOptions
+
+
+@dataclass(frozen=True)
+class FrontierCommandOptions(Options):
+    """The config of `experiments.frontier`.
+
+    Attributes:
+        energy: What the iteration may take.
+    """
+
     energy: EnergyOptions
+
+
+@dataclass(frozen=True)
+class RunCommandOptions(FrontierCommandOptions):
+    """The config of `experiments.run`.
+
+    Attributes:
+        runtime: What to run.
+    """
+
+    runtime: RuntimeOptions
+
+
+@dataclass(frozen=True)
+class ProfileCommandOptions(Options):
+    """The config of `experiments.profile`.
+
+    Attributes:
+        profiling: How to measure.
+        runtime: What to run meanwhile.
+    """
+
+    profiling: ProfilingOptions
     runtime: RuntimeOptions
 
 
@@ -237,26 +266,10 @@ class TransferSweepOptions:
 
 
 @dataclass(frozen=True)
-class CompareSearchOptions:
-    """The `search` group of `experiments.compare`; see `SearchOptions`."""
-
-    method: str
-    num_micro_batches: int
-    micro_batches_per_repetend: int | None
-    most_micro_batches_per_repetend: int
-    objectives: list[Any]
-    solver: str
-    time_limit_s: float
-    polish_time_limit_s: float
-    seed: int
-    cache_dir: str | None
-
-
-@dataclass(frozen=True)
 class CompareOptions:
     """The config of `experiments.compare`."""
 
     stages: str
     schedules: list[Any]
     num_chunks: int
-    search: CompareSearchOptions
+    search: SearchOptions

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from experiments.config.options import OptionError, read_fields
-from experiments.config.records import Options, RuntimeOptions
+from experiments.config.records import RunCommandOptions, RuntimeOptions
 from placements.files import read_json, write_json
 from placements.plain_data import Field, in_file
 
@@ -36,7 +36,7 @@ class KeptOptions:
     clock_latency: str | None = None
 
     @classmethod
-    def of(cls, options: Options) -> KeptOptions:
+    def of(cls, options: RunCommandOptions) -> KeptOptions:
         """Return those of a whole config."""
         return cls(replace(options.runtime, resume=None), _absolute(options.profile.clock_latency))
 
@@ -53,7 +53,7 @@ def resumed_directory(options: RuntimeOptions) -> Path | None:
     return Path(options.resume).resolve()
 
 
-def options_of(directory: Path, options: Options, overrides: Sequence[str]) -> KeptOptions:
+def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[str]) -> KeptOptions:
     """Return the options with which a run goes on: its own, and those that the command line gives anew.
 
     Args:

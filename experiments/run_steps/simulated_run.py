@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from experiments.config.options import OptionError
-from experiments.config.records import Options
+from experiments.config.records import RunCommandOptions
 from experiments.run_steps.traces import save_trace
 from placements.files import write_json
 from runtime.plans.planned import Planned
@@ -18,7 +18,7 @@ SIMULATED_SCHEMA_VERSION = 1
 """Version of the form of ``simulated.json``."""
 
 
-def check_simulated_on(options: Options) -> None:
+def check_simulated_on(options: RunCommandOptions) -> None:
     """Reject before the search what simulated GPUs do not know.
 
     Raises:

@@ -6,7 +6,7 @@ import logging
 import math
 
 from experiments.config.options import read_gpu, require
-from experiments.config.records import Options
+from experiments.config.records import FrontierCommandOptions
 from placements.hardware import ClockLatency
 from runtime.clocks.latency_file import read_clock_latency
 from schedsearch.energy import SwitchingLimits
@@ -17,7 +17,7 @@ AUTO = "auto"
 """Stands for the table's figure in ``energy.dwell_ms`` and ``energy.switch_ms``."""
 
 
-def check_switching(options: Options) -> None:
+def check_switching(options: FrontierCommandOptions) -> None:
     """Reject wrong limits, or a wrong table, before any work starts.
 
     Raises:
@@ -29,7 +29,7 @@ def check_switching(options: Options) -> None:
     clock_latency_of_options(options)
 
 
-def say_switching(options: Options) -> None:
+def say_switching(options: FrontierCommandOptions) -> None:
     """Say in the log what limits the table gives, and where they are from."""
     if AUTO in (options.energy.dwell_ms, options.energy.switch_ms):
         limits, latency = switching_limits(options), clock_latency_of_options(options)
@@ -41,7 +41,7 @@ def say_switching(options: Options) -> None:
         )
 
 
-def switching_limits(options: Options) -> SwitchingLimits:
+def switching_limits(options: FrontierCommandOptions) -> SwitchingLimits:
     """Return how often and how fast a device changes its clock.
 
     With a table by clock a change takes as long as to the slowest one, so that no plan relies on less.
@@ -54,7 +54,7 @@ def switching_limits(options: Options) -> SwitchingLimits:
     )
 
 
-def clock_latency_of_options(options: Options) -> ClockLatency:
+def clock_latency_of_options(options: FrontierCommandOptions) -> ClockLatency:
     """Return the table of the file that the options name, or where they name none, of their GPU.
 
     Raises:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from experiments.config.options import OptionError, require, require_least
-from experiments.config.records import EnergyOptions, Options
+from experiments.config.records import EnergyOptions, FrontierCommandOptions
 from experiments.steps.clock_latency import check_switching, say_switching, switching_limits
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult
@@ -88,7 +88,7 @@ class ConstrainedPlans:
         return self.periodic.periodic if self.periodic else None
 
 
-def check_constrained_plans(options: Options) -> None:
+def check_constrained_plans(options: FrontierCommandOptions) -> None:
     """Reject wrong options before any work starts.
 
     Raises:
@@ -121,7 +121,9 @@ def _check_job(energy: EnergyOptions) -> None:
     _signal(energy)
 
 
-def check_constrained_plans_on(options: Options, placement: Placement, profile: Profile | None) -> None:
+def check_constrained_plans_on(
+    options: FrontierCommandOptions, placement: Placement, profile: Profile | None
+) -> None:
     """Reject before the search what cannot be on this placement.
 
     Raises:
@@ -152,7 +154,11 @@ def _signal(energy: EnergyOptions) -> tuple[Interval, ...]:
 
 
 def constrain_plans(
-    options: Options, found: SearchStepResult, profile: Profile, frontier: Frontier, deadline_ms: float
+    options: FrontierCommandOptions,
+    found: SearchStepResult,
+    profile: Profile,
+    frontier: Frontier,
+    deadline_ms: float,
 ) -> ConstrainedPlans:
     """Return the plans that the options ask for.
 
@@ -184,7 +190,7 @@ def constrain_plans(
 
 
 def _periodic(
-    options: Options, found: SearchStepResult, profile: Profile, deadline_ms: float
+    options: FrontierCommandOptions, found: SearchStepResult, profile: Profile, deadline_ms: float
 ) -> PeriodicResult:
     """Return the periodic plan of the schedule, or where it does not repeat, of its repetend unrolled.
 
@@ -213,7 +219,7 @@ def _both(periodic: PeriodicResult, switched: SwitchedPlan, limits: SwitchingLim
     return switched_periodic_plan(periodic.periodic, limits, switched.free, bound_mj)
 
 
-def _repetend_by_hand(options: Options, placement: Placement) -> Repetend:
+def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> Repetend:
     make = HAND_MADE[options.schedule]
     try:
         return repetend_of(lambda number: make(placement, number), options.search.num_micro_batches)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from experiments.config.options import OptionError, require, require_known
-from experiments.config.records import EnergyOptions, Options
+from experiments.config.records import EnergyOptions, FrontierCommandOptions
 from placements import Placement, Profile
 from schedsearch.energy import Frontier, OnProgress, compute_frontier
 from schedsearch.energy.baselines import perseus_frontier
@@ -42,7 +42,7 @@ def check_methods(options: EnergyOptions) -> None:
     require(0 < limit_s < math.inf, "energy.polish_time_limit_s", limit_s, "a time above 0", "give seconds")
 
 
-def check_polish_on(options: Options, placement: Placement) -> None:
+def check_polish_on(options: FrontierCommandOptions, placement: Placement) -> None:
     """Reject before the search a schedule that will be too large to polish, and what cannot be polished.
 
     Raises:

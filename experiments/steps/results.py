@@ -9,6 +9,7 @@ from placements import Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.ordering import Chosen, Judged
+from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.schedule import Schedule
 
@@ -50,6 +51,22 @@ class SearchStepResult:
     memory_unit: str = ""
     selection: SelectionResult | None = None
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures that stand for it in a table of runs; the period is of one micro-batch."""
+        schedule, result = self.schedule, self.result
+        tick_ms = schedule.placement.tick_ms
+        figures = {"makespan_ms": schedule.makespan * tick_ms, "bubble_rate": bubble_rate(schedule)}
+        if self.memory_unit == "MiB":
+            figures["peak_memory_mib"] = float(peak_memory(schedule).max())
+        if result is not None:
+            figures["makespan_bound_ms"] = result.makespan_bound * tick_ms
+            figures["search_seconds"] = result.seconds
+            if result.repetend is not None:
+                figures["period_ms"] = float(result.repetend.period_per_micro_batch) * tick_ms
+                figures["period_bound_ms"] = result.period_bound * tick_ms
+        return figures
+
 
 @dataclass(frozen=True)
 class EnergyResult:
@@ -82,6 +99,12 @@ class EnergyResult:
     switched: FrequencyPlan | None = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     method: str = ""
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures that stand for it in a table of runs; the energy counts the wait until the deadline."""
+        energy_mj = self.frontier.energy_next_to(self.plan, self.deadline_ms)
+        return {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
 
     def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
         """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from experiments.config.command import Failed, Interrupted
 from experiments.config.options import OptionError, require_known, require_least, require_path
 from experiments.config.progress import SearchBar
-from experiments.config.records import Options
+from experiments.config.records import Options, SearchOptions
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.cache import cached_search
@@ -50,19 +52,13 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, Sea
 
 def search_request(options: Options, placement: Placement) -> SearchRequest:
     """Return what the options ask of a search."""
-    chosen = options.search
-    return SearchRequest(
-        placement,
-        chosen.num_micro_batches,
-        method=chosen.method,
-        micro_batches_per_repetend=chosen.micro_batches_per_repetend,
-        most_micro_batches_per_repetend=chosen.most_micro_batches_per_repetend,
-        objectives=tuple(chosen.objectives),
-        solver=chosen.solver,
-        time_limit_s=chosen.time_limit_s,
-        polish_time_limit_s=chosen.polish_time_limit_s,
-        seed=chosen.seed,
-    )
+    return SearchRequest(placement, options.search.num_micro_batches, **search_limits(options.search))
+
+
+def search_limits(chosen: SearchOptions) -> dict[str, Any]:
+    """Return what the options ask of any search, whatever the placement and the number of micro-batches."""
+    names = {field.name for field in fields(SearchRequest)} - {"placement", "num_micro_batches", "objectives"}
+    return {name: getattr(chosen, name) for name in names} | {"objectives": tuple(chosen.objectives)}
 
 
 def cache_directory(value: str | None, where: str = "cache_dir") -> Path | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.progress import StepBar
-from experiments.config.records import EnergyOptions, Options
+from experiments.config.records import EnergyOptions, FrontierCommandOptions
 from experiments.steps.profile_reading import complete_profile
 from experiments.steps.results import SearchStepResult, SelectionResult
 from experiments.steps.search_step import describe, save_schedule
@@ -39,7 +39,7 @@ _SHARE_OF_CANDIDATES = 0.4
 """Share of the time that goes to finding schedules; swaps take what is left."""
 
 
-def check_selection(options: Options) -> None:
+def check_selection(options: FrontierCommandOptions) -> None:
     """Reject wrong options before any work starts.
 
     Raises:
@@ -56,7 +56,9 @@ def check_selection(options: Options) -> None:
         )
 
 
-def select_schedule(options: Options, found: SearchStepResult, directory: Path) -> SearchStepResult:
+def select_schedule(
+    options: FrontierCommandOptions, found: SearchStepResult, directory: Path
+) -> SearchStepResult:
     """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
 
     Where one schedule is asked for, that is the search's and nothing is done.

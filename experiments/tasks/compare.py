@@ -7,52 +7,45 @@ import io
 import logging
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
-from experiments.config.options import read_record, require, require_path
+from experiments.config.options import read_options, require, require_path
 from experiments.config.progress import SearchBar
 from experiments.config.records import CompareOptions
-from experiments.steps.schedule_finding import cache_directory
+from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
 from placements.files import write_bytes, write_json, write_text
 from placements.stage_file import read_stages
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import image
-from schedsearch.methods import Report, SearchRequest
-from schedsearch.modulo.result import SearchResult
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> None:
-    """Compare, print the table, and save it with the figure."""
-    options = read_record(config, CompareOptions)
+def task(config: DictConfig) -> dict[str, float]:
+    """Compare, print the table, and save it with the figure; return the makespan of each schedule."""
+    options = read_options(config, CompareOptions)
     stages = read_stages(require_path("stages", options.stages))
     are_names = all(isinstance(name, str) for name in options.schedules)
     require(are_names, "schedules", options.schedules, "a list of names")
-    chosen = asdict(options.search)
-    cache = cache_directory(chosen.pop("cache_dir"), "search.cache_dir")
-    number, objectives = chosen.pop("num_micro_batches"), tuple(chosen.pop("objectives"))
-
-    def answer(request: SearchRequest, report: Report) -> SearchResult:
-        return cached_search(cache, request, report)[0]
-
+    for name, remedy in (("memory", "give memory_mib in the stages' file"), ("export", "leave it out")):
+        given = getattr(options.search, name)
+        require(given is None, f"search.{name}", given, "for a comparison", remedy)
+    cache = cache_directory(options.search.cache_dir, "search.cache_dir")
     with SearchBar() as bar:
         found = compare(
             stages,
             options.schedules,
-            number,
+            options.search.num_micro_batches,
             num_chunks=options.num_chunks,
             on_progress=lambda _, progress: bar(progress),
-            answer=answer,
-            objectives=objectives,
-            **chosen,
+            answer=lambda request, report: cached_search(cache, request, report)[0],
+            **search_limits(options.search),
         )
     directory = output_directory()
     save(found, Path(options.stages), directory)
@@ -60,6 +53,9 @@ def task(config: DictConfig) -> None:
     log.info("table, figure and schedules: %s", directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; what was found until then is in {directory}")
+    return {
+        f"{row.schedule}_makespan_ms": row.makespan_ms for row in found.rows if row.makespan_ms is not None
+    }
 
 
 def save(found: Comparison, stages: Path, directory: Path) -> None:

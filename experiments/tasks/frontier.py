@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_options, require
 from experiments.config.progress import StepBar
-from experiments.config.records import EnergyOptions, Options
+from experiments.config.records import EnergyOptions, FrontierCommandOptions
 from experiments.report.pictures import draw_pictures
 from experiments.steps.constrained_plan_files import (
     constrained_plan_facts,
@@ -52,18 +52,19 @@ MOST_PLANS = 10_000
 """More deadlines than that take memory and say nothing new."""
 
 
-def task(config: DictConfig) -> None:
-    """Search, compute the frontier, and save."""
-    options = read_options(config)
+def task(config: DictConfig) -> dict[str, float]:
+    """Search, compute the frontier, and save; return the figures."""
+    options = read_options(config, FrontierCommandOptions)
     check_energy_options(options)
     directory = output_directory()
     profile = read_profile(options)
     placement = build_placement(options, profile)
     check_energy_on(options, placement, profile)
-    search_and_tune(options, placement, profile, directory)
+    found, tuned = search_and_tune(options, placement, profile, directory)
+    return found.figures | tuned.figures
 
 
-def check_energy_options(options: Options) -> None:
+def check_energy_options(options: FrontierCommandOptions) -> None:
     """Reject wrong options before any work starts.
 
     Raises:
@@ -88,7 +89,7 @@ def _check_frontier_options(energy: EnergyOptions) -> None:
     check_methods(energy)
 
 
-def check_energy_on(options: Options, placement: Placement, profile: Profile | None) -> None:
+def check_energy_on(options: FrontierCommandOptions, placement: Placement, profile: Profile | None) -> None:
     """Reject before the search what cannot be on this placement.
 
     Raises:
@@ -104,7 +105,7 @@ def check_energy_on(options: Options, placement: Placement, profile: Profile | N
 
 
 def search_and_tune(
-    options: Options, placement: Placement, profile: Profile | None, directory: Path
+    options: FrontierCommandOptions, placement: Placement, profile: Profile | None, directory: Path
 ) -> tuple[SearchStepResult, EnergyResult]:
     """Search a schedule, select one by its energy, tune its clocks; write all, and the pictures.
 
@@ -139,7 +140,7 @@ def search_and_tune(
     return found, tuned
 
 
-def _tuned(options: Options, found: SearchStepResult) -> tuple[EnergyResult, Polished | None]:
+def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> tuple[EnergyResult, Polished | None]:
     """Return the frontier of a schedule, with the plan for the deadline and the baselines."""
     energy, schedule = options.energy, found.schedule
     profile = complete_profile(options, found.placement, found.profile)

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from experiments.config.command import Failed
 from experiments.config.options import planned_by, read_options, require, require_least
 from experiments.config.progress import IterationBar
-from experiments.config.records import Options
+from experiments.config.records import ProfileCommandOptions
 from experiments.config.run_options import (
     check_device_of,
     check_runtime_options,
@@ -46,7 +46,7 @@ PROFILE_SCHEMA_VERSION = 1
 
 def task(config: DictConfig) -> None:
     """Run the blocks, and write what they cost and the placement with its times."""
-    options = read_options(config)
+    options = read_options(config, ProfileCommandOptions)
     check_runtime_options(options.runtime)
     _check_profiling_options(options)
     directory = output_directory()
@@ -58,7 +58,7 @@ def task(config: DictConfig) -> None:
     save_profile(placement, measurement, directory)
 
 
-def _schedule(options: Options, placement: Placement, directory: Path) -> Schedule:
+def _schedule(options: ProfileCommandOptions, placement: Placement, directory: Path) -> Schedule:
     """Return what is run while the blocks are measured; the pipeline's schedule is saved."""
     if not options.profiling.in_pipeline:
         return one_after_another(placement.per_micro_batch, options.search.num_micro_batches)
@@ -81,7 +81,9 @@ def one_after_another(placement: Placement, num_micro_batches: int) -> Schedule:
     return replace(one, num_micro_batches=num_micro_batches, blocks=tuple(blocks))
 
 
-def _run(options: Options, schedule: Schedule, model: ModelOptions, scripts: Path) -> Measurement:
+def _run(
+    options: ProfileCommandOptions, schedule: Schedule, model: ModelOptions, scripts: Path
+) -> Measurement:
     """Generate the scripts and profile them."""
     by_gpu = schedule.placement.by_gpu
     blocks = Blocks(by_gpu, Model(model, by_gpu, {}), 1)
@@ -167,7 +169,7 @@ def _in_words(costs: tuple[Cost, ...]) -> str:
     return f"{highest.time_ms:.4g} ms{energy}{clock}{more}"
 
 
-def _check_profiling_options(options: Options) -> None:
+def _check_profiling_options(options: ProfileCommandOptions) -> None:
     """Reject wrong options before any work starts.
 
     Raises:

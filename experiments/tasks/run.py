@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.config.options import OptionError, planned_by, read_options
-from experiments.config.records import Options
+from experiments.config.records import RunCommandOptions
 from experiments.config.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.report.report import save_report, save_report_of_run
 from experiments.run_steps.measured_run import run_and_save
@@ -30,17 +30,17 @@ from runtime.program.calls import ScriptError
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> None:
-    """Search, tune, generate, run, compare, report."""
-    options = read_options(config)
+def task(config: DictConfig) -> dict[str, float]:
+    """Search, tune, generate, run, compare, report; return the figures, none of a run that goes on."""
+    options = read_options(config, RunCommandOptions)
     if directory := resumed_directory(options.runtime):
         go_on(directory, options)
-    else:
-        begin(options)
+        return {}
+    return begin(options)
 
 
-def begin(options: Options) -> None:
-    """Do all steps of a run.
+def begin(options: RunCommandOptions) -> dict[str, float]:
+    """Do all steps of a run; return the figures of its schedule and its plan.
 
     Raises:
         ValueError: An option is wrong.
@@ -71,9 +71,10 @@ def begin(options: Options) -> None:
         utilisation = save_trace(measurement.records, planned.schedule.placement, directory, planned)
     save_report(found, tuned, measurement, directory, utilisation)
     _list_files(directory)
+    return found.figures | tuned.figures
 
 
-def go_on(directory: Path, given: Options) -> None:
+def go_on(directory: Path, given: RunCommandOptions) -> None:
     """Go on with a run from its output directory: from its newest whole checkpoint, or else from the begin.
 
     All that the run makes is put there, as if it had not died; but its plan is not known any more.

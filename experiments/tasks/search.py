@@ -5,13 +5,14 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from experiments.config.options import read_options
+from experiments.config.records import Options
 from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
 from experiments.steps.search_step import output_directory, search_and_save
 
 
-def task(config: DictConfig) -> None:
-    """Search and save."""
-    options = read_options(config)
+def task(config: DictConfig) -> dict[str, float]:
+    """Search and save; return the figures."""
+    options = read_options(config, Options)
     profile = read_profile(options)
-    search_and_save(options, build_placement(options, profile), profile, output_directory())
+    return search_and_save(options, build_placement(options, profile), profile, output_directory()).figures

@@ -11,9 +11,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from experiments.config.command import CONFIG
+from experiments.config.option_list import CONFIG
 from experiments.config.options import OptionError, read_options
-from experiments.config.records import Options
+from experiments.config.records import RunCommandOptions
 from experiments.run_steps.resumed import (
     KeptOptions,
     options_of,
@@ -23,22 +23,22 @@ from experiments.run_steps.resumed import (
 )
 
 
-def changed(options: Options, **more: object) -> Options:
+def changed(options: RunCommandOptions, **more: object) -> RunCommandOptions:
     return replace(options, runtime=replace(options.runtime, **more))  # type: ignore[arg-type]
 
 
-def with_table(options: Options, path: str) -> Options:
+def with_table(options: RunCommandOptions, path: str) -> RunCommandOptions:
     return replace(options, profile=replace(options.profile, clock_latency=path))
 
 
 @pytest.fixture
-def options() -> Options:
+def options() -> RunCommandOptions:
     with initialize_config_dir(str(CONFIG), version_base="1.3"):
-        return read_options(compose("run"))
+        return read_options(compose("run"), RunCommandOptions)
 
 
 @pytest.fixture
-def died(options: Options, tmp_path: Path) -> Path:
+def died(options: RunCommandOptions, tmp_path: Path) -> Path:
     """The output directory of a run that died."""
     run = changed(options, iterations=50, seed=7, recompute=["F0"], resume="elsewhere")
     save_options(KeptOptions.of(with_table(run, "before.json")), tmp_path)
@@ -46,7 +46,7 @@ def died(options: Options, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_keeps_its_options_but_those_given_anew(options: Options, died: Path) -> None:
+def test_a_run_keeps_its_options_but_those_given_anew(options: RunCommandOptions, died: Path) -> None:
     given = changed(options, resume=str(died), launcher="fork", iterations=60)
     assert resumed_directory(given.runtime) == died
     kept = options_of(died, given, [f"runtime.resume={died}"])
@@ -56,7 +56,7 @@ def test_a_run_keeps_its_options_but_those_given_anew(options: Options, died: Pa
 
 
 def test_a_run_keeps_what_changes_of_clock_take(
-    options: Options, died: Path, monkeypatch: pytest.MonkeyPatch
+    options: RunCommandOptions, died: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on from any folder, and with another file if that one is gone."""
     before = str(Path("before.json").resolve())
@@ -69,7 +69,7 @@ def test_a_run_keeps_what_changes_of_clock_take(
     assert options_of(died, options, [resume, "profile.clock_latency=null"]).clock_latency is None
 
 
-def test_checkpoints_alone_are_no_output_directory(options: Options, tmp_path: Path) -> None:
+def test_checkpoints_alone_are_no_output_directory(options: RunCommandOptions, tmp_path: Path) -> None:
     assert resumed_directory(options.runtime) is None
     assert resumed_directory(replace(options.runtime, resume=str(tmp_path))) is None
 
@@ -77,7 +77,9 @@ def test_checkpoints_alone_are_no_output_directory(options: Options, tmp_path: P
 @pytest.mark.parametrize(
     "override", ["placement=k_shape", "runtime.seed=1", "+search.x=1", "~energy.dwell_ms"]
 )
-def test_what_is_in_the_scripts_cannot_be_changed(override: str, options: Options, died: Path) -> None:
+def test_what_is_in_the_scripts_cannot_be_changed(
+    override: str, options: RunCommandOptions, died: Path
+) -> None:
     name = override.lstrip("+~").partition("=")[0]
     with pytest.raises(OptionError, match=f"^{name}: cannot be changed when .* leave it out, or give"):
         options_of(died, options, [f"runtime.resume={died}", override])
@@ -95,7 +97,7 @@ def test_what_is_in_the_scripts_cannot_be_changed(override: str, options: Option
     ],
 )
 def test_a_file_that_is_no_record_of_a_run_is_named(
-    data: object, message: str, options: Options, died: Path
+    data: object, message: str, options: RunCommandOptions, died: Path
 ) -> None:
     (died / "runtime.json").unlink()
     if data is not None:
@@ -104,7 +106,7 @@ def test_a_file_that_is_no_record_of_a_run_is_named(
         options_of(died, options, [])
 
 
-def test_the_record_is_plain_data(options: Options, died: Path) -> None:
+def test_the_record_is_plain_data(options: RunCommandOptions, died: Path) -> None:
     data = json.loads((died / "runtime.json").read_text())
     expected = changed(options, iterations=50, seed=7, recompute=["F0"])
     assert data["runtime"] == asdict(expected.runtime)

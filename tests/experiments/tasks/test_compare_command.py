@@ -67,7 +67,7 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
         ("schedules=[zb_w]", "schedules: 'zb_w' is not a schedule; use some of searched, "),
         ("schedules=[3]", "schedules: [3] is not a list of names"),
         ("num_chunks=0", "num_chunks: 0 is not at least 1"),
-        ("search.memory=3", "search.memory: is not an option of conf/compare.yaml; "),
+        ("search.memory=3", "search.memory: 3 is not for a comparison; give memory_mib in"),
         ("search.solver=cplex", "search.solver: 'cplex' is not a solver"),
     ],
 )

@@ -12,10 +12,10 @@ import pytest
 from commands import one_line_error
 from places import ROOT
 
-from experiments.config.command import CONFIG
+from experiments.config.option_list import CONFIG
 from experiments.config.options import NUM_MICRO_BATCHES, read_options
 from experiments.config.planned_model import what_is_run
-from experiments.config.records import Options
+from experiments.config.records import RunCommandOptions
 from placements import Kind
 from placements.planners.galvatron import layers_per_block
 from placements.planners.galvatron_file import galvatron_from_dict, read_galvatron
@@ -65,9 +65,9 @@ def test_layers_are_divided_anew(command, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/schedule.json").read_text())["period"] > balanced
 
 
-def options(*overrides: str) -> Options:
+def options(*overrides: str) -> RunCommandOptions:
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIG)):
-        return read_options(hydra.compose("config", list(overrides)))
+        return read_options(hydra.compose("run", list(overrides)), RunCommandOptions)
 
 
 def test_what_a_plan_decides_is_its_own_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

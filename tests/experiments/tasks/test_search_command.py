@@ -103,7 +103,17 @@ def test_a_sweep(command, tmp_path: Path) -> None:
 
 
 WRONG = [
-    (["search.memry=4"], "search.memry: is not an option of conf/config.yaml; did you mean search.memory?"),
+    (["search.memry=4"], "search.memry: is not an option of experiments.search; did you mean search.memory?"),
+    (
+        ["runtime.dtype=x"],
+        "runtime.dtype: is not an option of experiments.search, but of profile, run; leave",
+    ),
+    (
+        ["energy=default"],
+        "energy: is not an option of experiments.search, but of frontier, run; leave it out",
+    ),
+    (["num_devices=3"], "is not an option of experiments.search; did you mean placement.num_devices?"),
+    (["experiment=one"], "experiment/one: is not there; choose one of zero_bubble"),
     (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
     (["placement=w_shape"], "placement/w_shape: is not there; choose one of file, galvatron, gpt"),
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
@@ -146,7 +156,7 @@ WRONG = [
         "search.polish_time_limit_s: -1.0 is not 0 or more",
     ),
     (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not a factor above 0"),
-    (["search=foo"], "search: 'foo' is not a group of options"),
+    (["search=foo"], "search/foo: is not there; choose one of default"),
     (["search.export=zeus"], "search.export: 'zeus' is not known; use torch or null"),
     (
         ["placement=m_shape", "search.export=torch"],

@@ -1,0 +1,89 @@
+"""Make one table of many runs: ``python -m experiments.collect DIRECTORY...``; in Python `collect`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.config.command import USER_ERROR
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE = "runs.csv"
+"""The table's file, in the first of the directories."""
+
+_MOST_CHARACTERS = 50
+"""Of a message that is printed; the file has all of it."""
+
+
+def collect(*directories: str | Path) -> pd.DataFrame:
+    """Return a row for each run below the directories that has ended, and for each point of a sweep.
+
+    The columns are where it is, its command, one for each option that a command line gave, how it ended, its
+    figures, and its version and message; what a run lacks is NaN.
+
+    Args:
+        directories: Of runs or sweeps, or what holds them, such as ``outputs`` and ``multirun``.
+
+    Raises:
+        RunRecordError: There is no run, or a ``result.json`` is wrong.
+    """
+    import pandas as pd
+
+    from experiments.config.run_record import FILE, RunRecordError, read_run_record
+
+    rows, options, figures = [], dict[str, None](), dict[str, None]()
+    for directory in map(Path, directories):
+        runs = sorted((path.parent for path in directory.rglob(FILE)), key=_by_number)
+        if not runs:
+            raise RunRecordError(
+                f"{directory}: has no {FILE} in it; give the directory of a run or of a sweep"
+            )
+        for run in runs:
+            record = read_run_record(run)
+            given = record.options
+            options |= dict.fromkeys(given)
+            figures |= dict.fromkeys(record.figures)
+            ends = {"status": record.status, "version": record.version, "message": record.message}
+            rows.append({"directory": str(run), "command": record.command, **given, **ends, **record.figures})
+    return pd.DataFrame(
+        rows, columns=["directory", "command", *options, "status", *figures, "version", "message"]
+    )
+
+
+def _by_number(path: Path) -> list[tuple[int, str]]:
+    """Return what sorts point 10 after point 9."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in path.parts]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table and write it as CSV."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.collect",
+        description="Make one table of many runs: a row for each, with the options of its command line, how "
+        "it ended and its figures. In Python: experiments.collect.collect(DIRECTORY), a pandas DataFrame.",
+    )
+    parser.add_argument(
+        "directories", nargs="+", metavar="DIRECTORY", help="of runs or sweeps, as outputs multirun/search"
+    )
+    parser.add_argument("--output", metavar="FILE", help=f"the CSV; default: {TABLE} in the first DIRECTORY")
+    chosen = parser.parse_args(arguments)
+    path = Path(chosen.output or Path(chosen.directories[0]) / TABLE)
+    try:
+        table = collect(*chosen.directories)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(path, index=False)
+    except (ValueError, OSError) as error:
+        print(f"collect: error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(USER_ERROR)
+    shown = table.drop(columns="version").dropna(axis="columns", how="all")
+    print(shown.to_string(index=False, na_rep="", max_colwidth=_MOST_CHARACTERS))  # noqa: T201
+    print(f"{len(table)} runs in {path}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The options of each command with their defaults and meanings, from the comments of its config files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+CONFIG = Path(__file__).parents[1] / "conf"
+"""The configs: a file per command, a folder per group of options."""
+
+COMMANDS = tuple(sorted({path.stem for path in CONFIG.glob("*.yaml")} - {"common", "output"}))
+"""The commands that Hydra runs."""
+
+OBJECTIVES = {"search": "makespan_ms", "frontier": "energy_j", "run": "energy_j"}
+"""Which figure of its ``result.json`` a command returns, for sweepers that optimize."""
+
+_OPTION = re.compile(r"(\w+): *(.*?)(?: +# (.*))?")
+
+
+class Option(NamedTuple):
+    """One line of a config.
+
+    Attributes:
+        name: As on the command line, such as ``search.memory``.
+        default: As YAML; for a group the name of its file.
+        meaning: What it does.
+    """
+
+    name: str
+    default: str
+    meaning: str
+
+
+def purpose_of(command: str) -> str:
+    """Return what a command does in a sentence."""
+    return _lines(CONFIG / f"{command}.yaml")[0].removeprefix("# ")
+
+
+def options_of(command: str, choices: Mapping[str, str | None] | None = None) -> Iterator[Option]:
+    """Yield the options of a command: first its groups and its own, then those in the groups.
+
+    Args:
+        command: One of `COMMANDS`.
+        choices: The file of a group where it is not the default one.
+    """
+    files = list(_files(CONFIG / f"{command}.yaml"))
+    groups = {group: choice for path in files for group, choice in _groups(path)}
+    groups |= {group: choice for group, choice in (choices or {}).items() if group in groups}
+    for group in groups:
+        kinds = sorted(path.stem for path in (CONFIG / group).glob("*.yaml"))
+        if kinds != ["default"]:
+            yield Option(group, str(groups[group]).replace("None", "null"), f"one of {', '.join(kinds)}")
+    for path in files:
+        yield from _options_in(path, "")
+    for group, choice in groups.items():
+        if group != "experiment":
+            yield from _options_in(CONFIG / group / f"{choice}.yaml", f"{group}.")
+
+
+def names_of(command: str) -> set[str]:
+    """Return the name of every option of a command, whichever placement is chosen."""
+    kinds = (path.stem for path in (CONFIG / "placement").glob("*.yaml"))
+    return {option.name for kind in kinds for option in options_of(command, {"placement": kind})}
+
+
+def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str]]]]) -> str:
+    """Return what ``--help`` prints of a command, as a template of Hydra's.
+
+    Args:
+        command: One of `COMMANDS`.
+        _root_: The config as composed, with the groups that were chosen.
+    """
+    options = list(options_of(command, _root_["hydra"]["runtime"]["choices"]))
+    width = max(len(f"{option.name}={option.default}") for option in options if len(option.default) < 20)
+    minimized = f" Optimizing sweepers minimize {OBJECTIVES[command]}." if command in OBJECTIVES else ""
+    lines = [
+        purpose_of(command),
+        "",
+        f"python -m experiments.{command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
+        f"python -m experiments.{command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",
+        "",
+        *(f"  {f'{name}={default}':<{width}}  {meaning}".rstrip() for name, default, meaning in options),
+        "",
+        f"-m runs all combinations; what is done in hydra.sweep.dir is not run again.{minimized}",
+        "Launchers, sweepers and more: --hydra-help. One table of all runs: python -m experiments.collect.",
+    ]
+    return "\n".join(lines).replace("$", "$$")
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield a config and those that it begins with."""
+    for entry in _defaults(path):
+        if isinstance(entry, str) and entry != "_self_":
+            yield from _files(CONFIG / f"{entry}.yaml")
+    yield path
+
+
+def _groups(path: Path) -> Iterator[tuple[str, str | None]]:
+    for entry in _defaults(path):
+        if isinstance(entry, dict):
+            yield from ((key, choice) for key, choice in entry.items() if not key.startswith("override "))
+
+
+def _defaults(path: Path) -> list[str | dict[str, str | None]]:
+    found: list[str | dict[str, str | None]] = yaml.safe_load("\n".join(_lines(path))).get("defaults", [])
+    return found
+
+
+def _options_in(path: Path, prefix: str) -> Iterator[Option]:
+    for line in _lines(path):
+        if (found := _OPTION.fullmatch(line)) and found.group(1) not in ("defaults", "hydra"):
+            name, default, meaning = found.groups()
+            yield Option(prefix + name, default, meaning or "")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()

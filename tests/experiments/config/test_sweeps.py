@@ -1,0 +1,178 @@
+"""Sweeps: a point that fails is a row, what is done is kept, and all runs make one table."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from omegaconf import DictConfig
+
+from experiments.collect import TABLE, collect, main
+from experiments.config.command import Failed, Interrupted
+from experiments.config.run_record import RunRecordError, SweepEnd, read_run_record
+from experiments.search import main as search
+
+SMALL = ["placement=v_shape", "search.num_micro_batches=4", "search.polish_time_limit_s=1"]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """Sweep `experiments.search` in this process with another task; return the exit code."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+
+    def run(task: Callable[[DictConfig], dict[str, float]], *overrides: str) -> int:
+        monkeypatch.setattr("experiments.tasks.search.task", task)
+        monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", *overrides])
+        try:
+            search()
+        except SystemExit as end:
+            assert isinstance(end.code, int)
+            return end.code
+        return 0
+
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def statuses(directory: Path) -> list[str]:
+    return [str(status) for status in collect(directory)["status"]]
+
+
+def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(command, tmp_path: Path) -> None:
+    options = [f"hydra.sweep.dir={tmp_path}", *SMALL]
+    done = command("search", *options, "search.memory=0,4,lots", "-m")
+    assert done.returncode == 1
+    assert f"{tmp_path}/0: rejected: {' '.join(SMALL)} search.memory=0: memory[0]: 0 is too" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("search: 2 points of the sweep are not done")
+    table = collect(tmp_path)
+    assert list(table["search.memory"]) == [0, 4, "lots"]
+    assert list(table["status"]) == ["rejected", "done", "rejected"]
+    assert list(table["makespan_ms"].dropna()) == [280.0]
+    assert table["message"][2].startswith("search.memory: 'lots' is not")
+    assert set(table) >= {"period_ms", "period_bound_ms", "makespan_bound_ms", "bubble_rate", "version"}
+
+    (tmp_path / "1/schedule.json").unlink()
+    done = command("search", *options, "search.memory=3,4", "-m")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "0/schedule.json").exists()
+    assert not (tmp_path / "1/schedule.json").exists(), "a point that is done is not run again"
+    assert statuses(tmp_path) == ["done", "done", "rejected"]
+
+
+def test_no_kind_of_failure_ends_a_sweep(sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    minimized: list[float] = []
+    monkeypatch.setattr(
+        SweepEnd, "on_job_end", lambda self, config, job_return: minimized.append(job_return.return_value)
+    )
+
+    def task(config: DictConfig) -> dict[str, float]:
+        match config.search.memory:
+            case 0:
+                raise Failed("none was found in time")
+            case 1:
+                raise AssertionError("a bug")
+            case 2:
+                raise OSError(28, "No space left on device", "schedule.json")
+        return {"makespan_ms": 12.5}
+
+    assert sweep(task, "search.memory=0,1,2,3") == 1
+    assert statuses(tmp_path) == ["failed", "failed", "rejected", "done"]
+    assert list(collect(tmp_path)["message"])[:2] == ["none was found in time", "AssertionError: a bug"]
+    assert "Traceback" in (tmp_path / "1/search.log").read_text()
+    assert minimized == [float("inf")] * 3 + [12.5]
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(sweep, tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    def interrupted(config: DictConfig) -> dict[str, float]:
+        ran.append(config.search.memory)
+        if len(ran) == 2:
+            raise Interrupted("interrupted before a schedule was found")
+        return {"makespan_ms": 1.0}
+
+    assert sweep(interrupted, "search.memory=5,6,7") == 130
+    assert ran == [5, 6]
+    assert statuses(tmp_path) == ["done", "interrupted"]
+    assert sweep(interrupted, "search.memory=5,6,7") == 0
+    assert ran == [5, 6, 6, 7]
+    path = tmp_path / "0/result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": "0"}))
+    assert sweep(interrupted, "search.memory=5,6,7") == 0
+    assert ran == [5, 6, 6, 7, 5], "what another version found is found again"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "launcher", "more"),
+    [
+        ("hydra_joblib_launcher", "joblib", ["hydra.launcher.n_jobs=2"]),
+        ("hydra_submitit_launcher", "submitit_local", ["hydra.launcher.timeout_min=2"]),
+    ],
+)
+def test_a_sweep_in_two_processes(
+    plugin: str, launcher: str, more: list[str], command, tmp_path: Path
+) -> None:
+    pytest.importorskip(f"hydra_plugins.{plugin}")
+    options = [f"hydra/launcher={launcher}", *more, f"hydra.sweep.dir={tmp_path}", *SMALL]
+    done = command("search", *options, "search.memory=0,4", "-m")
+    assert done.returncode == 1, done.stderr
+    assert statuses(tmp_path) == ["rejected", "done"]
+    assert done.stderr.splitlines()[-1].startswith("search: 1 points of the sweep are not done")
+    (tmp_path / "1/schedule.json").unlink()
+    done = command("search", *options, "search.memory=3,4", "-m")
+    assert done.returncode == 0, done.stderr
+    assert statuses(tmp_path) == ["done", "done"]
+    assert not (tmp_path / "1/schedule.json").exists()
+
+
+def test_the_table_is_a_file_too(sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = ",".join(map(str, range(11)))
+    assert (
+        sweep(lambda config: {}, f"search.seed={numbers}", "search.objectives=[period]", "+search.x=null")
+        == 0
+    )
+    main([str(tmp_path)])
+    assert capsys.readouterr().out.splitlines()[-1] == f"11 runs in {tmp_path / TABLE}"
+    table = pd.read_csv(tmp_path / TABLE)
+    assert list(table["search.seed"]) == list(range(11))
+    assert set(table["search.objectives"]) == {"[period]"}
+    main([str(tmp_path / "3"), str(tmp_path / "4"), "--output", str(tmp_path / "two.csv")])
+    assert list(pd.read_csv(tmp_path / "two.csv")["search.seed"]) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 2}, "schema_version: 2 is not known; write 1"),
+        ({"status": "well"}, "status: 'well' is not known; use one of done, rejected, failed, interrupted"),
+        ({"figures": {"energy_j": "lots"}}, "figures.energy_j: 'lots' is not a number; give one"),
+        ({"overrides": "x=1"}, "overrides: 'x=1' is not a list; give one"),
+    ],
+)
+def test_a_wrong_record_is_named(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    right = {"schema_version": 1, "command": "search", "version": "", "overrides": ["search.memory=3"]}
+    right |= {"started": "today", "status": "done", "message": "", "figures": {}}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(right))
+    assert read_run_record(tmp_path).options == {"search.memory": 3}
+    path.write_text(json.dumps(right | change))
+    with pytest.raises(RunRecordError) as error:
+        collect(tmp_path)
+    assert str(error.value) == f"{path}: {message}"
+
+
+def test_nothing_to_collect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([str(tmp_path)])
+    assert end.value.code == 2
+    line = (
+        f"collect: error: {tmp_path}: has no result.json in it; give the directory of a run or of a sweep\n"
+    )
+    assert capsys.readouterr().err == line
