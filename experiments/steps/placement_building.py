@@ -71,8 +71,10 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
         path = Path(require_path("placement.path", chosen["path"]))
         placement = read_placement(path / PROFILE_FILES.placement if path.is_dir() else path)
         return with_data_parallel(placement, chosen.get("data_parallel"))
+    if "shape" not in chosen:
+        return _gpt(chosen, read_gpu(options.profile.gpu))
     num_gpus, data_parallel = chosen.get("num_gpus"), chosen.pop("data_parallel", None)
-    placement = _shape(chosen, profile) if "shape" in chosen else _gpt(chosen, read_gpu(options.profile.gpu))
+    placement = _shape(chosen, profile)
     num_gpus = read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices)
     return with_data_parallel(replace(placement, num_gpus=num_gpus), data_parallel)
 
@@ -117,13 +119,26 @@ def _num_devices(shape: Callable[..., Placement], profile: Profile) -> int | Non
     return None
 
 
-def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
-    chosen = asdict(read_fields({"data_parallel": None, **chosen}, GptPlacementOptions, "placement"))
-    del chosen["num_gpus"], chosen["data_parallel"]
+def _gpt(given: dict[str, Any], gpu: Gpu) -> Placement:
+    options = read_fields(given, GptPlacementOptions, "placement")
+    for name in ("num_gpus", "data_parallel"):
+        value = getattr(options, name)
+        require(
+            isinstance(value, int | None),
+            f"placement.{name}",
+            value,
+            "one number, and the cost model of placement=gpt has all devices share their layers alike",
+            "give one number, or a plan (placement=galvatron) or times of your own (placement=file)",
+        )
+    chosen = asdict(options)
     arrangement = chosen.pop("arrangement")
     require_known("placement.arrangement", arrangement, GPT_ARRANGEMENTS)
     config = GptConfig(**{field.name: chosen.pop(field.name) for field in fields(GptConfig)})
-    return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
+    chosen["data_parallel"] = 1 if chosen["data_parallel"] is None else chosen["data_parallel"]
+    try:
+        return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
+    except PlacementError as error:
+        raise OptionError(f"placement.{error}") from None
 
 
 def _only(chosen: dict[str, Any], known: list[str], *more: str) -> None:

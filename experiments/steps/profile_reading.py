@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config.options import OptionError, planned_by, read_gpu, require, require_path
-from experiments.config.records import Options
+from experiments.config.options import OptionError, planned_by, read_fields, read_gpu, require, require_path
+from experiments.config.plans import rates_of
+from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, Profile
 from placements.hardware import modelled_profile
-from placements.models.gpt import gpt_compute_shares
+from placements.models.gpt import GptConfig, gpt_compute_shares
 from placements.planners.galvatron import plan_compute_shares
 from placements.profile import checked_blocking_power
 
@@ -62,7 +63,10 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     elif "shape" in options.placement or "path" in options.placement:
         modelled = modelled_profile(placement, gpu)
     else:
-        modelled = modelled_profile(placement, gpu, gpt_compute_shares(placement))
+        chosen = read_fields(options.placement, GptPlacementOptions, "placement")
+        config = GptConfig(**{field.name: getattr(chosen, field.name) for field in fields(GptConfig)})
+        shares = gpt_compute_shares(placement, config, rates_of(chosen, gpu))
+        modelled = modelled_profile(placement, gpu, shares)
     power = _blocking_power(options)
     return modelled if power is None else replace(modelled, blocking_power_w=power)
 
