@@ -129,11 +129,7 @@ def _summary(found: SearchStepResult, tuned: EnergyResult, measurement: Measurem
     facts = [
         Fact("Makespan", _ticks(found.placement, found.schedule.makespan)),
         Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
-        Fact(
-            "Energy saved",
-            f"{tuned.frontier.saving(tuned.plan, tuned.deadline_ms):.1%}",
-            "against the highest clocks",
-        ),
+        _saved("Energy saved", tuned),
         _equality(measurement),
     ]
     if found.result is not None and found.result.repetend is not None:
@@ -196,7 +192,7 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
         Fact("Frontier", f"{len(frontier.plans)} plans", tuned.method),
         Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
         Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
-        Fact("Saved", f"{frontier.saving(plan, tuned.deadline_ms):.2%}", "over an equal time"),
+        _saved("Saved", tuned),
         *(() if found.selection is None else (Fact("Order", describe_selection(found.selection)),)),
         Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
         Fact(
@@ -211,6 +207,11 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
             else ()
         ),
     )
+
+
+def _saved(label: str, tuned: EnergyResult) -> Fact:
+    share, _, baseline = tuned.saved(tuned.plan).partition(" saved ")
+    return Fact(label, share, baseline)
 
 
 def _blocking_power(profile: Profile) -> str:

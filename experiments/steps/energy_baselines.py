@@ -77,7 +77,7 @@ def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[tuple[st
     for name, plans in tuned.baselines.items():
         plan, is_late = tuned.baseline_plan(name)
         note = (
-            f"{_percent(tuned.frontier.saving(plan, tuned.deadline_ms))} saved, "
+            f"{tuned.saved(plan)}, "
             f"{_percent(plan.gap)} above the lower bound, "
             f"{sum(num_clock_changes(schedule, plan.clock_mhz))} changes of clock"
         )

@@ -83,6 +83,20 @@ class EnergyResult:
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     method: str = ""
 
+    def compared_until_ms(self, plan: FrequencyPlan) -> float:
+        """Return until when a plan and all clocks at maximum are counted to say what it saves.
+
+        That is the deadline, or the end of the slower of the two if that is later.
+        """
+        return max(self.deadline_ms, plan.time_ms, self.frontier.all_maximum.time_ms)
+
+    def saved(self, plan: FrequencyPlan) -> str:
+        """Return the share of energy that a plan saves, against what, and until when, in words."""
+        return (
+            f"{self.frontier.saving(plan, self.deadline_ms):.2%} saved against all clocks at maximum, "
+            f"both until {self.compared_until_ms(plan):.6g} ms, waiting included"
+        )
+
     def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
         """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.
 
