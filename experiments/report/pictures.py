@@ -95,6 +95,7 @@ def _frontier(tuned: EnergyResult) -> bytes:
                 for name, plans in tuned.baselines.items()
                 if name != "all_maximum"
             },
-            title="Time-energy frontier of one iteration",
+            title="Time-energy frontier of one iteration"
+            + (", of placeholder costs" if tuned.costs.placeholder else ""),
         )
     )

@@ -132,11 +132,14 @@ def _summary(found: SearchStepResult, tuned: EnergyResult, measurement: Measurem
         _saved("Energy saved", tuned),
         _equality(measurement),
     ]
+    costs = found.costs
+    note = f"energies: {costs.energies}; blocking power: {costs.blocking_power}"
+    facts.insert(0, Fact("Costs", costs.times, note, good=False if costs.placeholder else None))
     if found.result is not None and found.result.repetend is not None:
         result, repetend = found.result, found.result.repetend
         value = _ticks(found.placement, repetend.period_per_micro_batch)
         note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
-        facts.insert(0, Fact("Period per micro-batch", value, note, good=result.status is Status.OPTIMAL))
+        facts.insert(1, Fact("Period per micro-batch", value, note, good=result.status is Status.OPTIMAL))
     return tuple(facts)
 
 

@@ -47,9 +47,11 @@ def baselines_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, obje
     return {
         "schema_version": BASELINES_SCHEMA_VERSION,
         "deadline_ms": tuned.deadline_ms,
+        **tuned.costs.to_dict(),
         "plans": [
             {
                 **dict(zip(COLUMNS, row, strict=True)),
+                "saving_against": tuned.baseline_in_words(plan),
                 "lower_bound_mj": plan.lower_bound_mj,
                 "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
             }

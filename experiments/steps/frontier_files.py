@@ -34,7 +34,7 @@ def save_frontier(
     """Write the profile, the frontier with its plans and baselines, and say in a line what was found."""
     frontier, schedule = tuned.frontier, found.schedule
     tuned.profile.to_csv(directory / "profile.csv")
-    data = {**frontier_to_dict(found, frontier), **made_by(options, polished)}
+    data = {**frontier_to_dict(found, frontier), **made_by(options, polished), **found.costs.to_dict()}
     write_json(directory / "frontier.json", data)
     write_json(directory / "plan.json", plan_to_dict(schedule, tuned))
     write_text(directory / "frontier.csv", frontier_csv(schedule, frontier))
@@ -72,6 +72,8 @@ def plan_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, object]:
         "lower_bound_mj": plan.lower_bound_mj,
         "energy_until_deadline_mj": frontier.energy_next_to(plan, tuned.deadline_ms),
         "saving": frontier.saving(plan, tuned.deadline_ms),
+        "saving_against": tuned.baseline_in_words(plan),
+        **tuned.costs.to_dict(),
         "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
         **_changes_of(schedule, plan.clock_mhz),
         "start_ms": {name: _starts_of(name, tuned.simulation.start_ms) for name in plan.clock_mhz},

@@ -1,10 +1,10 @@
-"""Profiles of a command: read from the file that the options name, or modelled from the GPU's data sheet."""
+"""Profiles of a command: read from the file that the options name, or modelled; and where costs come from."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,31 @@ PROFILE_FILES = _ProfileFiles()
 """Names of the files of `experiments.profile`."""
 
 
+@dataclass(frozen=True)
+class CostSource:
+    """Where costs come from.
+
+    Attributes:
+        times: Of the blocks.
+        energies: Of the blocks at each clock.
+        blocking_power: Of a GPU that waits.
+        placeholder: Nobody gave the times: they are ticks of a shape, and what follows from them is of no
+            model.
+    """
+
+    times: str
+    energies: str
+    blocking_power: str
+    placeholder: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the key ``cost_source`` of the files."""
+        return {"cost_source": asdict(self)}
+
+    def __str__(self) -> str:
+        return f"times: {self.times}; energies: {self.energies}; blocking power: {self.blocking_power}"
+
+
 def read_profile(options: Options) -> Profile | None:
     """Read the profile CSV that the options name; None where they name none."""
     chosen = options.profile
@@ -37,11 +62,7 @@ def read_profile(options: Options) -> Profile | None:
     for name in ("time_scale", "energy_scale"):
         factor = getattr(chosen, name)
         require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
-    power = _blocking_power(options)
-    path = None if chosen.path is None else require_path("profile.path", chosen.path)
-    if path is None and (measured := _measured(options)) is not None:
-        path = str(measured / PROFILE_FILES.csv)
-        power = _facts(measured)["blocking_power_w"] if power is None else power
+    power, path = blocking_power(options), profile_path(options)
     if path is None:
         return None
     return Profile.from_csv(
@@ -51,6 +72,42 @@ def read_profile(options: Options) -> Profile | None:
         time_scale=chosen.time_scale,
         energy_scale=chosen.energy_scale,
     )
+
+
+def profile_path(options: Options) -> str | None:
+    """Return the profile CSV that the options name, or that `experiments.profile` left; None for none."""
+    if options.profile.path is not None:
+        return require_path("profile.path", options.profile.path)
+    measured = _measured(options)
+    return None if measured is None else str(measured / PROFILE_FILES.csv)
+
+
+def blocking_power(options: Options) -> BlockingPower | None:
+    """Return the blocking power that the options give, or that was measured; None for the GPU's default."""
+    given = _given_blocking_power(options)
+    if given is not None or options.profile.path is not None or (measured := _measured(options)) is None:
+        return given
+    power: BlockingPower | None = _facts(measured)["blocking_power_w"]
+    return power
+
+
+def cost_source(options: Options) -> CostSource:
+    """Return where the costs that the options name come from."""
+    chosen, gpu = options.profile, read_gpu(options.profile.gpu)
+    path, power = profile_path(options), blocking_power(options)
+    times, placeholder = _times(options)
+    energies = f"power model of {gpu.name}, {gpu.power_source}"
+    if path is not None:
+        scales = (("times", chosen.time_scale), ("energies", chosen.energy_scale))
+        factors = "".join(f", {name} times {scale:g}" for name, scale in scales if scale != 1)
+        times, energies, placeholder = f"profile {path}{factors}", f"profile {path}", False
+    if power is None:
+        waiting = f"default of {gpu.name}, {gpu.blocking_power_w:g} W"
+    elif chosen.blocking_power_w is not None:
+        waiting = "profile.blocking_power_w"
+    else:
+        waiting = f"measured, {Path(options.placement['path']) / PROFILE_FILES.facts}"
+    return CostSource(times, energies, waiting, placeholder)
 
 
 def complete_profile(options: Options, placement: Placement, profile: Profile | None) -> Profile:
@@ -67,8 +124,21 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
         config = GptConfig(**{field.name: getattr(chosen, field.name) for field in fields(GptConfig)})
         shares = gpt_compute_shares(placement, config, rates_of(chosen, gpu))
         modelled = modelled_profile(placement, gpu, shares)
-    power = _blocking_power(options)
+    power = _given_blocking_power(options)
     return modelled if power is None else replace(modelled, blocking_power_w=power)
+
+
+def _times(options: Options) -> tuple[str, bool]:
+    """Return where times come from if not from a profile, and whether they are placeholders."""
+    placement, gpu = options.placement, read_gpu(options.profile.gpu)
+    if "planner" in placement:
+        return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
+    if "path" in placement:
+        is_profiled = Path(placement["path"]).is_dir()
+        return f"{'measured by experiments.profile, ' if is_profiled else ''}{placement['path']}", False
+    if "shape" in placement:
+        return f"placeholders, the ticks of {placement['shape']}", True
+    return f"cost model of placement=gpt on {gpu.name}", False
 
 
 def _measured(options: Options) -> Path | None:
@@ -110,7 +180,7 @@ def _power_of(plain: Any) -> BlockingPower | None:
     return checked_blocking_power(float(plain))
 
 
-def _blocking_power(options: Options) -> BlockingPower | None:
+def _given_blocking_power(options: Options) -> BlockingPower | None:
     """Return the blocking power that the options give: a number, or points by clock; None where they do not.
 
     Raises:

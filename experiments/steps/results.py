@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from experiments.steps.profile_reading import CostSource
 from placements import Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
@@ -39,6 +40,7 @@ class SearchStepResult:
         profile: That was read from a file; None where there was none.
         schedule: Valid.
         result: Of the search; None for a hand-made schedule.
+        costs: Where costs come from.
         memory_unit: Of the placement's memory, where it is known.
         selection: What the schedule was chosen from by its energy; None where that was not asked for.
     """
@@ -47,6 +49,7 @@ class SearchStepResult:
     profile: Profile | None
     schedule: Schedule
     result: SearchResult | None
+    costs: CostSource
     memory_unit: str = ""
     selection: SelectionResult | None = None
 
@@ -57,6 +60,7 @@ class EnergyResult:
 
     Attributes:
         profile: Of every block of the placement.
+        costs: Where it comes from.
         frontier: Of the schedule.
         deadline_ms: That was asked for.
         plan: The point of the frontier for the deadline.
@@ -72,6 +76,7 @@ class EnergyResult:
     """
 
     profile: Profile
+    costs: CostSource
     frontier: Frontier
     deadline_ms: float
     plan: FrequencyPlan
@@ -92,9 +97,14 @@ class EnergyResult:
 
     def saved(self, plan: FrequencyPlan) -> str:
         """Return the share of energy that a plan saves, against what, and until when, in words."""
+        saving = self.frontier.saving(plan, self.deadline_ms)
+        return f"{saving:.2%} saved against {self.baseline_in_words(plan)}"
+
+    def baseline_in_words(self, plan: FrequencyPlan) -> str:
+        """Return against what a plan's saving is, until when, and whether it is of any model at all."""
         return (
-            f"{self.frontier.saving(plan, self.deadline_ms):.2%} saved against all clocks at maximum, "
-            f"both until {self.compared_until_ms(plan):.6g} ms, waiting included"
+            f"all clocks at maximum, both until {self.compared_until_ms(plan):.6g} ms, waiting included"
+            f"{', of placeholder costs' if self.costs.placeholder else ''}"
         )
 
     def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:

@@ -51,7 +51,8 @@ def describe_savings(tuned: EnergyResult) -> list[str]:
     names = [name for name in columns(tuned) if name != "deadline_ms"]
     lines = [
         "saved next to a straggler, slowdown times as long as all clocks at maximum, in % of the energy of",
-        "all clocks at maximum, both until the straggler's end, waiting included:",
+        "all clocks at maximum, both until the straggler's end, waiting included"
+        f"{', of placeholder costs' if tuned.costs.placeholder else ''}:",
     ]
     lines.append("  ".join(f"{name:>{_width(name)}}" for name in names))
     for slowdown, _, *savings in savings_rows(tuned):

@@ -11,6 +11,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, planned_by, require
 from experiments.config.records import Options
 from experiments.steps.placement_building import memory_unit
+from experiments.steps.profile_reading import cost_source
 from experiments.steps.results import SearchStepResult
 from experiments.steps.schedule_finding import find_schedule
 from placements import Placement, Profile
@@ -43,7 +44,9 @@ def search_and_save(
         Interrupted: The search was interrupted from the keyboard; both files are written all the same.
     """
     check_search_export(options, placement)
+    costs = cost_source(options)
     schedule, result = find_schedule(options, placement)
+    log.info("costs: %s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement))
     if planned := planned_by(options):
         write_json(directory / "galvatron_config.json", galvatron_to_dict(planned.plan))
@@ -52,7 +55,7 @@ def search_and_save(
     log.info("schedule in %s", directory / "schedule.json")
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    return SearchStepResult(placement, profile, schedule, result, memory_unit(options))
+    return SearchStepResult(placement, profile, schedule, result, costs, memory_unit(options))
 
 
 def check_search_export(options: Options, placement: Placement) -> None:
@@ -72,7 +75,8 @@ def check_search_export(options: Options, placement: Placement) -> None:
 
 def save_schedule(options: Options, schedule: Schedule, result: SearchResult | None, directory: Path) -> None:
     """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
-    write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
+    data = schedule_to_dict(schedule, result) | cost_source(options).to_dict()
+    write_json(directory / "schedule.json", data)
     if options.search.export == "torch":
         write_text(directory / "schedule.csv", str(torch_order(schedule)))
 

@@ -159,6 +159,7 @@ def _tuned(options: Options, found: SearchStepResult) -> tuple[EnergyResult, Pol
     plan = frontier.at(deadline_ms)
     tuned = EnergyResult(
         profile,
+        found.costs,
         frontier,
         deadline_ms,
         plan,

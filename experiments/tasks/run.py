@@ -60,7 +60,8 @@ def begin(options: Options) -> None:
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
-        simulate_scripts(planned, directory / "scripts", latency_ms, directory, traces=options.runtime.trace)
+        scripts, traces = directory / "scripts", options.runtime.trace
+        simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
     resume = options.runtime.resume
     measurement = run_and_save(
         KeptOptions.of(options), placement, directory, Path(resume) if resume else None

@@ -549,6 +549,40 @@ def test_gpus_of_devices_and_blocking_power_by_clock(command, profile_csv: Path,
     assert plan["energy_until_deadline_mj"] == frontier.energy_next_to(found, plan["deadline_ms"])
 
 
+def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tmp_path: Path) -> None:
+    """A saving of a shape's ticks once looked like one of a model's, and a default like a measurement."""
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=6",
+        "energy.num_plans=4",
+    ]
+    done = command("frontier", *options, "energy.slowdown=1.2", "energy.periodic=true", "energy.dwell_ms=1")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    files = sorted(out.glob("*.json"))
+    assert {"schedule", "frontier", "plan", "baselines", "periodic", "switched"} <= {
+        path.stem for path in files
+    }
+    for path in files:
+        source = json.loads(path.read_text())["cost_source"]
+        assert source["times"] == "placeholders, the ticks of v_shape" and source["placeholder"], path
+        assert source["energies"].startswith("power model of NVIDIA A100"), path
+        assert source["blocking_power"] == "default of NVIDIA A100-SXM4-80GB, 83.64 W", path
+    assert f"costs: times: {source['times']}; energies: {source['energies']}" in done.stdout
+    read_schedule(out / "schedule.json"), Frontier.from_json(out / "frontier.json")
+    plan = json.loads((out / "plan.json").read_text())
+    against = f"both until {plan['deadline_ms']:.6g} ms, waiting included, of placeholder costs"
+    assert plan["saving_against"] == f"all clocks at maximum, {against}"
+    chosen, *baselines = [line for line in done.stdout.splitlines() if "saved against all clocks" in line]
+    assert against in chosen and len(baselines) == 3
+    done = command("frontier", *options, f"profile.path={profile_csv}", "profile.energy_scale=2")
+    assert done.returncode == 0, done.stderr
+    source = json.loads((out / "plan.json").read_text())["cost_source"]
+    assert source["times"] == f"profile {profile_csv}, energies times 2" and not source["placeholder"]
+    assert "default of" in source["blocking_power"] and "placeholder" not in done.stdout
+
+
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
 def test_wrong_input(overrides: list[str], message: str, command, profile_csv: Path, tmp_path: Path) -> None:
     options = ["placement=v_shape", f"profile.path={profile_csv}"]
