@@ -52,7 +52,7 @@ class CostSource:
         return {"cost_source": asdict(self)}
 
     def __str__(self) -> str:
-        return f"times: {self.times}; energies: {self.energies}; blocking power: {self.blocking_power}"
+        return f"times: {self.times}\nenergies: {self.energies}\nblocking power: {self.blocking_power}"
 
 
 def read_profile(options: Options) -> Profile | None:

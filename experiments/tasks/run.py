@@ -20,7 +20,7 @@ from experiments.run_steps.traces import save_trace
 from experiments.steps.clock_latency import switching_limits
 from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
-from experiments.steps.search_step import output_directory
+from experiments.steps.search_step import figures, output_directory
 from experiments.tasks.frontier import check_energy_on, check_energy_options, search_and_tune
 from placements import Placement
 from runtime.codegen.script import read_script
@@ -70,8 +70,12 @@ def begin(options: Options) -> None:
     if options.runtime.trace:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)
         utilisation = save_trace(measurement.records, planned.schedule.placement, directory, planned)
-    save_report(found, tuned, measurement, directory, utilisation)
-    _list_files(directory)
+    report = save_report(found, tuned, measurement, directory, utilisation)
+    shown = dict(figures(options, found.schedule, found.result))
+    for name in ("period", "makespan", "bubble", "peak memory"):
+        log.info("%-12s%s", name, shown.get(name, "none"))
+    log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
+    log.info("%-12s%s", "report", report)
 
 
 def go_on(directory: Path, given: Options) -> None:
@@ -97,8 +101,7 @@ def go_on(directory: Path, given: Options) -> None:
         checkpoints = None
     measurement = run_and_save(kept, placement, directory, checkpoints)
     utilisation = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
-    save_report_of_run(placement, measurement, directory, utilisation)
-    _list_files(directory)
+    log.info("report in %s", save_report_of_run(placement, measurement, directory, utilisation))
 
 
 def _placement_of(scripts: Path) -> Placement:
@@ -106,8 +109,3 @@ def _placement_of(scripts: Path) -> Placement:
         return read_script(scripts / "device_0.py").placement
     except (OSError, ScriptError) as error:
         raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None
-
-
-def _list_files(directory: Path) -> None:
-    made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
-    log.info("made:\n%s", "\n".join(f"  {path}" for path in made))

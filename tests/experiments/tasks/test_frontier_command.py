@@ -569,7 +569,7 @@ def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tm
         assert source["times"] == "placeholders, the ticks of v_shape" and source["placeholder"], path
         assert source["energies"].startswith("power model of NVIDIA A100"), path
         assert source["blocking_power"] == "default of NVIDIA A100-SXM4-80GB, 83.64 W", path
-    assert f"costs: times: {source['times']}; energies: {source['energies']}" in done.stdout
+    assert f"times: {source['times']}\nenergies: {source['energies']}\nblocking power: " in done.stdout
     read_schedule(out / "schedule.json"), Frontier.from_json(out / "frontier.json")
     plan = json.loads((out / "plan.json").read_text())
     against = f"both until {plan['deadline_ms']:.6g} ms, waiting included, of placeholder costs"

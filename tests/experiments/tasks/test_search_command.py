@@ -72,6 +72,44 @@ def test_hand_made_schedules(schedule: str, memory: int, command, tmp_path: Path
     assert "does not fit (device 0 holds" in one_line_error(done)
 
 
+def test_a_hand_made_schedule_shows_its_figures_with_units(command) -> None:
+    options = ["placement=v_shape", "search.num_micro_batches=16", "search.memory=16"]
+    lines = command("search", *options, "schedule=one_f_one_b").stdout.splitlines()
+    assert lines[-5:-1] == [
+        "period      40 ms per micro-batch in its middle",
+        "makespan    760 ms",
+        "bubble      15.8% of makespan times devices",
+        "peak memory 4, 3, 2, 1 of 16 units of the placement",
+    ]
+    assert "period      none, as no pattern repeats" in command("search", *options, "schedule=gpipe").stdout
+
+
+def test_period_and_makespan_have_a_status_each(command, tmp_path: Path) -> None:
+    """OPTIMAL once stood alone beside a makespan that nobody had proved. The least has been 135 in a minute,
+    and no more than 132 proved."""
+    options = ["placement=x_shape", "search.memory=6", "search.polish_time_limit_s=0.1"]
+    done = command("search", *options)
+    data = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert (data["status"], data["makespan_status"], data["cut_by_time_limit"]) == (
+        "OPTIMAL",
+        "FEASIBLE",
+        True,
+    )
+    lines = done.stdout.splitlines()
+    assert "x_shape, 16 pairs of micro-batches" in lines
+    period = "80 ms per pair of micro-batches: OPTIMAL (bound 80 ms), steady bubble 0.0%"
+    makespan, bound = (f"{10 * data[key]} ms" for key in ("makespan", "makespan_bound"))
+    assert f"period      {period}" in lines
+    assert f"makespan    {makespan}: FEASIBLE (bound {bound})" in lines
+    assert "cut         by a time limit: another run may end with another schedule" in lines
+    assert all(len(line) <= 100 for line in lines if " | " in line)
+    assert done.stderr.splitlines()[-1].endswith(f"makespan {makespan} (bound {bound})")
+    done = command("search", *options, "search.num_micro_batches=2", "search.polish_time_limit_s=5")
+    data = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert (data["makespan_status"], data["cut_by_time_limit"]) == ("OPTIMAL", False)
+    assert "another run" not in done.stdout
+
+
 def test_torchs_form_beside_ours(command, tmp_path: Path) -> None:
     options = ["placement=wave_shape", "placement.num_devices=2", "placement.split_backward=true"]
     done = command("search", *options, "search.num_micro_batches=4", "search.export=torch")
