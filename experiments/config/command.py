@@ -109,7 +109,8 @@ def _config_error(error: Exception, command: str) -> str:
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
-        return f"{group.group(1)}: is not there; choose one of {', '.join(choices)}"
+        where, _, name = group.group(1).rpartition("/")
+        return f"{where}={name}: is not there; {did_you_mean(name, choices)}"
     return " ".join(lines)
 
 

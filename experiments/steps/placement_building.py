@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
@@ -42,9 +43,8 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     """Return the placement that the options choose, with their memory, and block times of the profile."""
     placement = _chosen_placement(options, profile)
     if options.search.memory is not None:
-        capacity = read_capacity(options.search.memory, "search.memory", placement.num_devices)
-        if capacity is not None and min(capacity) < 0:
-            raise OptionError(f"search.memory: {min(capacity)} is negative; give a capacity of 0 or more")
+        given = _without_unit(options.search.memory, placement.name, memory_unit(options))
+        capacity = read_capacity(given, "search.memory", placement.num_devices)
         placement = replace(placement, memory=capacity)
     if profile is not None:
         try:
@@ -52,6 +52,8 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         except ProfileError as error:
             raise OptionError(f"{options.profile.path}: {error}") from None
     require_capacity(placement)
+    if hint := mixed_memory(placement):
+        log.warning("warning: %s", hint)
     if planned := planned_by(options):
         log.info("%s", planned.describe())
     return placement
@@ -60,6 +62,42 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
 def memory_unit(options: Options) -> str:
     """Return the unit of memory of the chosen placement; empty where only the user knows it."""
     return "MiB" if {"arrangement", "planner"} & options.placement.keys() else ""
+
+
+def _without_unit(value: Any, name: str, unit: str) -> Any:
+    """Return a capacity in MiB, or a list of them, where one has a unit of bytes such as 4GB or 3.5 GiB.
+
+    Raises:
+        OptionError: It has a unit, and the placement's memory is in units of its own.
+    """
+    if isinstance(value, list):
+        return [_without_unit(each, name, unit) for each in value]
+    written = re.fullmatch(r"([\d.]+)\s*([KMGT])(i?)B", value) if isinstance(value, str) else None
+    if written is None:
+        return value
+    if not unit:
+        raise OptionError(
+            f"search.memory: {value!r} has a unit, but the memory of {name} has none; give a number in what "
+            "its blocks hold"
+        )
+    number, prefix, binary = written.groups()
+    return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / 2**20
+
+
+MIXED_MEMORY = 500
+"""A capacity of so many times what a micro-batch needs was probably given in another unit."""
+
+
+def mixed_memory(placement: Placement) -> str:
+    """Return a hint where capacity and blocks seem to have memory in different units; else nothing."""
+    for device, capacity in enumerate(placement.free_memory or ()):
+        most = sum(max(block.memory_on(device), 0) for block in placement.on(device))
+        if most and capacity >= MIXED_MEMORY * most:
+            return (
+                f"memory[{device}]: {capacity} holds {capacity // most} micro-batches of {most}; if the "
+                "capacity is in MiB and the blocks in GiB, or in bytes and MiB, give both in one unit"
+            )
+    return ""
 
 
 def _chosen_placement(options: Options, profile: Profile | None) -> Placement:

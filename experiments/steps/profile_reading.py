@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,8 @@ from placements.hardware import modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares
 from placements.planners.galvatron import plan_compute_shares
 from placements.profile import checked_blocking_power
+
+log = logging.getLogger(__name__)
 
 
 class _ProfileFiles(NamedTuple):
@@ -63,15 +67,57 @@ def read_profile(options: Options) -> Profile | None:
         factor = getattr(chosen, name)
         require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
     power, path = blocking_power(options), profile_path(options)
+    for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
+        if problem := _no_power(watts):
+            log.warning("warning: a GPU that waits uses %s; give profile.blocking_power_w in W", problem)
     if path is None:
         return None
-    return Profile.from_csv(
+    profile = Profile.from_csv(
         path,
         device=chosen.gpu,
         blocking_power_w=gpu.blocking_power_w if power is None else power,
         time_scale=chosen.time_scale,
         energy_scale=chosen.energy_scale,
     )
+    for hint in doubtful_units(profile):
+        log.warning("warning: %s: %s", path, hint)
+    return profile
+
+
+LONGEST_MS = 10_000.0
+"""No block of a micro-batch is known to take longer."""
+
+POWERS_W = (1.0, 2000.0)
+"""No GPU is known to use less than the first, even while it waits, or more than the second."""
+
+
+def doubtful_units(profile: Profile) -> Iterator[str]:
+    """Yield a line for each unit of a profile that is likely not the one that was meant."""
+    slowest = max(profile.points, key=lambda name: profile.fastest(name).time_ms)
+    time_s = profile.fastest(slowest).time_ms / 1e3
+    is_long = time_s > LONGEST_MS / 1e3
+    if is_long:
+        yield (
+            f"{slowest} takes {time_s:g} s at its highest clock, as times are read as seconds; if they are "
+            "milliseconds, set profile.time_scale=0.001"
+        )
+    points = [(name, point) for name, points in profile.points.items() for point in points]
+    for name, point in points:
+        if not (problem := _no_power(watts := point.energy_mj / point.time_ms)):
+            continue
+        likely = "energies are millijoules, set profile.energy_scale=0.001"
+        if watts < POWERS_W[0]:
+            likely = "energies are kilojoules, set profile.energy_scale=1000"
+            likely = "times are milliseconds, set profile.time_scale=0.001" if is_long else likely
+        yield f"{name} at {point.clock_mhz} MHz uses {problem}; if {likely}"
+        return
+
+
+def _no_power(watts: float) -> str:
+    """Return what is wrong with a power, 0 for nothing aside; empty where it is of a GPU."""
+    if watts == 0 or POWERS_W[0] <= watts <= POWERS_W[1]:
+        return ""
+    return f"{watts:.6g} W, where GPUs use {POWERS_W[0]:g} to {POWERS_W[1]:g} W"
 
 
 def profile_path(options: Options) -> str | None:

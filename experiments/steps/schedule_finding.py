@@ -43,8 +43,8 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, Sea
     except InvalidScheduleError as error:
         reason = str(error).splitlines()[0]
         raise OptionError(
-            f"schedule: {options.schedule} does not fit ({reason}); "
-            "raise search.memory or use schedule=searched"
+            f"schedule: {options.schedule} does not fit ({reason}); use schedule=searched, which keeps "
+            "within the memory, or one that holds less; or raise search.memory"
         ) from None
 
 

@@ -583,6 +583,29 @@ def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tm
     assert "default of" in source["blocking_power"] and "placeholder" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [
+        (
+            ["profile.time_scale=1000"],
+            ["if they are milliseconds, set profile.time_scale=0.001", "times are milli"],
+        ),
+        (["profile.energy_scale=1000"], ["if energies are millijoules, set profile.energy_scale=0.001"]),
+        (["profile.energy_scale=0.001"], ["if energies are kilojoules, set profile.energy_scale=1000"]),
+        (["profile.blocking_power_w=84000"], ["a GPU that waits uses 84000 W, where GPUs use 1 to 2000 W"]),
+        ([], []),
+    ],
+)
+def test_a_unit_that_is_likely_wrong_is_named(
+    options: list[str], messages: list[str], command, profile_csv: Path
+) -> None:
+    line = ["search", "placement=v_shape", "schedule=gpipe", "search.num_micro_batches=2"]
+    done = command(*line, f"profile.path={profile_csv}", *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("warning: ") == len(messages)
+    assert all(message in done.stdout for message in messages)
+
+
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])
 def test_wrong_input(overrides: list[str], message: str, command, profile_csv: Path, tmp_path: Path) -> None:
     options = ["placement=v_shape", f"profile.path={profile_csv}"]

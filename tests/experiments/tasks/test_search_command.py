@@ -84,6 +84,20 @@ def test_a_hand_made_schedule_shows_its_figures_with_units(command) -> None:
     assert "period      none, as no pattern repeats" in command("search", *options, "schedule=gpipe").stdout
 
 
+def test_memory_with_a_unit_is_understood_and_units_that_differ_are_named(command, tmp_path: Path) -> None:
+    """MiB of a model; a shape's own units have no name, but a capacity of thousands of micro-batches has."""
+    gpt = ["schedule=gpipe", "search.num_micro_batches=2", "search.memory=[35GB,35GiB,35000,36700160KiB]"]
+    done = command("search", *gpt)
+    assert done.returncode == 0, done.stderr
+    memory = read_schedule(tmp_path / "out/schedule.json").placement.memory
+    assert memory == (int(35e9) // 2**20, 35 * 1024, 35000, 35840)
+    assert "warning" not in done.stdout
+    done = command("search", "placement=v_shape", "schedule=gpipe", "search.memory=81920")
+    assert (
+        "warning: memory[0]: 81920 holds 81920 micro-batches of 1; if the capacity is in MiB" in done.stdout
+    )
+
+
 def test_period_and_makespan_have_a_status_each(command, tmp_path: Path) -> None:
     """OPTIMAL once stood alone beside a makespan that nobody had proved. The least has been 135 in a minute,
     and no more than 132 proved."""
@@ -143,7 +157,23 @@ def test_a_sweep(command, tmp_path: Path) -> None:
 WRONG = [
     (["search.memry=4"], "search.memry: is not an option of conf/config.yaml; did you mean search.memory?"),
     (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
-    (["placement=w_shape"], "placement/w_shape: is not there; choose one of file, galvatron, gpt"),
+    (["placement=w_shape"], "placement=w_shape: is not there; did you mean "),
+    (["placement=v_shap"], "placement=v_shap: is not there; did you mean v_shape?"),
+    (
+        ["placement=my_model"],
+        "placement=my_model: is not there; the options are file, galvatron, gpt, k_shape",
+    ),
+    (
+        ["placement=v_shape", "search.memory=4GB"],
+        "search.memory: '4GB' has a unit, but the memory of v_shape",
+    ),
+    (["search.memory=4parsecs"], "search.memory: '4parsecs' is not a number"),
+    (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number; give the number alone, 10"),
+    (
+        ["energy.slowdown=10%"],
+        "energy.slowdown: '10%' is not a number or null; write 10% more as 1.1, a share",
+    ),
+    (["search.time_limit_s=-1234567.5"], "search.time_limit_s: -1234567.5 is not"),
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
     (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
     (["placement=v_shape", "+placement.path=none.yaml"], "placement.shape: is not an option"),
@@ -181,7 +211,7 @@ WRONG = [
     (["placement=v_shape", "placement.forward_time=0"], "placement.forward_time: 0 is not at least 1 tick"),
     (
         ["placement=v_shape", "search.polish_time_limit_s=-1"],
-        "search.polish_time_limit_s: -1.0 is not 0 or more",
+        "search.polish_time_limit_s: -1 is not 0 or more",
     ),
     (["placement=v_shape", "profile.time_scale=nan"], "profile.time_scale: nan is not a factor above 0"),
     (["search=foo"], "search: 'foo' is not a group of options"),
