@@ -101,6 +101,7 @@ class Gpu:
         blocking_power_w: Power while it waits for a transfer (Perseus, Sec. 4.1).
         power: Time and power at a clock.
         clock_latency: What a change of clock takes.
+        power_source: Where the figures of `power` are from.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Gpu:
     blocking_power_w: float
     power: PowerModel
     clock_latency: ClockLatency
+    power_source: str = "source not stated"
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
@@ -168,6 +170,8 @@ def modelled_profile(
 # (855 MHz and up; least squares of relative errors). Root mean square and largest error of the model:
 #     A100 SXM: time 0.8 % (1.6 %), power 1.6 % (6.3 %), energy 1.4 % (4.9 %)
 #     A40:      time 4.2 % (12 %),  power 2.0 % (5.6 %), energy 4.4 % (11 %); its measured times are noisy
+_FITTED = "fitted to a stage profile of Perseus's artifact"
+_SCALED = "the A100's in proportion to the board power"
 _A100_POWER = PowerModel(1350, compute_share=0.912, static_w=222.5, dynamic_w=244.7, exponent=5.90)
 _A40_POWER = PowerModel(1500, compute_share=0.409, static_w=153.1, dynamic_w=142.8, exponent=3.24)
 
@@ -194,6 +198,7 @@ A100_SXM_80GB = Gpu(
     blocking_power_w=83.64,
     power=_A100_POWER,
     clock_latency=_MEASURED_LATENCY,
+    power_source=_FITTED,
 )
 A40 = Gpu(
     "NVIDIA A40",
@@ -205,6 +210,7 @@ A40 = Gpu(
     blocking_power_w=70.38,
     power=_A40_POWER,
     clock_latency=_MEASURED_LATENCY,
+    power_source=_FITTED,
 )
 
 
@@ -228,6 +234,7 @@ V100_SXM_32GB = Gpu(
     blocking_power_w=62.73,
     power=_scaled_power(300.0, 1530),
     clock_latency=ASSUMED_LATENCY,
+    power_source=_SCALED,
 )
 H100_SXM_80GB = Gpu(
     "NVIDIA H100-SXM5-80GB",
@@ -239,6 +246,7 @@ H100_SXM_80GB = Gpu(
     blocking_power_w=146.37,
     power=_scaled_power(700.0, 1980),
     clock_latency=ASSUMED_LATENCY,
+    power_source=_SCALED,
 )
 
 GPUS = {"a100": A100_SXM_80GB, "a40": A40, "v100": V100_SXM_32GB, "h100": H100_SXM_80GB}

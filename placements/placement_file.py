@@ -214,7 +214,9 @@ def read_capacity(
         PlacementError: It is none of these, or the list has the wrong length.
     """
     field = Field(value, where, PlacementError)
-    return None if value is None else _by_device(field, num_devices, lambda each: rounded(_number(each)))
+    return (
+        None if value is None else _by_device(field, num_devices, lambda each: rounded(_not_negative(each)))
+    )
 
 
 def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...]:
@@ -296,8 +298,8 @@ def _read_time(entry: Field, tick_ms: float) -> Fraction:
     if ("time" in entry.value) == ("time_ms" in entry.value):
         raise PlacementError(f"{entry.where}: give either 'time' (ticks) or 'time_ms'")
     if "time" in entry.value:
-        return _fraction(entry["time"])
-    time_ms = _fraction(entry["time_ms"])
+        return _positive(entry["time"])
+    time_ms = _positive(entry["time_ms"])
     if tick_ms <= 0:
         raise PlacementError(f"tick_ms: {tick_ms} is not a positive number of milliseconds")
     ticks = time_ms / Fraction(str(tick_ms))
@@ -316,6 +318,7 @@ def _read_transfer(field: Field) -> tuple[str, str, Fraction]:
         source, target, ticks = field.items()
     else:
         raise field.wrong("a triple [from, to, time]")
+    _not_negative(ticks)
     return _name(source), _name(target), _fraction(ticks)
 
 
@@ -350,6 +353,20 @@ def _integer(field: Field) -> int:
 def _fraction(field: Field) -> Fraction:
     """Return a number as exactly what the file says, in decimals."""
     return Fraction(str(_number(field)))
+
+
+def _positive(field: Field) -> Fraction:
+    """Return a time above 0, before it becomes ticks: a message repeats it as it was written."""
+    if (time := _fraction(field)) <= 0:
+        raise field.wrong("a time above 0")
+    return time
+
+
+def _not_negative(field: Field) -> float:
+    """Return a number of 0 or more, before it is made whole, for the same reason."""
+    if (number := _number(field)) < 0:
+        raise PlacementError(f"{field.where}: {field.value} is negative; give 0 or more")
+    return number
 
 
 def _one_line(error: yaml.YAMLError) -> str:

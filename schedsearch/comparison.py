@@ -58,8 +58,8 @@ Maker = Callable[[Placement, int], Schedule]
 Method = Callable[[SearchRequest, SearchReport], SearchResult]
 """A way to answer a search."""
 
-Report = Callable[[str, Progress], None]
-"""Told the schedule and the shape that is searched, and how far that is."""
+Report = Callable[[str, Placement, Progress], None]
+"""Told which schedule is searched, the placement that it is searched on, and how far that is."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class _Comparing:
     def _search(self, name: str, tried: _Tried) -> SearchResult:
         placement = tried.placed.placement
         request = SearchRequest(placement, tried.number, **self.options)
-        return self.answer(request, lambda progress: self.report(f"{name}, {placement.name}", progress))
+        return self.answer(request, lambda progress: self.report(name, placement, progress))
 
     def _placed(self, variant: Variant) -> tuple[PlacedStages, int]:
         """Return the model on a shape, and the placement's number of micro-batches."""

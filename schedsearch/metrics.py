@@ -68,6 +68,28 @@ def latency(schedule: Schedule) -> NDArray[np.int64]:
     return np.subtract(last, first)
 
 
+def steady_period(schedule: Schedule) -> float | None:
+    """Return the ticks per micro-batch after which the middle of a schedule repeats; None where it does not.
+
+    Every block then starts so much later for a micro-batch than for the one before, or for one that is up to
+    half of all before, and so it is twice in a row.
+
+    >>> from placements.shapes import v_shape
+    >>> from schedsearch.baselines import gpipe, one_f_one_b
+    >>> steady_period(one_f_one_b(v_shape(4), 16)), steady_period(gpipe(v_shape(4), 16))
+    (4.0, None)
+    """
+    starts, number = schedule.start_of, schedule.num_micro_batches
+    names = [block.name for block in schedule.placement.per_micro_batch.blocks]
+    for several in range(1, number // 2 + 1):
+        first = (number - several) // 2
+        firsts = range(max(first - 1, 0), min(first + 1, number - several))
+        steps = {starts[name, n + several] - starts[name, n] for name in names for n in firsts}
+        if len(steps) == 1 and len(firsts) == 2:
+            return steps.pop() / several
+    return None
+
+
 def total_slack(schedule: Schedule) -> int:
     """Return the ticks by which blocks could start later, last ones first, summed over blocks and devices.
 

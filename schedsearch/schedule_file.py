@@ -14,7 +14,7 @@ from placements.plain_data import Field, in_file
 from schedsearch.certificate.certificate import Certificate, CertificateError, certificate_of
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict, whole_numbers
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.result import SearchResult, Status, makespan_status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.validate import InvalidScheduleError, validate
@@ -50,6 +50,7 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         "certificate": _certificate_to_dict(schedule, result) if result else None,
         "makespan": schedule.makespan,
         "makespan_bound": result.makespan_bound if result else None,
+        **({"makespan_status": makespan_status(schedule, result).value} if result else {}),
         "bubble_rate": bubble_rate(schedule),
         "steady_bubble_rate": repetend.bubble_rate if repetend else None,
         "peak_memory": peak_memory(schedule).tolist(),

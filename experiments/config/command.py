@@ -151,6 +151,7 @@ def _exit(line: str, code: int) -> NoReturn:
 def _config_error(error: Exception, command: str) -> str:
     """Return Hydra's message about the config of a command as one line with a remedy."""
     from experiments.config.option_list import COMMANDS, names_of
+    from experiments.config.options import did_you_mean
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     misspelt = re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0])
@@ -169,5 +170,6 @@ def _config_error(error: Exception, command: str) -> str:
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
-        return f"{group.group(1)}: is not there; choose one of {', '.join(choices)}"
+        where, _, name = group.group(1).rpartition("/")
+        return f"{where}={name}: is not there; {did_you_mean(name, choices)}"
     return " ".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable
@@ -160,7 +161,7 @@ def require(holds: bool, where: str, value: object, wanted: str, remedy: str = "
         OptionError: It does not hold.
     """
     if not holds:
-        shown = f"{value:g}" if isinstance(value, float) else repr(value)
+        shown = f"{value:.15g}" if isinstance(value, float) else repr(value)
         raise OptionError(f"{where}: {shown} is not {wanted}" + (f"; {remedy}" if remedy else ""))
 
 
@@ -202,7 +203,19 @@ def _read_value(value: Any, wanted: Any, where: str) -> Any:
     for kind in plain:
         if kind is not types.NoneType and isinstance(value, kind):
             return value
-    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}")
+    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}{_without_unit(value, plain)}")
+
+
+def _without_unit(value: Any, kinds: list[Any]) -> str:
+    """Return the remedy for a number that was given with a percent sign or a unit; else nothing."""
+    written = re.fullmatch(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)", value) if isinstance(value, str) else None
+    if written is None or not {int, float} & set(kinds):
+        return ""
+    number, unit = written.groups()
+    if unit != "%":
+        return f"; give the number alone, {number}, in the unit that the option's name ends with"
+    share = float(number) / 100
+    return f"; write {value} more as {1 + share:g}, a share of {value} as {share:g}"
 
 
 def _in_words(kinds: list[Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.config.records import PlanPlacementOptions
+from experiments.config.records import GptPlacementOptions, PlanPlacementOptions
 from placements.hardware import Gpu
 from placements.models.parallel import Workload
 from placements.models.rates import Rates
@@ -87,7 +87,12 @@ def _workload(chosen: PlanPlacementOptions, plan: ParallelPlan, gpu: Gpu) -> Wor
         plan.micro_batch_size,
         flash_attention=chosen.flash_attention,
     )
-    rates = Rates(
+    return Workload(config, rates_of(chosen, gpu), plan.num_micro_batches, chosen.overlap_slowdown)
+
+
+def rates_of(chosen: PlanPlacementOptions | GptPlacementOptions, gpu: Gpu) -> Rates:
+    """Return what the options say that a GPU reaches."""
+    return Rates(
         gpu,
         chosen.model_flops_utilisation,
         chosen.output_layer_utilisation,
@@ -95,7 +100,6 @@ def _workload(chosen: PlanPlacementOptions, plan: ParallelPlan, gpu: Gpu) -> Wor
         chosen.link_efficiency,
         chosen.reserve_gib,
     )
-    return Workload(config, rates, plan.num_micro_batches, chosen.overlap_slowdown)
 
 
 def _listed(values: tuple[object, ...]) -> str:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import sys
 from types import TracebackType
 from typing import NoReturn, Self
 
 from tqdm import tqdm
 
-from schedsearch.modulo.result import Progress
+from schedsearch.modulo.result import Objective, Progress
+
+_PLAIN_S = 10.0
+"""Seconds from one plain line to the next."""
+
+
+class _Lines(io.TextIOBase):
+    """Standard error where it is no terminal: what a bar draws anew in place is a line of its own."""
+
+    def write(self, text: str) -> int:
+        if line := text.strip():
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        return len(text)
 
 
 class _Bar:
@@ -34,7 +50,17 @@ class _Bar:
     def _show(self, text: str, done: int, total: int | None) -> None:
         bar = self._bar
         if bar is None:
-            bar = self._bar = tqdm(desc=self._name, total=total, bar_format=self._form)
+            is_terminal = sys.stderr.isatty()
+            bar = self._bar = tqdm(
+                desc=self._name,
+                total=total,
+                bar_format=self._form,
+                initial=done,
+                postfix=text,
+                ncols=shutil.get_terminal_size((100, 24)).columns if is_terminal else None,
+                file=None if is_terminal else _Lines(),
+                mininterval=0.1 if is_terminal else _PLAIN_S,
+            )
         bar.total = total
         bar.set_postfix_str(text, refresh=False)
         bar.update(done - bar.n)
@@ -43,13 +69,22 @@ class _Bar:
 class SearchBar(_Bar):
     """A bar that shows what a search has found and proved; called with each `Progress`."""
 
-    def __init__(self) -> None:
-        super().__init__("search", "{desc}: {n_fmt} queries, {elapsed}{postfix}")
+    def __init__(self, tick_ms: float, name: str = "search") -> None:
+        super().__init__(name, "{desc}: {n_fmt} queries, {elapsed}{postfix}")
+        self._tick_ms = tick_ms
 
     def __call__(self, progress: Progress) -> None:
         """Show one event."""
-        best = "none yet" if progress.best is None else progress.best
-        self._show(f"{progress.phase} {best} (bound {progress.bound})", progress.queries, None)
+        best = "none yet" if progress.best is None else self._in_units(progress, progress.best)
+        bound = self._in_units(progress, progress.bound)
+        several = f" of {progress.micro_batches} micro-batches" if progress.phase == Objective.PERIOD else ""
+        several = several if progress.micro_batches > 1 else ""
+        self._show(f"{progress.phase}{several} {best} (bound {bound})", progress.queries, None)
+
+    def _in_units(self, progress: Progress, value: int) -> str:
+        if progress.phase == Objective.MEMORY:
+            return f"{value} units"
+        return f"{value * self._tick_ms:.6g} ms"
 
 
 class IterationBar(_Bar):

@@ -59,7 +59,7 @@ class SearchOptions:
 
     method: str
     num_micro_batches: int
-    memory: int | float | list[Any] | None
+    memory: int | float | str | list[Any] | None
     micro_batches_per_repetend: int | None
     most_micro_batches_per_repetend: int
     objectives: list[Any]

@@ -74,19 +74,28 @@ def _memory(found: SearchStepResult, tuned: EnergyResult) -> bytes:
 
 def _frontier(tuned: EnergyResult) -> bytes:
     frontier, plan = tuned.frontier, tuned.plan
+    alone = [(each.time_ms, each.energy_mj) for each in frontier.without_straggler]
+    until_ms = tuned.compared_until_ms(plan)
     return png(
         plot_frontier.frontier(
-            [(each.time_ms, each.energy_mj) for each in frontier.plans],
+            alone,
             (frontier.all_maximum.time_ms, frontier.all_maximum.energy_mj),
             chosen=(plan.time_ms, plan.energy_mj),
             deadline_ms=tuned.deadline_ms,
             lower_bound=[(each.time_ms, each.lower_bound_mj) for each in frontier.plans],
-            saving=frontier.saving(plan, tuned.deadline_ms),
+            until=(
+                (until_ms, frontier.energy_next_to(plan, until_ms)),
+                (until_ms, frontier.energy_next_to(frontier.all_maximum, until_ms)),
+            ),
+            stragglers=[
+                point for each in frontier.plans if (point := (each.time_ms, each.energy_mj)) not in alone
+            ],
             others={
                 TITLES[name]: [(each.time_ms, each.energy_mj) for each in plans]
                 for name, plans in tuned.baselines.items()
                 if name != "all_maximum"
             },
-            title="Time-energy frontier of one iteration",
+            title="Time-energy frontier of one iteration"
+            + (", of placeholder costs" if tuned.costs.placeholder else ""),
         )
     )

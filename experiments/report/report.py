@@ -13,7 +13,7 @@ from placements import Placement, Profile
 from runtime.execution.measurement import TOLERANCE, Measurement
 from runtime.profiling.utilisation import UtilisationTable
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.result import SearchResult, Status, makespan_status
 from schedsearch.picture import picture
 
 FILES = {
@@ -127,27 +127,26 @@ def _file_facts(directory: Path) -> tuple[Fact, ...]:
 
 def _summary(found: SearchStepResult, tuned: EnergyResult, measurement: Measurement) -> tuple[Fact, ...]:
     facts = [
-        Fact("Makespan", _ticks(found.placement, found.schedule.makespan)),
+        _makespan(found),
         Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
-        Fact(
-            "Energy saved",
-            f"{tuned.frontier.saving(tuned.plan, tuned.deadline_ms):.1%}",
-            "against the highest clocks",
-        ),
+        _saved("Energy saved", tuned),
         _equality(measurement),
     ]
+    costs = found.costs
+    note = f"energies: {costs.energies}; blocking power: {costs.blocking_power}"
+    facts.insert(0, Fact("Costs", costs.times, note, good=False if costs.placeholder else None))
     if found.result is not None and found.result.repetend is not None:
         result, repetend = found.result, found.result.repetend
         value = _ticks(found.placement, repetend.period_per_micro_batch)
         note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
-        facts.insert(0, Fact("Period per micro-batch", value, note, good=result.status is Status.OPTIMAL))
+        facts.insert(1, Fact("Period per micro-batch", value, note, good=result.status is Status.OPTIMAL))
     return tuple(facts)
 
 
 def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     placement, schedule, result = found.placement, found.schedule, found.result
     facts = [
-        Fact("Makespan", _ticks(placement, schedule.makespan)),
+        _makespan(found),
         Fact("Bubble rate", f"{bubble_rate(schedule):.2%}", "idle share of makespan times devices"),
     ]
     if result is None:
@@ -155,9 +154,11 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     least = Fact(
         "Makespan bound", _ticks(placement, result.makespan_bound), "of any schedule, periodic or not"
     )
-    status = Fact("Status", result.status.value, f"{result.queries} queries in {result.seconds:.2f} s")
+    status = Fact(
+        "Status", result.status.value, f"of the period; {result.queries} queries in {result.seconds:.2f} s"
+    )
     if result.repetend is None:
-        return (replace(status, note=f"of the makespan; {status.note}"), *facts, least)
+        return (replace(status, note=status.note.replace("period", "makespan")), *facts, least)
     repetend = result.repetend
     return (
         status,
@@ -172,6 +173,15 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
         *facts,
         least,
     )
+
+
+def _makespan(found: SearchStepResult) -> Fact:
+    value = _ticks(found.placement, found.schedule.makespan)
+    if found.result is None:
+        return Fact("Makespan", value)
+    status = makespan_status(found.schedule, found.result)
+    bound = _ticks(found.placement, found.result.makespan_bound)
+    return Fact("Makespan", value, f"{status.value}: bound {bound}", good=status is Status.OPTIMAL)
 
 
 def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:
@@ -193,10 +203,15 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
     maximum = frontier.all_maximum
     return (
         Fact("Deadline", f"{tuned.deadline_ms:.6g} ms"),
-        Fact("Frontier", f"{len(frontier.plans)} plans", tuned.method),
+        Fact("Frontier", f"{len(frontier.without_straggler)} plans", tuned.method),
+        Fact(
+            "Later plans",
+            str(len(frontier.plans) - len(frontier.without_straggler)),
+            "not on the frontier: they pay only next to a straggler",
+        ),
         Fact("Chosen plan", f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"),
         Fact("All clocks at maximum", f"{maximum.time_ms:.6g} ms, {maximum.energy_mj / 1e3:.6g} J"),
-        Fact("Saved", f"{frontier.saving(plan, tuned.deadline_ms):.2%}", "over an equal time"),
+        _saved("Saved", tuned),
         *(() if found.selection is None else (Fact("Order", describe_selection(found.selection)),)),
         Fact("Above the lower bound", f"{plan.gap:.3%}", "what better clocks could save at most"),
         Fact(
@@ -211,6 +226,11 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
             else ()
         ),
     )
+
+
+def _saved(label: str, tuned: EnergyResult) -> Fact:
+    share, _, baseline = tuned.saved(tuned.plan).partition(" saved ")
+    return Fact(label, share, baseline)
 
 
 def _blocking_power(profile: Profile) -> str:

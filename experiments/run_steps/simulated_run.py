@@ -8,6 +8,7 @@ from pathlib import Path
 from experiments.config.options import OptionError
 from experiments.config.records import RunCommandOptions
 from experiments.run_steps.traces import save_trace
+from experiments.steps.profile_reading import CostSource
 from placements.files import write_json
 from runtime.plans.planned import Planned
 from runtime.simulate.virtual_gpu import SimulatedGpu, VirtualScripts, run_virtually
@@ -34,7 +35,13 @@ def check_simulated_on(options: RunCommandOptions) -> None:
 
 
 def simulate_scripts(
-    planned: Planned, scripts: Path, latency_ms: float, directory: Path, *, traces: bool = False
+    planned: Planned,
+    scripts: Path,
+    latency_ms: float,
+    directory: Path,
+    costs: CostSource,
+    *,
+    traces: bool = False,
 ) -> None:
     """Run the scripts in virtual time; write ``simulated.json``, and a line beside what was planned.
 
@@ -43,6 +50,7 @@ def simulate_scripts(
         scripts: Their folder.
         latency_ms: What each change of clock takes; the plan reckons without.
         directory: Of the output.
+        costs: Where those of the plan come from.
         traces: Whether to write ``simulated_trace.json`` too.
     """
     profile = planned.profile
@@ -60,6 +68,7 @@ def simulate_scripts(
         "energy_mj": run.energy_mj,
         "planned_time_ms": planned.time_ms,
         "planned_energy_mj": planned.energy_mj,
+        **costs.to_dict(),
     }
     write_json(directory / "simulated.json", facts)
     log.info(

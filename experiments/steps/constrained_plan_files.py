@@ -30,7 +30,8 @@ Fact = tuple[str, str, str]
 def save_constrained_plans(tuned: EnergyResult, plans: ConstrainedPlans, directory: Path) -> None:
     """Write a JSON file for each plan that was asked for."""
     for name, data, _ in _forms(tuned.frontier, tuned.deadline_ms, plans):
-        write_json(directory / f"{name}.json", {"schema_version": CONSTRAINED_PLANS_SCHEMA_VERSION, **data})
+        version = {"schema_version": CONSTRAINED_PLANS_SCHEMA_VERSION}
+        write_json(directory / f"{name}.json", {**version, **data, **tuned.costs.to_dict()})
 
 
 def constrained_plan_facts(tuned: EnergyResult, plans: ConstrainedPlans) -> Iterator[Fact]:

@@ -47,9 +47,11 @@ def baselines_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, obje
     return {
         "schema_version": BASELINES_SCHEMA_VERSION,
         "deadline_ms": tuned.deadline_ms,
+        **tuned.costs.to_dict(),
         "plans": [
             {
                 **dict(zip(COLUMNS, row, strict=True)),
+                "saving_against": tuned.baseline_in_words(plan),
                 "lower_bound_mj": plan.lower_bound_mj,
                 "clock_mhz": {block: list(clocks) for block, clocks in plan.clock_mhz.items()},
             }
@@ -77,7 +79,7 @@ def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[tuple[st
     for name, plans in tuned.baselines.items():
         plan, is_late = tuned.baseline_plan(name)
         note = (
-            f"{_percent(tuned.frontier.saving(plan, tuned.deadline_ms))} saved, "
+            f"{tuned.saved(plan)}, "
             f"{_percent(plan.gap)} above the lower bound, "
             f"{sum(num_clock_changes(schedule, plan.clock_mhz))} changes of clock"
         )

@@ -31,10 +31,10 @@ def save_frontier(
     polished: Polished | None,
     directory: Path,
 ) -> None:
-    """Write the profile, the frontier with its plans and baselines, and say in a line what was found."""
+    """Write the profile, the frontier with its plans and baselines, and say what was found."""
     frontier, schedule = tuned.frontier, found.schedule
     tuned.profile.to_csv(directory / "profile.csv")
-    data = {**frontier_to_dict(found, frontier), **made_by(options, polished)}
+    data = {**frontier_to_dict(found, frontier), **made_by(options, polished), **found.costs.to_dict()}
     write_json(directory / "frontier.json", data)
     write_json(directory / "plan.json", plan_to_dict(schedule, tuned))
     write_text(directory / "frontier.csv", frontier_csv(schedule, frontier))
@@ -72,6 +72,8 @@ def plan_to_dict(schedule: Schedule, tuned: EnergyResult) -> dict[str, object]:
         "lower_bound_mj": plan.lower_bound_mj,
         "energy_until_deadline_mj": frontier.energy_next_to(plan, tuned.deadline_ms),
         "saving": frontier.saving(plan, tuned.deadline_ms),
+        "saving_against": tuned.baseline_in_words(plan),
+        **tuned.costs.to_dict(),
         "clock_mhz": {name: list(clocks) for name, clocks in plan.clock_mhz.items()},
         **_changes_of(schedule, plan.clock_mhz),
         "start_ms": {name: _starts_of(name, tuned.simulation.start_ms) for name in plan.clock_mhz},
@@ -91,12 +93,15 @@ def _starts_of(block: str, start_ms: Mapping[Instance, float]) -> list[float]:
 
 
 def describe(tuned: EnergyResult) -> str:
-    """Return the frontier's ends and the chosen plan in one line."""
+    """Return the frontier's ends and the chosen plan, a line each."""
     frontier, plan = tuned.frontier, tuned.plan
+    alone = frontier.without_straggler
+    later = len(frontier.plans) - len(alone)
     return (
-        f"{len(frontier.plans)} plans "
-        f"from {frontier.shortest.time_ms:.6g} to {frontier.plans[-1].time_ms:.6g} ms ({tuned.method}); "
-        f"deadline {tuned.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
-        f"{frontier.saving(plan, tuned.deadline_ms):.2%} saved against the highest clocks, "
-        f"{plan.gap:.2%} above the lower bound"
+        f"frontier: {len(alone)} plans from {alone[0].time_ms:.6g} to {alone[-1].time_ms:.6g} ms "
+        f"({tuned.method})"
+        + (f"; {later} later ones pay only next to a straggler" if later else "")
+        + f"\nplan for {tuned.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
+        f"{plan.gap:.2%} above the lower bound\n"
+        f"{tuned.saved(plan)}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
@@ -42,9 +43,8 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     """Return the placement that the options choose, with their memory, and block times of the profile."""
     placement = _chosen_placement(options, profile)
     if options.search.memory is not None:
-        capacity = read_capacity(options.search.memory, "search.memory", placement.num_devices)
-        if capacity is not None and min(capacity) < 0:
-            raise OptionError(f"search.memory: {min(capacity)} is negative; give a capacity of 0 or more")
+        given = _without_unit(options.search.memory, placement.name, memory_unit(options))
+        capacity = read_capacity(given, "search.memory", placement.num_devices)
         placement = replace(placement, memory=capacity)
     if profile is not None:
         try:
@@ -52,6 +52,8 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         except ProfileError as error:
             raise OptionError(f"{options.profile.path}: {error}") from None
     require_capacity(placement)
+    if hint := mixed_memory(placement):
+        log.warning("warning: %s", hint)
     if planned := planned_by(options):
         log.info("%s", planned.describe())
     return placement
@@ -60,6 +62,45 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
 def memory_unit(options: Options) -> str:
     """Return the unit of memory of the chosen placement; empty where only the user knows it."""
     return "MiB" if {"arrangement", "planner"} & options.placement.keys() else ""
+
+
+def _without_unit(value: Any, name: str, unit: str) -> Any:
+    """Return a capacity in MiB, or a list of them, where one has a unit of bytes such as 4GB or 3.5 GiB.
+
+    Raises:
+        OptionError: It has a unit, and the placement's memory is in units of its own.
+    """
+    if isinstance(value, list):
+        return [_without_unit(each, name, unit) for each in value]
+    written = re.fullmatch(r"([\d.]+)\s*([KMGT])(i?)B", value) if isinstance(value, str) else None
+    if written is None:
+        return value
+    if not unit:
+        raise OptionError(
+            f"search.memory: {value!r} has a unit, but the memory of {name} has none; give a number in what "
+            "its blocks hold"
+        )
+    number, prefix, binary = written.groups()
+    return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / 2**20
+
+
+MIXED_MEMORY = 500
+"""A capacity of so many times what a micro-batch needs was probably given in another unit."""
+
+
+def mixed_memory(placement: Placement) -> str:
+    """Return a hint where capacity and blocks seem to have memory in different units; else nothing."""
+    held = [
+        (capacity, sum(max(block.memory_on(device), 0) for block in placement.on(device)), device)
+        for device, capacity in enumerate(placement.free_memory or ())
+    ]
+    if not held or any(capacity < MIXED_MEMORY * most or not most for capacity, most, _ in held):
+        return ""
+    capacity, most, device = held[0]
+    return (
+        f"memory[{device}]: {capacity} holds {capacity // most} micro-batches of {most}; if the "
+        "capacity is in MiB and the blocks in GiB, or in bytes and MiB, give both in one unit"
+    )
 
 
 def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
@@ -71,8 +112,10 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
         path = Path(require_path("placement.path", chosen["path"]))
         placement = read_placement(path / PROFILE_FILES.placement if path.is_dir() else path)
         return with_data_parallel(placement, chosen.get("data_parallel"))
+    if "shape" not in chosen:
+        return _gpt(chosen, read_gpu(options.profile.gpu))
     num_gpus, data_parallel = chosen.get("num_gpus"), chosen.pop("data_parallel", None)
-    placement = _shape(chosen, profile) if "shape" in chosen else _gpt(chosen, read_gpu(options.profile.gpu))
+    placement = _shape(chosen, profile)
     num_gpus = read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices)
     return with_data_parallel(replace(placement, num_gpus=num_gpus), data_parallel)
 
@@ -117,13 +160,26 @@ def _num_devices(shape: Callable[..., Placement], profile: Profile) -> int | Non
     return None
 
 
-def _gpt(chosen: dict[str, Any], gpu: Gpu) -> Placement:
-    chosen = asdict(read_fields({"data_parallel": None, **chosen}, GptPlacementOptions, "placement"))
-    del chosen["num_gpus"], chosen["data_parallel"]
+def _gpt(given: dict[str, Any], gpu: Gpu) -> Placement:
+    options = read_fields(given, GptPlacementOptions, "placement")
+    for name in ("num_gpus", "data_parallel"):
+        value = getattr(options, name)
+        require(
+            isinstance(value, int | None),
+            f"placement.{name}",
+            value,
+            "one number, and the cost model of placement=gpt has all devices share their layers alike",
+            "give one number, or a plan (placement=galvatron) or times of your own (placement=file)",
+        )
+    chosen = asdict(options)
     arrangement = chosen.pop("arrangement")
     require_known("placement.arrangement", arrangement, GPT_ARRANGEMENTS)
     config = GptConfig(**{field.name: chosen.pop(field.name) for field in fields(GptConfig)})
-    return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
+    chosen["data_parallel"] = 1 if chosen["data_parallel"] is None else chosen["data_parallel"]
+    try:
+        return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
+    except PlacementError as error:
+        raise OptionError(f"placement.{error}") from None
 
 
 def _only(chosen: dict[str, Any], known: list[str], *more: str) -> None:

@@ -1,20 +1,25 @@
-"""Profiles of a command: read from the file that the options name, or modelled from the GPU's data sheet."""
+"""Profiles of a command: read from the file that the options name, or modelled; and where costs come from."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config.options import OptionError, planned_by, read_gpu, require, require_path
-from experiments.config.records import Options
+from experiments.config.options import OptionError, planned_by, read_fields, read_gpu, require, require_path
+from experiments.config.plans import rates_of
+from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, Profile
 from placements.hardware import modelled_profile
-from placements.models.gpt import gpt_compute_shares
+from placements.models.gpt import GptConfig, gpt_compute_shares
 from placements.planners.galvatron import plan_compute_shares
 from placements.profile import checked_blocking_power
+
+log = logging.getLogger(__name__)
 
 
 class _ProfileFiles(NamedTuple):
@@ -29,6 +34,31 @@ PROFILE_FILES = _ProfileFiles()
 """Names of the files of `experiments.profile`."""
 
 
+@dataclass(frozen=True)
+class CostSource:
+    """Where costs come from.
+
+    Attributes:
+        times: Of the blocks.
+        energies: Of the blocks at each clock.
+        blocking_power: Of a GPU that waits.
+        placeholder: Nobody gave the times: they are ticks of a shape, and what follows from them is of no
+            model.
+    """
+
+    times: str
+    energies: str
+    blocking_power: str
+    placeholder: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the key ``cost_source`` of the files."""
+        return {"cost_source": asdict(self)}
+
+    def __str__(self) -> str:
+        return f"times: {self.times}\nenergies: {self.energies}\nblocking power: {self.blocking_power}"
+
+
 def read_profile(options: Options) -> Profile | None:
     """Read the profile CSV that the options name; None where they name none."""
     chosen = options.profile
@@ -36,20 +66,94 @@ def read_profile(options: Options) -> Profile | None:
     for name in ("time_scale", "energy_scale"):
         factor = getattr(chosen, name)
         require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
-    power = _blocking_power(options)
-    path = None if chosen.path is None else require_path("profile.path", chosen.path)
-    if path is None and (measured := _measured(options)) is not None:
-        path = str(measured / PROFILE_FILES.csv)
-        power = _facts(measured)["blocking_power_w"] if power is None else power
+    power, path = blocking_power(options), profile_path(options)
+    for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
+        if problem := _no_power(watts):
+            log.warning("warning: a GPU that waits uses %s; give profile.blocking_power_w in W", problem)
     if path is None:
         return None
-    return Profile.from_csv(
+    profile = Profile.from_csv(
         path,
         device=chosen.gpu,
         blocking_power_w=gpu.blocking_power_w if power is None else power,
         time_scale=chosen.time_scale,
         energy_scale=chosen.energy_scale,
     )
+    for hint in doubtful_units(profile):
+        log.warning("warning: %s: %s", path, hint)
+    return profile
+
+
+LONGEST_MS = 10_000.0
+"""No block of a micro-batch is known to take longer."""
+
+POWERS_W = (1.0, 2000.0)
+"""No GPU is known to use less than the first, even while it waits, or more than the second."""
+
+
+def doubtful_units(profile: Profile) -> Iterator[str]:
+    """Yield a line for each unit of a profile that is likely not the one that was meant."""
+    slowest = max(profile.points, key=lambda name: profile.fastest(name).time_ms)
+    time_s = profile.fastest(slowest).time_ms / 1e3
+    is_long = time_s > LONGEST_MS / 1e3
+    if is_long:
+        yield (
+            f"{slowest} takes {time_s:g} s at its highest clock, as times are read as seconds; if they are "
+            "milliseconds, set profile.time_scale=0.001"
+        )
+    points = [(name, point) for name, points in profile.points.items() for point in points]
+    for name, point in points:
+        if not (problem := _no_power(watts := point.energy_mj / point.time_ms)):
+            continue
+        likely = "energies are millijoules, set profile.energy_scale=0.001"
+        if watts < POWERS_W[0]:
+            likely = "energies are kilojoules, set profile.energy_scale=1000"
+            likely = "times are milliseconds, set profile.time_scale=0.001" if is_long else likely
+        yield f"{name} at {point.clock_mhz} MHz uses {problem}; if {likely}"
+        return
+
+
+def _no_power(watts: float) -> str:
+    """Return what is wrong with a power, 0 for nothing aside; empty where it is of a GPU."""
+    if watts == 0 or POWERS_W[0] <= watts <= POWERS_W[1]:
+        return ""
+    return f"{watts:.6g} W, where GPUs use {POWERS_W[0]:g} to {POWERS_W[1]:g} W"
+
+
+def profile_path(options: Options) -> str | None:
+    """Return the profile CSV that the options name, or that `experiments.profile` left; None for none."""
+    if options.profile.path is not None:
+        return require_path("profile.path", options.profile.path)
+    measured = _measured(options)
+    return None if measured is None else str(measured / PROFILE_FILES.csv)
+
+
+def blocking_power(options: Options) -> BlockingPower | None:
+    """Return the blocking power that the options give, or that was measured; None for the GPU's default."""
+    given = _given_blocking_power(options)
+    if given is not None or options.profile.path is not None or (measured := _measured(options)) is None:
+        return given
+    power: BlockingPower | None = _facts(measured)["blocking_power_w"]
+    return power
+
+
+def cost_source(options: Options) -> CostSource:
+    """Return where the costs that the options name come from."""
+    chosen, gpu = options.profile, read_gpu(options.profile.gpu)
+    path, power = profile_path(options), blocking_power(options)
+    times, placeholder = _times(options)
+    energies = f"power model of {gpu.name}, {gpu.power_source}"
+    if path is not None:
+        scales = (("times", chosen.time_scale), ("energies", chosen.energy_scale))
+        factors = "".join(f", {name} times {scale:g}" for name, scale in scales if scale != 1)
+        times, energies, placeholder = f"profile {path}{factors}", f"profile {path}", False
+    if power is None:
+        waiting = f"default of {gpu.name}, {gpu.blocking_power_w:g} W"
+    elif chosen.blocking_power_w is not None:
+        waiting = "profile.blocking_power_w"
+    else:
+        waiting = f"measured, {Path(options.placement['path']) / PROFILE_FILES.facts}"
+    return CostSource(times, energies, waiting, placeholder)
 
 
 def complete_profile(options: Options, placement: Placement, profile: Profile | None) -> Profile:
@@ -62,9 +166,25 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     elif "shape" in options.placement or "path" in options.placement:
         modelled = modelled_profile(placement, gpu)
     else:
-        modelled = modelled_profile(placement, gpu, gpt_compute_shares(placement))
-    power = _blocking_power(options)
+        chosen = read_fields(options.placement, GptPlacementOptions, "placement")
+        config = GptConfig(**{field.name: getattr(chosen, field.name) for field in fields(GptConfig)})
+        shares = gpt_compute_shares(placement, config, rates_of(chosen, gpu))
+        modelled = modelled_profile(placement, gpu, shares)
+    power = _given_blocking_power(options)
     return modelled if power is None else replace(modelled, blocking_power_w=power)
+
+
+def _times(options: Options) -> tuple[str, bool]:
+    """Return where times come from if not from a profile, and whether they are placeholders."""
+    placement, gpu = options.placement, read_gpu(options.profile.gpu)
+    if "planner" in placement:
+        return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
+    if "path" in placement:
+        is_profiled = Path(placement["path"]).is_dir()
+        return f"{'measured by experiments.profile, ' if is_profiled else ''}{placement['path']}", False
+    if "shape" in placement:
+        return f"placeholders, the ticks of {placement['shape']}", True
+    return f"cost model of placement=gpt on {gpu.name}", False
 
 
 def _measured(options: Options) -> Path | None:
@@ -106,7 +226,7 @@ def _power_of(plain: Any) -> BlockingPower | None:
     return checked_blocking_power(float(plain))
 
 
-def _blocking_power(options: Options) -> BlockingPower | None:
+def _given_blocking_power(options: Options) -> BlockingPower | None:
     """Return the blocking power that the options give: a number, or points by clock; None where they do not.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from experiments.steps.profile_reading import CostSource
 from placements import Placement, Profile
 from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
@@ -40,6 +41,7 @@ class SearchStepResult:
         profile: That was read from a file; None where there was none.
         schedule: Valid.
         result: Of the search; None for a hand-made schedule.
+        costs: Where costs come from.
         memory_unit: Of the placement's memory, where it is known.
         selection: What the schedule was chosen from by its energy; None where that was not asked for.
     """
@@ -48,6 +50,7 @@ class SearchStepResult:
     profile: Profile | None
     schedule: Schedule
     result: SearchResult | None
+    costs: CostSource
     memory_unit: str = ""
     selection: SelectionResult | None = None
 
@@ -74,6 +77,7 @@ class EnergyResult:
 
     Attributes:
         profile: Of every block of the placement.
+        costs: Where it comes from.
         frontier: Of the schedule.
         deadline_ms: That was asked for.
         plan: The point of the frontier for the deadline.
@@ -89,6 +93,7 @@ class EnergyResult:
     """
 
     profile: Profile
+    costs: CostSource
     frontier: Frontier
     deadline_ms: float
     plan: FrequencyPlan
@@ -105,6 +110,25 @@ class EnergyResult:
         """The figures that stand for it in a table of runs; the energy counts the wait until the deadline."""
         energy_mj = self.frontier.energy_next_to(self.plan, self.deadline_ms)
         return {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
+
+    def compared_until_ms(self, plan: FrequencyPlan) -> float:
+        """Return until when a plan and all clocks at maximum are counted to say what it saves.
+
+        That is the deadline, or the end of the slower of the two if that is later.
+        """
+        return max(self.deadline_ms, plan.time_ms, self.frontier.all_maximum.time_ms)
+
+    def saved(self, plan: FrequencyPlan) -> str:
+        """Return the share of energy that a plan saves, against what, and until when, in words."""
+        saving = self.frontier.saving(plan, self.deadline_ms)
+        return f"{saving:.2%} saved against {self.baseline_in_words(plan)}"
+
+    def baseline_in_words(self, plan: FrequencyPlan) -> str:
+        """Return against what a plan's saving is, until when, and whether it is of any model at all."""
+        return (
+            f"all clocks at maximum, both until {self.compared_until_ms(plan):.6g} ms, waiting included"
+            f"{', of placeholder costs' if self.costs.placeholder else ''}"
+        )
 
     def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
         """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.

@@ -49,7 +49,11 @@ def savings_csv(tuned: EnergyResult) -> str:
 def describe_savings(tuned: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
     names = [name for name in columns(tuned) if name != "deadline_ms"]
-    lines = ["saved next to a straggler, in % of the energy of the highest clocks:"]
+    lines = [
+        "saved next to a straggler, slowdown times as long as all clocks at maximum, in % of the energy of",
+        "all clocks at maximum, both until the straggler's end, waiting included"
+        f"{', of placeholder costs' if tuned.costs.placeholder else ''}:",
+    ]
     lines.append("  ".join(f"{name:>{_width(name)}}" for name in names))
     for slowdown, _, *savings in savings_rows(tuned):
         assert slowdown is not None

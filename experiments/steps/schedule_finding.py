@@ -32,7 +32,7 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, Sea
     if options.schedule == "searched":
         request = search_request(options, placement)
         directory = cache_directory(options.search.cache_dir, "search.cache_dir")
-        with SearchBar() as bar:
+        with SearchBar(placement.tick_ms) as bar:
             result, was_there = cached_search(directory, request, bar)
         if was_there:
             log.info("search: taken from the cache in %s; its seconds are those it took then", directory)
@@ -45,8 +45,8 @@ def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, Sea
     except InvalidScheduleError as error:
         reason = str(error).splitlines()[0]
         raise OptionError(
-            f"schedule: {options.schedule} does not fit ({reason}); "
-            "raise search.memory or use schedule=searched"
+            f"schedule: {options.schedule} does not fit ({reason}); use schedule=searched, which keeps "
+            "within the memory, or one that holds less; or raise search.memory"
         ) from None
 
 

@@ -103,7 +103,7 @@ def select_schedule(
     found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(options, chosen.schedule, result, directory)
     if chosen.best is not chosen.judged[0]:
-        log.info("%s", describe(chosen.schedule, result))
+        log.info("%s", describe(options, chosen.schedule, result))
     log.info("%s", describe_selection(selection))
     if chosen.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")

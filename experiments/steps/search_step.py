@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,6 +13,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, planned_by, require
 from experiments.config.records import Options
 from experiments.steps.placement_building import memory_unit
+from experiments.steps.profile_reading import cost_source
 from experiments.steps.results import SearchStepResult
 from experiments.steps.schedule_finding import find_schedule
 from placements import Placement, Profile
@@ -18,8 +21,9 @@ from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
 from runtime.torch_pipelining.csv import NoTorchFormError, stage_of, torch_order
-from schedsearch.modulo.result import SearchResult
-from schedsearch.picture import picture
+from schedsearch.metrics import bubble_rate, peak_memory, steady_period
+from schedsearch.modulo.result import SearchResult, Status, makespan_status
+from schedsearch.picture import fitted
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -43,16 +47,18 @@ def search_and_save(
         Interrupted: The search was interrupted from the keyboard; both files are written all the same.
     """
     check_search_export(options, placement)
+    costs = cost_source(options)
     schedule, result = find_schedule(options, placement)
+    log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement))
     if planned := planned_by(options):
         write_json(directory / "galvatron_config.json", galvatron_to_dict(planned.plan))
     save_schedule(options, schedule, result, directory)
-    log.info("%s", describe(schedule, result))
+    log.info("%s", describe(options, schedule, result))
     log.info("schedule in %s", directory / "schedule.json")
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    return SearchStepResult(placement, profile, schedule, result, memory_unit(options))
+    return SearchStepResult(placement, profile, schedule, result, costs, memory_unit(options))
 
 
 def check_search_export(options: Options, placement: Placement) -> None:
@@ -72,28 +78,97 @@ def check_search_export(options: Options, placement: Placement) -> None:
 
 def save_schedule(options: Options, schedule: Schedule, result: SearchResult | None, directory: Path) -> None:
     """Write ``schedule.json``, and ``schedule.csv`` if torch's form is asked for too."""
-    write_json(directory / "schedule.json", schedule_to_dict(schedule, result))
+    data = schedule_to_dict(schedule, result) | cost_source(options).to_dict()
+    if result is not None:
+        data["cut_by_time_limit"] = is_cut(options, schedule, result)
+    write_json(directory / "schedule.json", data)
     if options.search.export == "torch":
         write_text(directory / "schedule.csv", str(torch_order(schedule)))
 
 
-def describe(schedule: Schedule, result: SearchResult | None) -> str:
-    """Return the schedule as a picture and its figures as a line."""
-    facts = [f"makespan {schedule.makespan}"]
-    if result is not None and result.repetend is None:
-        facts = [
-            f"{result.status.value}: makespan {schedule.makespan} (bound {result.makespan_bound})",
-            f"{result.seconds:.2f} s",
-        ]
-    elif result is not None and result.repetend is not None:
-        repetend = result.repetend
-        facts = [
-            f"{result.status.value}: period {repetend.period_per_micro_batch:.10g} per micro-batch "
-            f"(bound {result.period_bound:.10g}, steady bubble {repetend.bubble_rate:.1%})",
-            f"span {repetend.span} (bound {result.span_bound})",
-            f"makespan {schedule.makespan} (bound {result.makespan_bound})",
-            f"{result.seconds:.2f} s",
-        ]
-    name = schedule.placement.name
-    grid = picture(schedule, max_columns=120)
-    return f"{name}, {schedule.num_micro_batches} micro-batches\n{grid}\n{', '.join(facts)}"
+def describe(options: Options, schedule: Schedule, result: SearchResult | None) -> str:
+    """Return the schedule as a picture that fits the terminal, and its figures, a line each."""
+    columns = shutil.get_terminal_size((100, 24)).columns
+    placement, repetend = schedule.placement, result.repetend if result else None
+    title = f"{placement.name}, {micro_batches_in_words(placement, schedule.num_micro_batches)}"
+    grid = fitted(schedule, columns, repetend)
+    return "\n".join(
+        [title, grid, *(f"{name:<12}{text}" for name, text in figures(options, schedule, result))]
+    )
+
+
+def figures(options: Options, schedule: Schedule, result: SearchResult | None) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each figure of a schedule, with what is proved of it."""
+    placement, repetend = schedule.placement, result.repetend if result else None
+    if result is not None and repetend is not None:
+        yield (
+            "period",
+            f"{in_ms(placement, repetend.period_per_micro_batch)} per "
+            f"{micro_batches_in_words(placement, 1)[2:]}: {result.status} "
+            f"(bound {in_ms(placement, result.period_bound)}), steady bubble {repetend.bubble_rate:.1%}",
+        )
+        span_bound = in_ms(placement, result.span_bound)
+        yield "span", f"{in_ms(placement, repetend.span)} (bound {span_bound})"
+    elif result is None:
+        steady = steady_period(schedule)
+        per = f" per {micro_batches_in_words(placement, 1)[2:]} in its middle"
+        yield "period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per
+    makespan = in_ms(placement, schedule.makespan)
+    if result is not None:
+        status = makespan_status(schedule, result)
+        makespan += f": {status} (bound {in_ms(placement, result.makespan_bound)})"
+    yield "makespan", makespan
+    yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
+    yield "peak memory", _peaks(schedule, memory_unit(options))
+    if result is not None:
+        yield "search", f"{result.seconds:.2f} s"
+    if result is not None and is_cut(options, schedule, result):
+        yield "cut", "by a time limit: another run may end with another schedule"
+
+
+def is_cut(options: Options, schedule: Schedule, result: SearchResult) -> bool:
+    """Return whether a time limit ended a search that could have found or proved more.
+
+    Ours goes on until both bounds are met or its time is over. A baseline also ends where its method does.
+    """
+    chosen = options.search
+    is_open = result.repetend is not None and result.status is not Status.OPTIMAL
+    if chosen.method != "modulo" or "latency" in chosen.objectives:
+        return result.seconds >= chosen.time_limit_s
+    makespan_is_open = schedule.makespan > result.makespan_bound and "makespan" in chosen.objectives
+    return not result.interrupted and (is_open or makespan_is_open)
+
+
+def in_ms(placement: Placement, ticks: float) -> str:
+    """Return ticks as milliseconds with the unit."""
+    return f"{ticks * placement.tick_ms:.6g} ms"
+
+
+def micro_batches_in_words(placement: Placement, number: int) -> str:
+    """Return so many micro-batches in words: pairs where the placement has two of them at a time.
+
+    >>> from placements.shapes import k_shape, x_shape
+    >>> micro_batches_in_words(x_shape(), 3), micro_batches_in_words(k_shape(), 3)
+    ('3 pairs of micro-batches', '3 micro-batches')
+    """
+    part = {block.name: block.name for block in placement.per_micro_batch.blocks}
+    for block in placement.per_micro_batch.topological_order:
+        for other in {part[name] for name in block.after}:
+            part = {name: part[block.name] if of == other else of for name, of in part.items()}
+    several = "s" if number != 1 else ""
+    if len(set(part.values())) == 2:
+        return f"{number} pair{several} of micro-batches"
+    return f"{number} micro-batch{'e' * bool(several)}{several}"
+
+
+def _peaks(schedule: Schedule, unit: str) -> str:
+    """Return the most that each device holds, and how much it may."""
+    peaks, capacity = peak_memory(schedule).tolist(), schedule.placement.memory
+    unit = unit or "units of the placement"
+    most = f" of {_listed(capacity)}" if capacity else ""
+    return f"{_listed(peaks)}{most} {unit}"
+
+
+def _listed(units: Sequence[int]) -> str:
+    """Return one number where all devices have the same, else all."""
+    return ", ".join(f"{each:,}" for each in (units[:1] if len(set(units)) == 1 else units))

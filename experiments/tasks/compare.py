@@ -7,6 +7,7 @@ import io
 import logging
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -17,11 +18,13 @@ from experiments.config.progress import SearchBar
 from experiments.config.records import CompareOptions
 from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
+from placements import Placement
 from placements.files import write_bytes, write_json, write_text
 from placements.stage_file import read_stages
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
 from schedsearch.figures.canvas import image
+from schedsearch.modulo.result import Progress
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -37,13 +40,22 @@ def task(config: DictConfig) -> dict[str, float]:
         given = getattr(options.search, name)
         require(given is None, f"search.{name}", given, "for a comparison", remedy)
     cache = cache_directory(options.search.cache_dir, "search.cache_dir")
-    with SearchBar() as bar:
+    with ExitStack() as bars:
+        shown: dict[str, SearchBar] = {}
+
+        def show(schedule: str, placement: Placement, progress: Progress) -> None:
+            name = f"{schedule}, {placement.name}"
+            if name not in shown:
+                bars.close()
+                shown[name] = bars.enter_context(SearchBar(placement.tick_ms, name))
+            shown[name](progress)
+
         found = compare(
             stages,
             options.schedules,
             options.search.num_micro_batches,
             num_chunks=options.num_chunks,
-            on_progress=lambda _, progress: bar(progress),
+            on_progress=show,
             answer=lambda request, report: cached_search(cache, request, report)[0],
             **search_limits(options.search),
         )

@@ -160,6 +160,7 @@ def _tuned(options: FrontierCommandOptions, found: SearchStepResult) -> tuple[En
     plan = frontier.at(deadline_ms)
     tuned = EnergyResult(
         profile,
+        found.costs,
         frontier,
         deadline_ms,
         plan,

@@ -20,7 +20,7 @@ from experiments.run_steps.traces import save_trace
 from experiments.steps.clock_latency import switching_limits
 from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
-from experiments.steps.search_step import output_directory
+from experiments.steps.search_step import figures, output_directory
 from experiments.tasks.frontier import check_energy_on, check_energy_options, search_and_tune
 from placements import Placement
 from runtime.codegen.script import read_script
@@ -60,7 +60,8 @@ def begin(options: RunCommandOptions) -> dict[str, float]:
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
-        simulate_scripts(planned, directory / "scripts", latency_ms, directory, traces=options.runtime.trace)
+        scripts, traces = directory / "scripts", options.runtime.trace
+        simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
     resume = options.runtime.resume
     measurement = run_and_save(
         KeptOptions.of(options), placement, directory, Path(resume) if resume else None
@@ -69,8 +70,12 @@ def begin(options: RunCommandOptions) -> dict[str, float]:
     if options.runtime.trace:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)
         utilisation = save_trace(measurement.records, planned.schedule.placement, directory, planned)
-    save_report(found, tuned, measurement, directory, utilisation)
-    _list_files(directory)
+    report = save_report(found, tuned, measurement, directory, utilisation)
+    shown = dict(figures(options, found.schedule, found.result))
+    for name in ("period", "makespan", "bubble", "peak memory"):
+        log.info("%-12s%s", name, shown.get(name, "none"))
+    log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
+    log.info("%-12s%s", "report", report)
     return found.figures | tuned.figures
 
 
@@ -97,8 +102,7 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
         checkpoints = None
     measurement = run_and_save(kept, placement, directory, checkpoints)
     utilisation = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
-    save_report_of_run(placement, measurement, directory, utilisation)
-    _list_files(directory)
+    log.info("report in %s", save_report_of_run(placement, measurement, directory, utilisation))
 
 
 def _placement_of(scripts: Path) -> Placement:
@@ -106,8 +110,3 @@ def _placement_of(scripts: Path) -> Placement:
         return read_script(scripts / "device_0.py").placement
     except (OSError, ScriptError) as error:
         raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None
-
-
-def _list_files(directory: Path) -> None:
-    made = sorted(path for path in directory.rglob("*") if path.is_file() and path.parent.name != ".hydra")
-    log.info("made:\n%s", "\n".join(f"  {path}" for path in made))

@@ -1,7 +1,7 @@
 """Placements of a GPT, with times and memory from its shape and the data sheet of a GPU.
 
-Times are computed, not measured: those of `placements.models.rates`. The module does not know in what order
-blocks run.
+Times are computed, not measured: those of `placements.models.rates`, and where a device stands for several
+GPUs, those of `placements.models.parallel`. The module does not know in what order blocks run.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placements.hardware import Gpu
+from placements.models.parallel import LayerStrategy, Pass, Workload, layer_cost
 from placements.models.rates import (
     COPY_COMPUTE_SHARE,
     LINK_EFFICIENCY,
@@ -20,8 +21,6 @@ from placements.models.rates import (
     OUTPUT_LAYER_UTILISATION,
     RESERVE_GIB,
     Rates,
-    layer_backward_ms,
-    layer_forward_ms,
     lookup_ms,
     output_backward_ms,
     output_forward_ms,
@@ -29,10 +28,10 @@ from placements.models.rates import (
     tick_for,
 )
 from placements.models.transformer import (
+    HALF_BYTES,
     STATIC_BYTES,
     GptConfig,
     hidden_bytes,
-    layer_activation_bytes,
     layer_parameters,
     layer_working_bytes,
     output_activation_bytes,
@@ -60,6 +59,8 @@ def gpt_m_shape(
     gpu: Gpu,
     num_devices: int = 4,
     *,
+    num_gpus: int = 1,
+    data_parallel: int = 1,
     model_flops_utilisation: float = MODEL_FLOPS_UTILISATION,
     output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION,
     memory_efficiency: float = MEMORY_EFFICIENCY,
@@ -82,10 +83,14 @@ def gpt_m_shape(
     counted on every device until EB, which is more than they hold: it is needed on the first stage's device
     alone, as that stage's input.
 
+    Where devices stand for several GPUs, those share the device's layers and rows (tensor parallel).
+
     Args:
         config: The model and its micro-batch.
-        gpu: What every device is.
+        gpu: What every device is made of.
         num_devices: Stages of layers, and shards of the vocabulary.
+        num_gpus: That each device stands for.
+        data_parallel: 1: groups of a block on all devices would not be those of a stage.
         model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1.
         output_layer_utilisation: Likewise, of the output layer.
         memory_efficiency: Share of the memory bandwidth that is reached; above 0, at most 1.
@@ -108,15 +113,21 @@ def gpt_m_shape(
         link_efficiency,
         reserve_gib,
     )
-    _check_stages(config, num_devices)
-    rows = math.ceil(config.vocab_size / num_devices)
+    if data_parallel != 1:
+        raise PlacementError(
+            f"data_parallel: {data_parallel} is not 1, and arrangement m_shape is not costed with groups "
+            "that share the samples; use arrangement=v_shape, or give 1"
+        )
+    shared = _Shared.of(config, rates, num_devices, num_gpus, data_parallel)
+    shards = num_devices * num_gpus
+    rows = math.ceil(config.vocab_size / shards)
     everywhere = tuple(range(num_devices))
     shares = _even_shares(config.num_layers, num_devices)
     embedding = _Pair(
         "E",
         "EB",
         everywhere,
-        lookup_ms(config, rates) + rates.all_reduce_ms(hidden_bytes(config), num_devices),
+        lookup_ms(config, rates) + rates.all_reduce_ms(hidden_bytes(config), shards),
         table_gradient_ms(config, rates, rows),
         hidden_bytes(config),
     )
@@ -125,13 +136,13 @@ def gpt_m_shape(
         "HB",
         everywhere,
         output_forward_ms(config, rates, rows),
-        output_backward_ms(config, rates, rows) + rates.all_reduce_ms(hidden_bytes(config), num_devices),
+        output_backward_ms(config, rates, rows) + rates.all_reduce_ms(hidden_bytes(config), shards),
         output_activation_bytes(config, rows),
     )
-    parameters = [share * layer_parameters(config) + table_parameters(config, rows) for share in shares]
+    parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
     parameters[0] += position_parameters(config)
-    pairs = [embedding, *_stages(config, rates, shares), output]
-    return _placement("gpt_m_shape", config, rates, pairs, parameters, tick_ms)
+    pairs = [embedding, *_stages(shared, shares), output]
+    return _placement("gpt_m_shape", shared, pairs, parameters, tick_ms)
 
 
 def gpt_v_shape(
@@ -139,6 +150,8 @@ def gpt_v_shape(
     gpu: Gpu,
     num_devices: int = 4,
     *,
+    num_gpus: int = 1,
+    data_parallel: int = 1,
     model_flops_utilisation: float = MODEL_FLOPS_UTILISATION,
     output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION,
     memory_efficiency: float = MEMORY_EFFICIENCY,
@@ -151,10 +164,17 @@ def gpt_v_shape(
     The layers are split so that the largest stage takes the least time; a first or last stage may be left
     without any. First and last device each hold the whole table, as a tied table on two devices must be.
 
+    Where devices stand for several GPUs, these are equal groups, each with its share of the samples, and
+    the GPUs of a group share layers and table (tensor parallel). With several groups an O for each device
+    exchanges their gradients after the last micro-batch; what the weights' update itself takes is left out,
+    as it is with one.
+
     Args:
-        config: The model and its micro-batch.
-        gpu: What every device is.
+        config: The model, and a micro-batch of all groups together.
+        gpu: What every device is made of.
         num_devices: Stages.
+        num_gpus: That each device stands for.
+        data_parallel: Groups of so many; a divisor.
         model_flops_utilisation: See `gpt_m_shape`, as for those that follow.
         output_layer_utilisation: Share of the peak.
         memory_efficiency: Share of the memory bandwidth.
@@ -176,15 +196,16 @@ def gpt_v_shape(
         link_efficiency,
         reserve_gib,
     )
-    _check_stages(config, num_devices)
-    rows, last = config.vocab_size, num_devices - 1
+    shared = _Shared.of(config, rates, num_devices, num_gpus, data_parallel)
+    config, shards, last = shared.config, shared.strategy.tensor_parallel, num_devices - 1
+    rows, sum_ms = math.ceil(config.vocab_size / shards), rates.all_reduce_ms(hidden_bytes(config), shards)
     forward, backward, kept = ([0.0] * num_devices for _ in range(3))
-    forward[0] += lookup_ms(config, rates)
+    forward[0] += lookup_ms(config, rates) + sum_ms
     backward[0] += table_gradient_ms(config, rates, rows)
     forward[last] += output_forward_ms(config, rates, rows)
-    backward[last] += output_backward_ms(config, rates, rows)
+    backward[last] += output_backward_ms(config, rates, rows) + sum_ms
     kept[last] += output_activation_bytes(config, rows)
-    layer_ms = layer_forward_ms(config, rates) + layer_backward_ms(config, rates)
+    layer_ms = shared.layer_forward.time_ms + shared.layer_backward.time_ms
     shares = _least_largest_shares(
         config.num_layers, layer_ms, [a + b for a, b in zip(forward, backward, strict=True)]
     )
@@ -197,27 +218,101 @@ def gpt_v_shape(
             layers.backward_ms + backward[i],
             layers.kept_bytes + kept[i],
         )
-        for i, layers in enumerate(_stages(config, rates, shares))
+        for i, layers in enumerate(_stages(shared, shares))
     ]
-    parameters = [share * layer_parameters(config) for share in shares]
+    parameters = [share * shared.layer_parameters for share in shares]
     parameters[0] += table_parameters(config, rows) + position_parameters(config)
     parameters[last] += table_parameters(config, rows) if last else 0
-    return _placement("gpt_v_shape", config, rates, pairs, parameters, tick_ms)
+    return _placement("gpt_v_shape", shared, pairs, parameters, tick_ms)
 
 
-def gpt_compute_shares(placement: Placement) -> dict[str, float]:
+def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) -> dict[str, float]:
     """Return the share of time that depends on the clock, of the blocks where it is not the GPU's own.
 
     Layers and output layer are matrix products, for which the power model of `placements.hardware.Gpu`
-    has the share; the embedding's two blocks in an M-shape are not.
+    has the share; the embedding's two blocks in an M-shape and the exchange of gradients are not. Where
+    several GPUs share a layer, part of its time is the sum of what they computed, which is not one either.
 
     Args:
-        placement: From `gpt_m_shape` or `gpt_v_shape`; of a V-shape no block differs.
+        placement: From `gpt_m_shape` or `gpt_v_shape`.
+        config: The model that it is of.
+        rates: Of its GPUs.
 
     Returns:
         By block name, 0 to 1; for `placements.hardware.modelled_profile`.
     """
-    return {name: COPY_COMPUTE_SHARE for name in ("E", "EB") if name in placement.by_name}
+    shares = {
+        block.name: COPY_COMPUTE_SHARE
+        for block in placement.blocks
+        if block.name in ("E", "EB") or block.kind is Kind.O
+    }
+    groups = placement.by_name["F0"].data_parallel
+    shared = _Shared.of(config, rates, placement.num_devices, placement.gpus[0], groups)
+    if shared.strategy.tensor_parallel > 1:
+        own, stages = rates.gpu.power.compute_share, range(placement.num_devices)
+        for letter, part in (("F", shared.layer_forward), ("B", shared.layer_backward)):
+            share = (own * part.product_ms + COPY_COMPUTE_SHARE * part.copy_ms) / part.time_ms
+            shares |= {f"{letter}{stage}": share for stage in stages}
+    return shares
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A model on devices that each stand for some GPUs.
+
+    Attributes:
+        config: The model, with the samples of one data-parallel group.
+        rates: What a GPU reaches.
+        strategy: How the GPUs of a device share its layers.
+        layer_forward: Time of one layer's forward on one micro-batch.
+        layer_backward: Likewise of its backward.
+        layer_kept_bytes: What each GPU holds of one layer from the one to the other.
+    """
+
+    config: GptConfig
+    rates: Rates
+    strategy: LayerStrategy
+    layer_forward: Pass
+    layer_backward: Pass
+    layer_kept_bytes: float
+
+    @classmethod
+    def of(
+        cls, config: GptConfig, rates: Rates, num_devices: int, num_gpus: int, data_parallel: int
+    ) -> _Shared:
+        """Check the numbers, and return what a layer takes.
+
+        Raises:
+            PlacementError: A number is out of its range, or does not divide what it shares.
+        """
+        _check_stages(config, num_devices)
+        for name, number in (("num_gpus", num_gpus), ("data_parallel", data_parallel)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise PlacementError(f"{name}: {number!r} is not a whole number of at least 1; give one")
+        for what, count in (
+            ("GPUs of a device", num_gpus),
+            ("samples of a micro-batch", config.micro_batch_size),
+        ):
+            if count % data_parallel:
+                raise PlacementError(
+                    f"data_parallel: {data_parallel} does not divide the {count} {what}; give a divisor"
+                )
+        tensor_parallel = num_gpus // data_parallel
+        if config.num_heads % tensor_parallel:
+            raise PlacementError(
+                f"num_gpus: {num_gpus} in {data_parallel} data-parallel groups are {tensor_parallel} GPUs "
+                f"that share a layer, which does not divide num_heads {config.num_heads}; change one of them"
+            )
+        strategy = LayerStrategy(tensor_parallel, data_parallel, checkpoint=config.recompute)
+        work = Workload(config, rates, num_micro_batches=1)  # their number counts with ZeRO alone
+        layer = layer_cost(work, strategy)
+        group = work.of_group(data_parallel, config.recompute)
+        return cls(group, rates, strategy, layer.forward, layer.backward, layer.kept_bytes)
+
+    @property
+    def layer_parameters(self) -> float:
+        """Parameters of a layer on each GPU."""
+        return layer_parameters(self.config) / self.strategy.tensor_parallel
 
 
 @dataclass(frozen=True)
@@ -273,15 +368,15 @@ def _least_largest_shares(num_layers: int, layer_ms: float, other_ms: Sequence[f
     return shares
 
 
-def _stages(config: GptConfig, rates: Rates, shares: Sequence[int]) -> list[_Pair]:
+def _stages(shared: _Shared, shares: Sequence[int]) -> list[_Pair]:
     return [
         _Pair(
             f"F{stage}",
             f"B{stage}",
             (stage,),
-            share * layer_forward_ms(config, rates),
-            share * layer_backward_ms(config, rates),
-            share * layer_activation_bytes(config),
+            share * shared.layer_forward.time_ms,
+            share * shared.layer_backward.time_ms,
+            share * shared.layer_kept_bytes,
         )
         for stage, share in enumerate(shares)
     ]
@@ -289,29 +384,41 @@ def _stages(config: GptConfig, rates: Rates, shares: Sequence[int]) -> list[_Pai
 
 def _placement(
     name: str,
-    config: GptConfig,
-    rates: Rates,
+    shared: _Shared,
     pairs: Sequence[_Pair],
-    parameters: Sequence[int],
+    parameters: Sequence[float],
     tick_ms: float | None,
 ) -> Placement:
     """Return the chain of the pairs' forwards and, in reverse, their backwards."""
     shortest_ms = min(min(pair.forward_ms, pair.backward_ms) for pair in pairs)
     tick_ms = tick_for(shortest_ms, tick_ms)
-    blocks = _chain(pairs, tick_ms)
-    transfer_ticks = math.ceil(rates.transfer_ms(hidden_bytes(config)) / tick_ms)
+    groups = shared.strategy.data_parallel
+    blocks = [replace(block, data_parallel=groups) for block in _chain(pairs, tick_ms)]
+    transfer_ticks = math.ceil(shared.rates.transfer_ms(hidden_bytes(shared.config)) / tick_ms)
     return Placement(
         name,
         len(parameters),
-        tuple(blocks),
+        (*blocks, *(_exchanges(shared, parameters, tick_ms) if groups > 1 else ())),
         tick_ms,
         transfer=tuple(
             (before.name, after.name, transfer_ticks)
             for before, after in itertools.pairwise(blocks)
             if not set(after.devices) <= set(before.devices)
         ),
-        memory=_capacities(config, rates, pairs, parameters),
+        memory=_capacities(shared, pairs, parameters),
+        num_gpus=(shared.strategy.tensor_parallel * groups,) * len(parameters),
     )
+
+
+def _exchanges(shared: _Shared, parameters: Sequence[float], tick_ms: float) -> list[Block]:
+    """Return the block of each device that sums the gradients of its groups, after its last backward."""
+    times_ms = [
+        shared.rates.all_reduce_ms(HALF_BYTES * count, shared.strategy.data_parallel) for count in parameters
+    ]
+    return [
+        Block(f"O{stage}", Kind.O, (stage,), max(1, round(time_ms / tick_ms)), after=(f"B{stage}",))
+        for stage, time_ms in enumerate(times_ms)
+    ]
 
 
 def _chain(pairs: Sequence[_Pair], tick_ms: float) -> list[Block]:
@@ -325,15 +432,14 @@ def _chain(pairs: Sequence[_Pair], tick_ms: float) -> list[Block]:
     ]
 
 
-def _capacities(
-    config: GptConfig, rates: Rates, pairs: Sequence[_Pair], parameters: Sequence[int]
-) -> tuple[int, ...]:
-    """Return the MiB that each device has for activations.
+def _capacities(shared: _Shared, pairs: Sequence[_Pair], parameters: Sequence[float]) -> tuple[int, ...]:
+    """Return the MiB that each GPU of a device has for activations.
 
     Raises:
         PlacementError: They do not hold those of one micro-batch.
     """
-    working_gib = layer_working_bytes(config) / 2**30 if config.recompute else 0.0
+    config, rates, tensor_parallel = shared.config, shared.rates, shared.strategy.tensor_parallel
+    working_gib = layer_working_bytes(config, tensor_parallel) / 2**30 if config.recompute else 0.0
     capacities = []
     for device, count in enumerate(parameters):
         static_gib = STATIC_BYTES * count / 2**30

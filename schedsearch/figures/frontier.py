@@ -25,7 +25,8 @@ def frontier(
     chosen: Point | None = None,
     deadline_ms: float | None = None,
     lower_bound: Sequence[Point] = (),
-    saving: float | None = None,
+    until: tuple[Point, Point] | None = None,
+    stragglers: Sequence[Point] = (),
     others: Mapping[str, Sequence[Point]] | None = None,
     title: str = "",
 ) -> Axes:
@@ -38,7 +39,9 @@ def frontier(
         chosen: The plan that was chosen.
         deadline_ms: When the iteration must end.
         lower_bound: Least energy that any plan of some times can use.
-        saving: Share of energy that the chosen plan saves; by default its point against `all_maximum`.
+        until: `chosen` and `all_maximum` until an equal time, the waiting included: what the label compares;
+            by default their own points.
+        stragglers: Slower plans that only pay next to a straggler, and so are not on the frontier.
         others: Plans to compare with, by what is written in the legend.
         title: Shown above.
 
@@ -46,9 +49,11 @@ def frontier(
         What was drawn on.
     """
     with drawing_on(target, (9.5, 5.2)) as axes:
-        longest_ms = max(time for time, _ in (all_maximum, *plans))
+        longest_ms = max(time for time, _ in (all_maximum, *plans, *stragglers))
         per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
         axes.plot(*_scaled(plans, per_unit), **_FRONTIER)
+        if stragglers:
+            axes.plot(*_scaled(stragglers, per_unit), **_STRAGGLERS)
         if lower_bound:
             axes.plot(*_scaled(lower_bound, per_unit), **_LOWER_BOUND)
         if deadline_ms is not None:
@@ -56,6 +61,13 @@ def frontier(
         axes.plot(*_scaled([all_maximum], per_unit), **_ALL_MAXIMUM)
         if chosen is not None:
             axes.plot(*_scaled([chosen], per_unit), **_CHOSEN)
+            ends = zip((all_maximum, chosen), reversed(until or ()), strict=False)
+            for i, (own, end) in enumerate(each for each in ends if each[1][0] > each[0][0]):
+                axes.plot(
+                    *_scaled([own, end], per_unit),
+                    **_WAITING,
+                    label=f"{'_' * i}the same, waiting until an equal time",
+                )
         for (label, points), style in zip((others or {}).items(), cycle(_OTHERS), strict=False):
             some = max(len(points) // _MOST_MARKS, 1)
             line = "-" if len(points) > 1 else "none"
@@ -63,7 +75,8 @@ def frontier(
             axes.plot(*_scaled(points, per_unit), **curve)
         axes.margins(x=0.06, y=0.12)
         if chosen is not None:
-            _annotate_saving(axes, chosen, all_maximum, saving, per_unit, apart=bool(others))
+            text = _saving_in_words(chosen, all_maximum, until, per_unit, unit)
+            _annotate_saving(axes, until[0] if until else chosen, text, per_unit, apart=bool(others))
         _energy_axes(axes, f"iteration time ({unit})", title)
     return axes
 
@@ -82,6 +95,22 @@ _FRONTIER: dict[str, Any] = {
     "markersize": 3.5,
     "linewidth": 1.4,
     "label": "frontier: best plan for a time",
+}
+_STRAGGLERS: dict[str, Any] = {
+    **_FRONTIER,
+    "linestyle": "none",
+    "markerfacecolor": "white",
+    "label": "pays only next to a straggler",
+}
+_WAITING: dict[str, Any] = {
+    "color": "#333333",
+    "linestyle": "-.",
+    "linewidth": 1.0,
+    "marker": "s",
+    "markersize": 6,
+    "markerfacecolor": "white",
+    "markevery": [1],
+    "zorder": 1.8,
 }
 _OTHERS: list[dict[str, Any]] = [
     {"color": "#CC79A7", "marker": "D"},
@@ -128,25 +157,27 @@ def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
 
 
-def _annotate_saving(
-    axes: Axes,
-    chosen: Point,
-    all_maximum: Point,
-    saving: float | None,
-    per_unit: float,
-    apart: bool,
-) -> None:
+def _saving_in_words(
+    chosen: Point, all_maximum: Point, until: tuple[Point, Point] | None, per_unit: float, unit: str
+) -> str:
+    """Return what the chosen plan saves, against what, and until when both are counted."""
+    own, baseline = until or (chosen, all_maximum)
+    saving = 1 - own[1] / baseline[1] if baseline[1] > 0 else math.nan
+    slower = own[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
+    when = "in the same time"
+    if abs(slower) >= 5e-4:
+        when = (
+            f"both until {own[0] / per_unit:.4g} {unit}, waiting included" if until else f"{slower:+.1%} time"
+        )
+    return f"{saving:.1%} less energy than\nall clocks at maximum,\n{when}"
+
+
+def _annotate_saving(axes: Axes, place: Point, text: str, per_unit: float, apart: bool) -> None:
     """Write what the chosen plan saves above the curve, where a falling curve leaves room.
 
     With other curves above it that is only at the far top, `apart`.
     """
-    if saving is None:
-        saving = 1 - chosen[1] / all_maximum[1] if all_maximum[1] > 0 else math.nan
-    slower = chosen[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
-    text = f"{saving:.1%} less energy" + (
-        f"\n{slower:+.1%} time" if abs(slower) >= 5e-4 else "\nin the same time"
-    )
-    x, y = chosen[0] / per_unit, chosen[1] / 1e3
+    x, y = place[0] / per_unit, place[1] / 1e3
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     is_left, is_high = x < (left + right) / 2, y > bottom + 0.7 * (top - bottom)
     axes.annotate(

@@ -75,6 +75,11 @@ class Status(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+def makespan_status(schedule: Schedule, result: SearchResult) -> Status:
+    """Return what is known of a schedule's makespan: OPTIMAL where it meets the bound, else FEASIBLE."""
+    return Status.OPTIMAL if schedule.makespan <= result.makespan_bound else Status.FEASIBLE
+
+
 @dataclass(frozen=True)
 class Tried:
     """What is known of one number of micro-batches per repetend.

@@ -118,9 +118,9 @@ def _check_arguments(
         if number is not None and number < 1:
             raise SearchError(f"search.{name}: {number} is not at least 1")
     if not polish_time_limit_s >= 0:
-        raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s} is not 0 or more seconds")
+        raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s:.15g} is not 0 or more seconds")
     if not time_limit_s > 0:
-        raise SearchError(f"search.time_limit_s: {time_limit_s} is not a positive number of seconds")
+        raise SearchError(f"search.time_limit_s: {time_limit_s:.15g} is not a positive number of seconds")
 
 
 def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:

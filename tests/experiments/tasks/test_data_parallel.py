@@ -9,7 +9,7 @@ from commands import one_line_error
 
 from experiments.config.data_parallel import with_data_parallel
 from experiments.config.options import OptionError
-from placements import Block, Kind, Placement
+from placements import Block, Kind, Placement, Profile
 from placements.placement_file import read_placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.schedule_file import read_schedule
@@ -146,3 +146,33 @@ def test_a_plan_of_galvatron_runs(command, tmp_path: Path) -> None:
     assert data["bitwise_equal"] is True and data["max_gradient_error"] <= 1e-12
     simulated = json.loads((out / "simulated.json").read_text())
     assert simulated["energy_mj"] == pytest.approx(simulated["planned_energy_mj"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["placement.num_gpus=[1,2,2,1]"],
+            "placement.num_gpus: [1, 2, 2, 1] is not one number, and the cost",
+        ),
+        (["placement.num_gpus=2", "placement.data_parallel={F0: 2}"], "data_parallel: {'F0': 2} is"),
+        (["placement.num_gpus=2", "placement.data_parallel=2"], "placement.data_parallel: 2 is not 1, and"),
+        (["placement.num_gpus=3"], "placement.num_gpus: 3 in 1 data-parallel groups are 3 GPUs that share"),
+    ],
+)
+def test_a_gpt_is_costed_with_the_gpus_of_a_device_or_refused(
+    options: list[str], message: str, command
+) -> None:
+    """They once changed neither its times nor its memory, as if each device were one GPU."""
+    assert message in one_line_error(command("search", "placement=gpt", *options))
+
+
+def test_the_clock_changes_less_of_a_layer_that_several_gpus_share(command, tmp_path: Path) -> None:
+    """Of the time of its sums the power model has the share of copies, not that of products."""
+    options = ["placement.num_gpus=4", "placement.vocab_size=50000", "schedule=gpipe"]
+    done = command("frontier", *options, "search.num_micro_batches=1", "energy.num_plans=2")
+    assert done.returncode == 0, done.stderr
+    profile = Profile.from_csv(tmp_path / "out" / "profile.csv", blocking_power_w=80.0)
+    slowest = {name: points[0].time_ms / points[-1].time_ms for name, points in profile.points.items()}
+    assert slowest["E"] < slowest["F0"] < slowest["H"]
+    assert read_schedule(tmp_path / "out" / "schedule.json").placement.num_gpus == (4, 4, 4, 4)

@@ -481,6 +481,10 @@ WRONG = [
     (["energy.switch_ms=soon"], "energy.switch_ms: 'soon' is not a time; give milliseconds, or auto"),
     (["profile.clock_latency=none.json"], "none.json: cannot be read (No such file or directory); give"),
     (["profile.clock_latency=tests/commands.py"], "tests/commands.py: is not JSON"),
+    (
+        ["energy.slowdown=10%"],
+        "energy.slowdown: '10%' is not a number or null; write 10% more as 1.1, a share",
+    ),
     (["energy.switch_ms=inf"], "energy.switch_ms: inf is not a time"),
     (["energy.power_cap_w=0"], "energy.power_cap_w: 0 is not a power above 0; give watts"),
     (["energy.power_cap_w=300"], "energy.power_cap_w: 300 is not above 418.2 W, all waiting; give more"),
@@ -547,6 +551,63 @@ def test_gpus_of_devices_and_blocking_power_by_clock(command, profile_csv: Path,
     plan = json.loads((out / "plan.json").read_text())
     found = frontier.at(plan["deadline_ms"])
     assert plan["energy_until_deadline_mj"] == frontier.energy_next_to(found, plan["deadline_ms"])
+
+
+def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tmp_path: Path) -> None:
+    """A saving of a shape's ticks once looked like one of a model's, and a default like a measurement."""
+    options = [
+        "placement=v_shape",
+        "schedule=one_f_one_b",
+        "search.num_micro_batches=6",
+        "energy.num_plans=4",
+    ]
+    done = command("frontier", *options, "energy.slowdown=1.2", "energy.periodic=true", "energy.dwell_ms=1")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    files = sorted(set(out.glob("*.json")) - {out / "result.json"})
+    assert {"schedule", "frontier", "plan", "baselines", "periodic", "switched"} <= {
+        path.stem for path in files
+    }
+    for path in files:
+        source = json.loads(path.read_text())["cost_source"]
+        assert source["times"] == "placeholders, the ticks of v_shape" and source["placeholder"], path
+        assert source["energies"].startswith("power model of NVIDIA A100"), path
+        assert source["blocking_power"] == "default of NVIDIA A100-SXM4-80GB, 83.64 W", path
+    assert f"times: {source['times']}\nenergies: {source['energies']}\nblocking power: " in done.stdout
+    read_schedule(out / "schedule.json"), Frontier.from_json(out / "frontier.json")
+    plan = json.loads((out / "plan.json").read_text())
+    against = f"both until {plan['deadline_ms']:.6g} ms, waiting included, of placeholder costs"
+    assert plan["saving_against"] == f"all clocks at maximum, {against}"
+    chosen, *baselines = [line for line in done.stdout.splitlines() if "saved against all clocks" in line]
+    assert against in chosen and len(baselines) == 3
+    done = command("frontier", *options, f"profile.path={profile_csv}", "profile.energy_scale=2")
+    assert done.returncode == 0, done.stderr
+    source = json.loads((out / "plan.json").read_text())["cost_source"]
+    assert source["times"] == f"profile {profile_csv}, energies times 2" and not source["placeholder"]
+    assert "default of" in source["blocking_power"] and "placeholder" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [
+        (
+            ["profile.time_scale=1000"],
+            ["if they are milliseconds, set profile.time_scale=0.001", "times are milli"],
+        ),
+        (["profile.energy_scale=1000"], ["if energies are millijoules, set profile.energy_scale=0.001"]),
+        (["profile.energy_scale=0.001"], ["if energies are kilojoules, set profile.energy_scale=1000"]),
+        (["profile.blocking_power_w=84000"], ["a GPU that waits uses 84000 W, where GPUs use 1 to 2000 W"]),
+        ([], []),
+    ],
+)
+def test_a_unit_that_is_likely_wrong_is_named(
+    options: list[str], messages: list[str], command, profile_csv: Path
+) -> None:
+    line = ["search", "placement=v_shape", "schedule=gpipe", "search.num_micro_batches=2"]
+    done = command(*line, f"profile.path={profile_csv}", *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("warning: ") == len(messages)
+    assert all(message in done.stdout for message in messages)
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(overrides) for overrides, _ in WRONG])

@@ -26,7 +26,7 @@ def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path
     assert data["status"] == "OPTIMAL"
     assert data["makespan"] == data["makespan_bound"] == 16
     assert (data["repetend"] is None) == (data["period"] is None) == (method == "time_optimal")
-    assert f"makespan {data['makespan']} (bound 16)" in done.stdout
+    assert "makespan    160 ms: OPTIMAL (bound 160 ms)" in done.stdout
     assert "none yet" not in done.stderr.splitlines()[-1]
     assert "search: " in done.stderr
 

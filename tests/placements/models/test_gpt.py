@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from placements import Kind, Placement, PlacementError
 from placements.hardware import GPUS, modelled_profile
 from placements.models.gpt import GPT_11B, GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
+from placements.models.parallel import LayerStrategy, Workload, layer_cost
+from placements.models.rates import Rates
 from placements.models.transformer import layer_activation_bytes, num_parameters
 
 A100, V100 = GPUS["a100"], GPUS["v100"]
@@ -145,12 +148,98 @@ def test_a_single_device_is_a_placement_too() -> None:
 
 def test_only_the_embedding_has_a_compute_share_of_its_own() -> None:
     placement = gpt_m_shape(GPT_11B, A100)
-    shares = gpt_compute_shares(placement)
+    shares = gpt_compute_shares(placement, GPT_11B, Rates(A100))
     assert set(shares) == {"E", "EB"}
     profile = modelled_profile(placement, A100, shares)
     slowdown = {name: points[0].time_ms / points[-1].time_ms for name, points in profile.points.items()}
     assert slowdown["E"] < slowdown["F0"] == pytest.approx(slowdown["H"])
-    assert gpt_compute_shares(gpt_v_shape(SMALL, A100)) == {}
+    assert gpt_compute_shares(gpt_v_shape(SMALL, A100), SMALL, Rates(A100)) == {}
+
+
+def test_gpus_that_share_a_layer_split_its_work_and_sum_its_outputs() -> None:
+    """By hand: a layer of 24 b s h^2 + 4 b s^2 h operations, halved, and two sums of b s h halves.
+
+    A ring over two moves 2 (2 - 1) / 2 of the 16-bit numbers over each link.
+    """
+    b, s, h, layers = 4, 1024, 2048, 24 // 4
+    operations = 24 * b * s * h * h + 4 * b * s * s * h
+    product_ms = operations / 2 / (312e9 * 0.5)
+    sum_ms = 2 * b * s * h / (300e6 * 0.77)
+    placement = gpt_m_shape(SMALL, A100, num_gpus=2)
+    times = times_ms(placement)
+    assert times["F1"] == pytest.approx(layers * (product_ms + 2 * sum_ms), rel=1e-3)
+    assert times["B1"] == pytest.approx(layers * (2 * product_ms + 2 * sum_ms), rel=1e-3)
+    assert placement.num_gpus == (2, 2, 2, 2)
+    # What each GPU keeps (Korthikanti et al., Eq. 2): s b h (10 + 24 / 2) bytes a layer.
+    assert placement.by_name["F1"].memory == layers * 22 * b * s * h // 2**20
+    # Half the parameters on each: 16 bytes for each of 12 h^2 + 13 h a layer, and for an eighth of the table.
+    assert placement.memory is not None
+    static = 16 * (layers * (12 * h * h + 13 * h) / 2 + 6288 * h)
+    assert placement.memory[1] == math.floor(76 * 1024 - static / 2**20)
+    # Each GPU of a stage receives all of the micro-batch that it computes.
+    assert placement.transfer_time("F0", "F1") == math.ceil(sum_ms / placement.tick_ms)
+    shares = gpt_compute_shares(placement, SMALL, Rates(A100))
+    own = A100.power.compute_share
+    expected = (own * product_ms + 0.2 * 2 * sum_ms) / (product_ms + 2 * sum_ms)
+    assert shares["F3"] == pytest.approx(expected)
+
+
+def test_groups_share_the_samples_and_exchange_their_gradients() -> None:
+    """Two groups of one GPU: each stage is that of half a micro-batch on one GPU, and an O sums gradients."""
+    groups = gpt_v_shape(SMALL, A100, num_gpus=2, data_parallel=2)
+    half = gpt_v_shape(replace(SMALL, micro_batch_size=2), A100)
+    assert groups.per_micro_batch.memory == half.memory
+    assert times_ms(groups.per_micro_batch) == times_ms(half)
+    assert [block.memory for block in groups.per_micro_batch.blocks] == [each.memory for each in half.blocks]
+    assert groups.transfer == half.transfer
+    assert {block.data_parallel for block in groups.per_micro_batch.blocks} == {2}
+    layers = round(groups.by_name["F1"].memory / (34 * 2 * 1024 * 2048 / 2**20))  # of stage 1
+    exchange_ms = 2 * layers * (12 * 2048**2 + 13 * 2048) / (300e6 * 0.77)
+    assert times_ms(groups)["O1"] == pytest.approx(exchange_ms, rel=1e-2)
+    assert groups.by_name["O1"].after == ("B1",)
+
+
+def test_a_gpt_of_several_gpus_costs_what_the_same_plan_costs() -> None:
+    """Each stage's own layers: those of `placements.planners.galvatron` of equal degrees."""
+    config = replace(SMALL, num_layers=8)
+    work = Workload(config, Rates(A100), 1)
+    layer = layer_cost(work, LayerStrategy(2, 2))
+    placement = gpt_v_shape(config, A100, num_gpus=4, data_parallel=2, tick_ms=0.001)
+    counts = {
+        stage: round(placement.by_name[f"F{stage}"].memory * 2**20 / layer.kept_bytes) for stage in (1, 2)
+    }
+    for stage, count in counts.items():
+        assert times_ms(placement)[f"F{stage}"] == pytest.approx(count * layer.forward.time_ms, abs=1e-3)
+        assert times_ms(placement)[f"B{stage}"] == pytest.approx(count * layer.backward.time_ms, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "message"),
+    [
+        (
+            gpt_m_shape,
+            {"num_gpus": 2, "data_parallel": 2},
+            "data_parallel: 2 is not 1, and arrangement m_shape",
+        ),
+        (
+            gpt_v_shape,
+            {"num_gpus": 3, "data_parallel": 2},
+            "data_parallel: 2 does not divide the 3 GPUs of a",
+        ),
+        (
+            gpt_v_shape,
+            {"num_gpus": 8, "data_parallel": 8},
+            "data_parallel: 8 does not divide the 4 samples of",
+        ),
+        (gpt_v_shape, {"num_gpus": 3}, "num_gpus: 3 in 1 data-parallel groups are 3 GPUs that share a layer"),
+        (gpt_v_shape, {"num_gpus": 0}, "num_gpus: 0 is not a whole number of at least 1; give one"),
+    ],
+)
+def test_gpus_that_cannot_share_are_named_in_one_line(make: Any, wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(PlacementError) as error:
+        make(SMALL, A100, **wrong)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
 
 
 WRONG_FIELDS: list[tuple[str, Any]] = [

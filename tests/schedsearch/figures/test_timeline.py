@@ -131,10 +131,28 @@ def test_the_steps_of_memory_are_those_of_the_schedule() -> None:
 def test_the_frontier_states_the_saving() -> None:
     axes = frontier(PLANS, FASTEST, chosen=PLANS[1], deadline_ms=1100.0, lower_bound=PLANS)
     (note,) = axes.texts
-    assert note.get_text() == "25.0% less energy\n+10.0% time"
+    assert note.get_text() == "25.0% less energy than\nall clocks at maximum,\n+10.0% time"
     assert axes.get_xlabel() == "iteration time (s)"
-    same = frontier(PLANS, FASTEST, chosen=PLANS[0], saving=0.125)
-    assert same.texts[0].get_text() == "12.5% less energy\nin the same time"
+    same = frontier(PLANS, FASTEST, chosen=PLANS[0], until=(PLANS[0], FASTEST))
+    assert same.texts[0].get_text().endswith("all clocks at maximum,\nin the same time")
+
+
+def test_the_saving_is_that_of_two_points_that_are_drawn() -> None:
+    """Next to a straggler both wait until its end; a label of that with the points before it once said 31 %
+    where these were 29 % apart."""
+    waited = (1200.0, 4300.0), (1200.0, 6600.0)
+    axes = frontier(PLANS[:2], FASTEST, chosen=PLANS[1], until=waited, stragglers=PLANS[2:])
+    assert axes.texts[0].get_text().split("\n") == [
+        f"{1 - 4300 / 6600:.1%} less energy than",
+        "all clocks at maximum,",
+        "both until 1.2 s, waiting included",
+    ]
+    ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in axes.lines if len(line.get_xdata()) == 2]
+    assert {(1.2, 4.3), (1.2, 6.6)} <= set(ends)
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines["frontier: best plan for a time"].get_xdata()) == [1.0, 1.1]
+    apart = lines["pays only next to a straggler"]
+    assert list(apart.get_xdata()) == [1.25] and apart.get_linestyle() == "None"
 
 
 def test_the_frontier_stands_beside_others() -> None:
