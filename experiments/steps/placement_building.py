@@ -84,15 +84,15 @@ def _without_unit(value: Any, name: str, unit: str) -> Any:
     return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / 2**20
 
 
-MIXED_MEMORY = 500
-"""A capacity of so many times what a micro-batch needs was probably given in another unit."""
+MIXED_UNITS = 500
+"""A capacity of so many times what a micro-batch needs is likely given in another unit."""
 
 
 def mixed_memory(placement: Placement) -> str:
     """Return a hint where capacity and blocks seem to have memory in different units; else nothing."""
     for device, capacity in enumerate(placement.free_memory or ()):
         most = sum(max(block.memory_on(device), 0) for block in placement.on(device))
-        if most and capacity >= MIXED_MEMORY * most:
+        if most and capacity >= MIXED_UNITS * most:
             return (
                 f"memory[{device}]: {capacity} holds {capacity // most} micro-batches of {most}; if the "
                 "capacity is in MiB and the blocks in GiB, or in bytes and MiB, give both in one unit"
