@@ -24,7 +24,7 @@ FILES = {
     "schedule.csv": "its order, as torch.distributed.pipelining loads it",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
-    "frontier.csv": "its times, energies, bounds and savings",
+    "frontier.csv": "the time, energy, bound and saving of every plan",
     "savings.csv": "what is saved next to stragglers of several slowdowns, by each method",
     "relaxed.csv": "the breakpoints of the continuous frontier, which no plan is below",
     "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
