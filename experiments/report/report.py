@@ -9,6 +9,7 @@ from experiments.report.html_report import Fact, Picture, Section, write_report
 from experiments.steps.energy_baselines import baseline_facts
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_selection
+from experiments.steps.search_step import micro_batches_in_words
 from placements import Placement, Profile
 from runtime.execution.measurement import TOLERANCE, Measurement
 from runtime.profiling.utilisation import UtilisationTable
@@ -23,7 +24,7 @@ FILES = {
     "schedule.csv": "its order, as torch.distributed.pipelining loads it",
     "frontier.json": "every plan of the time-energy frontier, a clock for every block",
     "plan.json": "the chosen plan",
-    "frontier.csv": "its times, energies, bounds and savings",
+    "frontier.csv": "the time, energy, bound and saving of every plan",
     "savings.csv": "what is saved next to stragglers of several slowdowns, by each method",
     "relaxed.csv": "the breakpoints of the continuous frontier, which no plan is below",
     "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
@@ -72,7 +73,7 @@ def save_report(
     name, number = found.placement.name, found.schedule.num_micro_batches
     return write_report(
         directory / "report.html",
-        f"{name} on {found.placement.num_devices} devices, {number} micro-batches",
+        f"{name} on {found.placement.num_devices} devices, {micro_batches_in_words(found.placement, number)}",
         [
             Section("Schedule", _schedule_facts(found), (pictures["timeline"],), _text_picture(found)),
             Section("Memory", _memory_facts(found), (pictures["memory"],)),
@@ -129,7 +130,7 @@ def _summary(found: SearchStepResult, tuned: EnergyResult, measurement: Measurem
     facts = [
         _makespan(found),
         Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
-        _saved("Energy saved", tuned),
+        _saved("Energy saved, of placeholder costs" if found.costs.placeholder else "Energy saved", tuned),
         _equality(measurement),
     ]
     costs = found.costs
@@ -139,7 +140,8 @@ def _summary(found: SearchStepResult, tuned: EnergyResult, measurement: Measurem
         result, repetend = found.result, found.result.repetend
         value = _ticks(found.placement, repetend.period_per_micro_batch)
         note = f"{result.status.value}: bound {_ticks(found.placement, result.period_bound)}"
-        facts.insert(1, Fact("Period per micro-batch", value, note, good=result.status is Status.OPTIMAL))
+        per = micro_batches_in_words(found.placement, 1)[2:]
+        facts.insert(1, Fact(f"Period per {per}", value, note, good=result.status is Status.OPTIMAL))
     return tuple(facts)
 
 
@@ -163,7 +165,7 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     return (
         status,
         Fact(
-            "Period per micro-batch",
+            f"Period per {micro_batches_in_words(placement, 1)[2:]}",
             _ticks(placement, repetend.period_per_micro_batch),
             f"no repetend of {_sizes(result)} beats {_ticks(placement, result.period_bound)}",
         ),

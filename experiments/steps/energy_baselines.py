@@ -26,7 +26,16 @@ TITLES = {
 }
 """What people call each baseline."""
 
-COLUMNS = ("name", "time_ms", "energy_mj", "saving", "gap", "clock_changes", "changes_per_iteration")
+COLUMNS = (
+    "name",
+    "time_ms",
+    "energy_mj",
+    "saving",
+    "gap",
+    "clock_changes",
+    "changes_per_iteration",
+    "saving_until_ms",
+)
 """Columns of ``baselines.csv``."""
 
 
@@ -90,14 +99,15 @@ def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[tuple[st
 
 def _rows(
     schedule: Schedule, tuned: EnergyResult
-) -> Iterator[tuple[tuple[str, float, float, float, float | None, int, int], FrequencyPlan]]:
+) -> Iterator[tuple[tuple[str, float, float, float, float | None, int, int, float], FrequencyPlan]]:
     for name, plans in tuned.baselines.items():
         for plan in plans:
             saving = tuned.frontier.saving(plan, tuned.deadline_ms)
             gap = None if math.isnan(plan.gap) else plan.gap
             changes = sum(num_clock_changes(schedule, plan.clock_mhz))
             in_each = sum(changes_per_iteration(schedule, plan.clock_mhz))
-            yield (name, plan.time_ms, plan.energy_mj, saving, gap, changes, in_each), plan
+            until_ms = tuned.compared_until_ms(plan)
+            yield (name, plan.time_ms, plan.energy_mj, saving, gap, changes, in_each, until_ms), plan
 
 
 def _percent(share: float) -> str:

@@ -97,11 +97,12 @@ def describe(tuned: EnergyResult) -> str:
     frontier, plan = tuned.frontier, tuned.plan
     alone = frontier.without_straggler
     later = len(frontier.plans) - len(alone)
+    only = "" if plan in alone else ", pays only next to a straggler"
     return (
         f"frontier: {len(alone)} plans from {alone[0].time_ms:.6g} to {alone[-1].time_ms:.6g} ms "
         f"({tuned.method})"
         + (f"; {later} later ones pay only next to a straggler" if later else "")
         + f"\nplan for {tuned.deadline_ms:.6g} ms: {plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J, "
-        f"{plan.gap:.2%} above the lower bound\n"
+        f"{max(plan.gap, 0.0):.2%} above the lower bound{only}\n"
         f"{tuned.saved(plan)}"
     )

@@ -84,8 +84,8 @@ def _without_unit(value: Any, name: str, unit: str) -> Any:
     return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / 2**20
 
 
-MIXED_MEMORY = 500
-"""A capacity of so many times what a micro-batch needs was probably given in another unit."""
+MIXED_UNITS = 500
+"""A capacity of so many times what a micro-batch needs is likely given in another unit."""
 
 
 def mixed_memory(placement: Placement) -> str:
@@ -94,7 +94,7 @@ def mixed_memory(placement: Placement) -> str:
         (capacity, sum(max(block.memory_on(device), 0) for block in placement.on(device)), device)
         for device, capacity in enumerate(placement.free_memory or ())
     ]
-    if not held or any(capacity < MIXED_MEMORY * most or not most for capacity, most, _ in held):
+    if not held or any(capacity < MIXED_UNITS * most or not most for capacity, most, _ in held):
         return ""
     capacity, most, device = held[0]
     return (

@@ -58,7 +58,10 @@ def _schedule_claims(claims: Claims, deadline: float) -> Iterator[Claim]:
         raise CertificateError(
             f"makespan: {claims.makespan} is not that of the blocks, which end at {makespan}"
         )
-    yield Claim(f"schedule: valid, with a makespan of {makespan} ticks")
+    tick_ms = claims.schedule.placement.tick_ms
+    yield Claim(
+        f"schedule: valid, with a makespan of {makespan * tick_ms:.6g} ms, {makespan} ticks of {tick_ms:g} ms"
+    )
     if claims.makespan_bound is not None:
         half_s = (deadline - time.monotonic()) / 2
         yield check_makespan_bound(claims.schedule, claims.makespan_bound, half_s)

@@ -6,6 +6,9 @@ import networkx as nx
 
 from placements import Placement
 
+_FAR_TOO_SMALL = 50
+"""A capacity of so small a share of what a micro-batch needs is likely given in another unit."""
+
 
 class CapacityError(ValueError):
     """A device's memory is too small for even one micro-batch."""
@@ -74,9 +77,12 @@ def require_capacity(placement: Placement) -> None:
         needed, static = minimum_memory(placement, device), placement.static[device]
         if needed + static > capacity:
             besides = f" besides {static} of static memory" if static else ""
+            remedy = "raise search.memory or the placement's memory"
+            if 0 < _FAR_TOO_SMALL * capacity <= needed + static:
+                remedy += ", or give both in one unit if this is GiB and that MiB"
             raise CapacityError(
                 f"memory[{device}]: {capacity} is too small for one micro-batch, which needs {needed} "
-                f"on device {device}{besides}; raise search.memory or the placement's memory"
+                f"on device {device}{besides}; {remedy}"
             )
 
 

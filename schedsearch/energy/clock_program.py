@@ -211,7 +211,7 @@ class ClockProgram:
         )
         if status_of(found) is not SolverStatus.OPTIMAL:
             raise SolverError(
-                f"deadline_ms: nothing is known of {deadline_ms:g}, the solver failed ({found.message}); "
+                f"deadline_ms: nothing is known of {deadline_ms:.12g}, the solver failed ({found.message}); "
                 "give another one"
             )
         return self.offset_mj + self.unit_mj * float(found.fun)
@@ -224,7 +224,7 @@ class ClockProgram:
         """
         if not self.unit_ms * (1 - TIME_TOLERANCE) <= deadline_ms < math.inf:
             raise EnergyError(
-                f"deadline_ms: {deadline_ms:g} cannot be kept, the shortest iteration takes "
+                f"deadline_ms: {deadline_ms:.12g} cannot be kept, the shortest iteration takes "
                 f"{self.unit_ms:.6g} ms; give at least that"
             )
 

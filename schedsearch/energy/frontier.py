@@ -166,7 +166,7 @@ class Frontier(Shown):
         """
         if not deadline_ms >= self._times_ms[0] * (1 - TIME_TOLERANCE):
             raise EnergyError(
-                f"deadline_ms: {deadline_ms:g} is below the shortest iteration of "
+                f"deadline_ms: {deadline_ms:.12g} is below the shortest iteration of "
                 f"{self._times_ms[0]:.6g} ms; give at least that"
             )
         last = max(bisect_right(self._times_ms, deadline_ms * (1 + TIME_TOLERANCE)) - 1, 0)

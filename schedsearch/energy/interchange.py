@@ -30,6 +30,8 @@ FRONTIER_COLUMNS = (
     "saving",
     "clock_changes",
     "changes_per_iteration",
+    "saving_until_ms",
+    "only_next_to_straggler",
 )
 """Columns of `frontier_csv`."""
 
@@ -73,8 +75,11 @@ def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
     Returns:
         The columns `FRONTIER_COLUMNS`: energy of all devices over the plan's own time; gap above the lower
         bound, empty where that is not above 0; share saved against all clocks at maximum over an equal time;
-        changes of clock of all devices within an iteration, and with those to the next one's first clocks.
+        changes of clock of all devices within an iteration, and with those to the next one's first clocks;
+        until when that saving is counted, waiting included; ``yes`` for a plan that pays only next to a
+        straggler and so is not on the frontier.
     """
+    alone = {id(plan) for plan in frontier.without_straggler}
     return _csv(
         FRONTIER_COLUMNS,
         (
@@ -86,6 +91,8 @@ def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
                 frontier.saving(plan),
                 sum(num_clock_changes(schedule, plan.clock_mhz)),
                 sum(changes_per_iteration(schedule, plan.clock_mhz)),
+                max(plan.time_ms, frontier.all_maximum.time_ms),
+                "no" if id(plan) in alone else "yes",
             )
             for plan in frontier.plans
         ),

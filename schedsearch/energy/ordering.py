@@ -124,7 +124,9 @@ def relaxed(schedule: Schedule, profile: Profile, deadline_ms: float) -> Relaxed
     if found is None:
         fastest_ms = np.array([[curve.time_ms[0]] for curve in timing.curves])
         if graph.makespan(fastest_ms)[0] <= until_ms:
-            raise SolverError(f"deadline_ms: {deadline_ms:g} is too near the shortest iteration to be judged")
+            raise SolverError(
+                f"deadline_ms: {deadline_ms:.12g} is too near the shortest iteration to be judged"
+            )
         return None
     waiting_mj = waiting_w(schedule.placement, profile) * deadline_ms
     pairs = ((graph.instances[tail], graph.instances[head]) for tail, head, _ in graph.edges)
@@ -281,8 +283,8 @@ class _Choice:
             if self.interrupted:
                 raise KeyboardInterrupt
             raise EnergyError(
-                f"deadline_ms: {self.deadline_ms:g} cannot be kept by any of {len(self.judged)} schedules; "
-                "give a longer one"
+                f"deadline_ms: {self.deadline_ms:.12g} cannot be kept by any of {len(self.judged)} "
+                "schedules; give a longer one"
             )
         return Chosen(best, self.deadline_ms, tuple(self.judged), self.interrupted)
 

@@ -218,7 +218,7 @@ def _all_fastest(graph: FoldedGraph, curves: tuple[CostCurve, ...], deadline_ms:
     shortest_ms = float((start + time[graph.tie]).max())
     if not shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
         raise EnergyError(
-            f"deadline_ms: {deadline_ms:g} cannot be kept by a plan that repeats, the shortest iteration "
+            f"deadline_ms: {deadline_ms:.12g} cannot be kept by a plan that repeats, the shortest iteration "
             f"takes {shortest_ms:.6g} ms; give at least that"
         )
     energy = sum(count * float(c.energy_mj[0]) for count, c in zip(graph.count.tolist(), curves, strict=True))

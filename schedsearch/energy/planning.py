@@ -202,7 +202,7 @@ def _deadlines(shortest_ms: float, longest_ms: float, num_plans: int, extra_ms: 
     for deadline in extra_ms:
         if not shortest_ms * (1 - TIME_TOLERANCE) <= deadline < math.inf:
             raise EnergyError(
-                f"deadline_ms: {deadline:g} cannot be kept, the shortest iteration takes "
+                f"deadline_ms: {deadline:.12g} cannot be kept, the shortest iteration takes "
                 f"{shortest_ms:.6g} ms; give at least that"
             )
     evenly = np.linspace(shortest_ms, longest_ms, num_plans)

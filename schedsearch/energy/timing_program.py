@@ -217,7 +217,7 @@ class _Program:
         if status is SolverStatus.INFEASIBLE:
             return None
         if status is not SolverStatus.OPTIMAL:
-            what = "under limits" if deadline_ms is None else f"for {deadline_ms:g} ms"
+            what = "under limits" if deadline_ms is None else f"for {deadline_ms:.12g} ms"
             raise SolverError(f"schedule: the solver failed {what} ({answer.message}); ask for another time")
         used = answer.x[self.num_nodes : self.period]
         planned = self.fastest + np.bincount(self.owner, used, minlength=len(self.fastest))

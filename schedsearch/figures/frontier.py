@@ -76,7 +76,7 @@ def frontier(
         axes.margins(x=0.06, y=0.12)
         if chosen is not None:
             text = _saving_in_words(chosen, all_maximum, until, per_unit, unit)
-            _annotate_saving(axes, until[0] if until else chosen, text, per_unit, apart=bool(others))
+            _annotate_saving(axes, until[0] if until else chosen, text, per_unit)
         _energy_axes(axes, f"iteration time ({unit})", title)
     return axes
 
@@ -167,25 +167,21 @@ def _saving_in_words(
     when = "in the same time"
     if abs(slower) >= 5e-4:
         when = (
-            f"both until {own[0] / per_unit:.4g} {unit}, waiting included" if until else f"{slower:+.1%} time"
+            f"both until {own[0] / per_unit:.4g} {unit},\nwaiting included"
+            if until
+            else f"{slower:+.1%} time"
         )
     return f"{saving:.1%} less energy than\nall clocks at maximum,\n{when}"
 
 
-def _annotate_saving(axes: Axes, place: Point, text: str, per_unit: float, apart: bool) -> None:
-    """Write what the chosen plan saves above the curve, where a falling curve leaves room.
-
-    With other curves above it that is only at the far top, `apart`.
-    """
-    x, y = place[0] / per_unit, place[1] / 1e3
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    is_left, is_high = x < (left + right) / 2, y > bottom + 0.7 * (top - bottom)
+def _annotate_saving(axes: Axes, place: Point, text: str, per_unit: float) -> None:
+    """Write what the chosen plan saves beside the axes, below the legend, where it hides no point."""
     axes.annotate(
         text,
-        (x, y),
-        xytext=(0.62, 0.86) if apart else (60 if is_left else -40, 0 if is_high else 58),
-        textcoords="axes fraction" if apart else "offset points",
-        ha="left" if is_left or apart else "right",
+        (place[0] / per_unit, place[1] / 1e3),
+        xytext=(1.03, 0.25),
+        textcoords="axes fraction",
+        ha="left",
         va="center",
         arrowprops={"arrowstyle": "->", "color": "#333333", "shrinkB": 9},
         bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#999999"},

@@ -133,7 +133,7 @@ def switched_plan(
     best = best_state(model, _starts(model, schedule, profile, frontier, free))
     if best is None:
         raise EnergyError(
-            f"deadline_ms: {deadline_ms:g} is kept by no plan that was found under a dwell of "
+            f"deadline_ms: {deadline_ms:.12g} is kept by no plan that was found under a dwell of "
             f"{limits.dwell_ms:g} ms and {limits.latency_ms:g} ms per change of clock; give more time"
         )
     return plan_of(model, best, free, deadline_ms, least_effective_mj(model), bound)

@@ -79,7 +79,7 @@ def switched_periodic_plan(
         tied = tied.stricter(max(done.time_ms - latest_ms, 0.0))
         state = best_state(tied.model, iter([state.clock, tied.one_each()]))
     raise EnergyError(
-        f"deadline_ms: {deadline_ms:g} is kept by no plan that repeats and was found under a dwell of "
+        f"deadline_ms: {deadline_ms:.12g} is kept by no plan that repeats and was found under a dwell of "
         f"{limits.dwell_ms:g} ms and {limits.latency_ms:g} ms per change of clock; give more time"
     )
 

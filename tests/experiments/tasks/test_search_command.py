@@ -168,6 +168,10 @@ WRONG = [
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
     (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
     (["placement=w_shape"], "placement=w_shape: is not there; did you mean "),
+    (
+        ["search.memory=80"],
+        "10276 on device 0; raise search.memory or the placement's memory, or give both in one",
+    ),
     (["placement=v_shap"], "placement=v_shap: is not there; did you mean v_shape?"),
     (
         ["placement=my_model"],

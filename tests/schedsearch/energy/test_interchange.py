@@ -110,6 +110,12 @@ def test_a_frontier_as_csv() -> None:
         assert float(row["gap"]) == plan.gap
         assert float(row["saving"]) == frontier.saving(plan)
         assert int(row["clock_changes"]) == sum(num_clock_changes(schedule, plan.clock_mhz))
+        until_ms = float(row["saving_until_ms"])
+        both = (frontier.energy_next_to(each, until_ms) for each in (plan, frontier.all_maximum))
+        assert float(row["saving"]) == pytest.approx(1 - next(both) / next(both))
+        is_later = plan.time_ms > frontier.least_energy.time_ms
+        assert row["only_next_to_straggler"] == ("yes" if is_later else "no")
+    assert {row["only_next_to_straggler"] for row in rows} == {"yes", "no"}
 
 
 @pytest.mark.parametrize("name", ["gpt3-175b+a100_sxm_bf16", "gpt3-175b+a40_bf16"])
