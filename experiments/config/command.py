@@ -95,11 +95,12 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     from experiments.config.option_list import OBJECTIVES
     from experiments.config.run_record import DONE, RunRecord
 
-    record, is_sweep, objective = RunRecord.of_this_run(name), run_record.is_sweep(), OBJECTIVES.get(name)
-    if is_sweep and (before := record.done_before()) is not None:
-        log.info("this point is done already, with these options and this version, and not run again")
+    record, sweep = RunRecord.of_this_run(name, config), run_record.sweep_directory()
+    objective = OBJECTIVES.get(name)
+    if sweep and (before := record.done_before()) is not None:
+        log.info("this point is done already, with the same inputs and version, and not run again")
         return before.figures.get(objective or "")
-    if is_sweep:
+    if sweep:
         record.save()
     try:
         record = replace(record, status=DONE, message="", figures=task(config) or {})
@@ -108,12 +109,13 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     except (Exception, KeyboardInterrupt) as error:
         status, line, code = _end_of(error)
         is_bug = code == FAILED and not isinstance(error, Failed)
-        if is_sweep or code != USER_ERROR:  # where the options of a single run are wrong it leaves nothing
+        if sweep or code != USER_ERROR:  # where the options of a single run are wrong it leaves nothing
             replace(record, status=status, message=line).save()
-        if is_bug and not is_sweep:
+        if is_bug and not sweep:
             raise
-        if not is_sweep or code == INTERRUPTED:
+        if not sweep or code == INTERRUPTED:
             # Leaves Hydra by SystemExit, which it passes on, where it would add lines of its own to an error.
+            line += f"; {run_record.how_to_resume(sweep)}" if sweep else ""
             _exit(f"{name}: {'error: ' if code == USER_ERROR else ''}{line}", code)
         log.error("%s", line, exc_info=is_bug)
         return math.inf if objective else None
@@ -125,7 +127,7 @@ def _end_of(error: BaseException) -> tuple[str, str, int]:
 
     match error:
         case ValueError():
-            return run_record.REJECTED, str(error).splitlines()[0], USER_ERROR
+            return run_record.REJECTED, (str(error) or type(error).__name__).splitlines()[0], USER_ERROR
         case OSError():
             return run_record.REJECTED, _os_error(error), USER_ERROR
         case Interrupted():
