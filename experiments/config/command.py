@@ -33,6 +33,10 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell gives it."""
 
 
+_LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+"""What must be installed for a launcher of Hydra's."""
+
+
 class Interrupted(Exception):  # noqa: N818 - an end, not an error
     """The task was interrupted from the keyboard and has saved what it had."""
 
@@ -141,7 +145,8 @@ def _end_of(error: BaseException) -> tuple[str, str, int]:
 
 def _os_error(error: OSError) -> str:
     return (
-        f"{error.filename or 'a file'}: {error.strerror or error}; choose another path, such as hydra.run.dir"
+        f"{error.filename or 'a file'}: {error.strerror or error}; choose another path, "
+        "as with hydra.run.dir or hydra.sweep.dir"
     )
 
 
@@ -153,6 +158,7 @@ def _exit(line: str, code: int) -> NoReturn:
 def _config_error(error: Exception, command: str) -> str:
     """Return Hydra's message about the config of a command as one line with a remedy."""
     from experiments.config.option_list import COMMANDS, names_of
+    from experiments.config.options import did_you_mean
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     misspelt = re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0])
@@ -167,9 +173,12 @@ def _config_error(error: Exception, command: str) -> str:
         if others:
             return f"{key}: {where}, but of {', '.join(others)}; leave it out"
         near = difflib.get_close_matches(key, names, n=1)
-        return f"{key}: {where}; {f'did you mean {near[0]}?' if near else '--help lists them'}"
+        help_flag = "--hydra-help" if key.startswith("hydra") else "--help"
+        return f"{key}: {where}; {f'did you mean {near[0]}?' if near else f'{help_flag} says more'}"
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
-        return f"{group.group(1)}: is not there; choose one of {', '.join(choices)}"
+        folder, _, kind = group.group(1).rpartition("/")
+        remedy = f"pip install 'schedsearch[{_LAUNCHERS[kind]}]'" if kind in _LAUNCHERS else ""
+        return f"{folder}={kind}: is not there; {remedy or did_you_mean(kind, choices)}"
     return " ".join(lines)
