@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-Task = Callable[["DictConfig"], Mapping[str, float] | None]
+Task = Callable[["DictConfig"], Mapping[str, float | str] | None]
 """What a command does: from its config to the figures of its record."""
 
 log = logging.getLogger(__name__)
@@ -100,16 +100,16 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     from experiments.config.run_record import DONE, RunRecord
 
     record, sweep = RunRecord.of_this_run(name, config), run_record.sweep_directory()
-    objective = OBJECTIVES.get(name)
+    objective = OBJECTIVES.get(name, "")
     if sweep and (before := record.done_before()) is not None:
         log.info("this point is done already, with the same inputs and version, and not run again")
-        return before.figures.get(objective or "")
+        return before.number(objective)
     if sweep:
         record.save()
     try:
         record = replace(record, status=DONE, message="", figures=task(config) or {})
         record.save()
-        return record.figures.get(objective or "")
+        return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:
         status, line, code = _end_of(error)
         is_bug = code == FAILED and not isinstance(error, Failed)

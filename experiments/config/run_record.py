@@ -46,7 +46,7 @@ class RunRecord:
         started: When the command began; the same for all points of a sweep.
         status: How it ended; see `DONE`.
         message: Why, where it is not done.
-        figures: What was found, by names with their units.
+        figures: What was found, by names with their units; text too, as of a status.
     """
 
     command: str
@@ -56,7 +56,7 @@ class RunRecord:
     started: str
     status: str = INTERRUPTED
     message: str = "has not ended yet, or was killed"
-    figures: Mapping[str, float] = field(default_factory=dict)
+    figures: Mapping[str, float | str] = field(default_factory=dict)
 
     @classmethod
     def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
@@ -68,6 +68,11 @@ class RunRecord:
             version = ""
         started = str(hydra.callbacks["sweep"]["started"])
         return cls(command, version, tuple(hydra.overrides.task), _hash_of(config), started)
+
+    def number(self, name: str) -> float | None:
+        """Return a figure that is a number; None if there is none of that name."""
+        value = self.figures.get(name)
+        return None if isinstance(value, str) else value
 
     @property
     def options(self) -> dict[str, int | float | bool | str | None]:
@@ -112,8 +117,12 @@ def read_run_record(directory: Path) -> RunRecord:
             whole["started"].text(),
             whole["status"].choice((DONE, REJECTED, FAILED, INTERRUPTED)),
             str(whole["message"].value),
-            {name: figures[name].number() for name in figures.mapping()},
+            {name: _figure(figures[name]) for name in figures.mapping()},
         )
+
+
+def _figure(value: Field) -> float | str:
+    return value.value if isinstance(value.value, str) else value.number()
 
 
 def _hash_of(config: DictConfig) -> str:

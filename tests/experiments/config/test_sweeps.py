@@ -26,7 +26,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
 
-    def run(task: Callable[[DictConfig], dict[str, float]], *overrides: str) -> int:
+    def run(task: Callable[[DictConfig], dict[str, float | str]], *overrides: str) -> int:
         monkeypatch.setattr("experiments.tasks.search.task", task)
         monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", *overrides])
         try:
@@ -56,6 +56,7 @@ def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(command, tmp_path: Pa
     assert list(table["status"]) == ["rejected", "done", "rejected"]
     assert list(table["makespan_ms"].dropna()) == [280.0]
     assert table["message"][2].startswith("search.memory: 'lots' is not")
+    assert table["period_status"][1] == "OPTIMAL"
     assert set(table) >= {"period_ms", "period_bound_ms", "makespan_bound_ms", "bubble_rate", "version"}
 
     (tmp_path / "1/schedule.json").unlink()
@@ -72,7 +73,7 @@ def test_no_kind_of_failure_ends_a_sweep(sweep, tmp_path: Path, monkeypatch: pyt
         SweepEnd, "on_job_end", lambda self, config, job_return: minimized.append(job_return.return_value)
     )
 
-    def task(config: DictConfig) -> dict[str, float]:
+    def task(config: DictConfig) -> dict[str, float | str]:
         match config.search.memory:
             case 0:
                 raise Failed("none was found in time")
@@ -92,7 +93,7 @@ def test_no_kind_of_failure_ends_a_sweep(sweep, tmp_path: Path, monkeypatch: pyt
 def test_an_interrupted_sweep_goes_on_where_it_was(sweep, tmp_path: Path) -> None:
     ran: list[int] = []
 
-    def interrupted(config: DictConfig) -> dict[str, float]:
+    def interrupted(config: DictConfig) -> dict[str, float | str]:
         ran.append(config.search.memory)
         if len(ran) == 2:
             raise Interrupted("interrupted before a schedule was found")
@@ -108,7 +109,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(sweep, tmp_path: Path) -> Non
 def test_a_point_is_run_again_if_its_version_or_its_inputs_are_others(sweep, tmp_path: Path) -> None:
     ran: list[int] = []
 
-    def task(config: DictConfig) -> dict[str, float]:
+    def task(config: DictConfig) -> dict[str, float | str]:
         ran.append(config.search.memory)
         return {}
 
@@ -180,7 +181,7 @@ def test_the_table_is_a_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     [
         ({"schema_version": 2}, "schema_version: 2 is not known; write 1"),
         ({"status": "well"}, "status: 'well' is not known; use one of done, rejected, failed, interrupted"),
-        ({"figures": {"energy_j": "lots"}}, "figures.energy_j: 'lots' is not a number; give one"),
+        ({"figures": {"energy_j": [1]}}, "figures.energy_j: [1] is not a number; give one"),
         ({"overrides": "x=1"}, "overrides: 'x=1' is not a list; give one"),
     ],
 )
