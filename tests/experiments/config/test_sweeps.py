@@ -142,11 +142,6 @@ def test_a_sweep_in_two_processes(
     assert done.returncode == 1, done.stderr
     assert statuses(tmp_path) == ["rejected", "done"]
     assert done.stderr.splitlines()[-1].startswith("search: not done: 1 points; the same")
-    (tmp_path / "1/schedule.json").unlink()
-    done = command("search", *options, "search.memory=3,4", "-m")
-    assert done.returncode == 0, done.stderr
-    assert statuses(tmp_path) == ["done", "done"]
-    assert not (tmp_path / "1/schedule.json").exists()
 
 
 RECORD = {
