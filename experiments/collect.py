@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ def collect(*directories: str | Path) -> pd.DataFrame:
             given = record.options
             options |= dict.fromkeys(given)
             figures |= dict.fromkeys(record.figures)
-            ends = {"status": record.status, "version": record.version, "message": record.message}
+            ends = {"status": record.status, "version": record.version, "message": record.message or None}
             rows.append({"directory": str(run), "command": record.command, **given, **ends, **record.figures})
     return pd.DataFrame(
         rows, columns=["directory", "command", *options, "status", *figures, "version", "message"]
@@ -80,8 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         print(f"collect: error: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(USER_ERROR)
-    shown = table.drop(columns="version").dropna(axis="columns", how="all")
-    print(shown.to_string(index=False, na_rep="", max_colwidth=_MOST_CHARACTERS))  # noqa: T201
+    shown = table.drop(columns="version").dropna(axis="columns", how="all").set_index("directory")
+    width = shutil.get_terminal_size((100, 24)).columns
+    print(shown.to_string(na_rep="", line_width=width, max_colwidth=_MOST_CHARACTERS))  # noqa: T201
     print(f"{len(table)} runs in {path}")  # noqa: T201
 
 

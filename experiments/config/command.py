@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-Task = Callable[["DictConfig"], Mapping[str, float] | None]
+Task = Callable[["DictConfig"], Mapping[str, float | str] | None]
 """What a command does: from its config to the figures of its record."""
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,10 @@ FAILED = 1
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell gives it."""
+
+
+_LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+"""What must be installed for a launcher of Hydra's."""
 
 
 class Interrupted(Exception):  # noqa: N818 - an end, not an error
@@ -95,25 +99,27 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     from experiments.config.option_list import OBJECTIVES
     from experiments.config.run_record import DONE, RunRecord
 
-    record, is_sweep, objective = RunRecord.of_this_run(name), run_record.is_sweep(), OBJECTIVES.get(name)
-    if is_sweep and (before := record.done_before()) is not None:
-        log.info("this point is done already, with these options and this version, and not run again")
-        return before.figures.get(objective or "")
-    if is_sweep:
+    record, sweep = RunRecord.of_this_run(name, config), run_record.sweep_directory()
+    objective = OBJECTIVES.get(name, "")
+    if sweep and (before := record.done_before()) is not None:
+        log.info("this point is done already, with the same inputs and version, and not run again")
+        return before.number(objective)
+    if sweep:
         record.save()
     try:
         record = replace(record, status=DONE, message="", figures=task(config) or {})
         record.save()
-        return record.figures.get(objective or "")
+        return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:
         status, line, code = _end_of(error)
         is_bug = code == FAILED and not isinstance(error, Failed)
-        if is_sweep or code != USER_ERROR:  # where the options of a single run are wrong it leaves nothing
+        if sweep or code != USER_ERROR:  # where the options of a single run are wrong it leaves nothing
             replace(record, status=status, message=line).save()
-        if is_bug and not is_sweep:
+        if is_bug and not sweep:
             raise
-        if not is_sweep or code == INTERRUPTED:
+        if not sweep or code == INTERRUPTED:
             # Leaves Hydra by SystemExit, which it passes on, where it would add lines of its own to an error.
+            line += f"; {run_record.how_to_resume(sweep)}" if sweep else ""
             _exit(f"{name}: {'error: ' if code == USER_ERROR else ''}{line}", code)
         log.error("%s", line, exc_info=is_bug)
         return math.inf if objective else None
@@ -125,7 +131,7 @@ def _end_of(error: BaseException) -> tuple[str, str, int]:
 
     match error:
         case ValueError():
-            return run_record.REJECTED, str(error).splitlines()[0], USER_ERROR
+            return run_record.REJECTED, (str(error) or type(error).__name__).splitlines()[0], USER_ERROR
         case OSError():
             return run_record.REJECTED, _os_error(error), USER_ERROR
         case Interrupted():
@@ -139,7 +145,8 @@ def _end_of(error: BaseException) -> tuple[str, str, int]:
 
 def _os_error(error: OSError) -> str:
     return (
-        f"{error.filename or 'a file'}: {error.strerror or error}; choose another path, such as hydra.run.dir"
+        f"{error.filename or 'a file'}: {error.strerror or error}; choose another path, "
+        "as with hydra.run.dir or hydra.sweep.dir"
     )
 
 
@@ -166,10 +173,12 @@ def _config_error(error: Exception, command: str) -> str:
         if others:
             return f"{key}: {where}, but of {', '.join(others)}; leave it out"
         near = difflib.get_close_matches(key, names, n=1)
-        return f"{key}: {where}; {f'did you mean {near[0]}?' if near else '--help lists them'}"
+        help_flag = "--hydra-help" if key.startswith("hydra") else "--help"
+        return f"{key}: {where}; {f'did you mean {near[0]}?' if near else f'{help_flag} says more'}"
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
-        where, _, name = group.group(1).rpartition("/")
-        return f"{where}={name}: is not there; {did_you_mean(name, choices)}"
+        folder, _, kind = group.group(1).rpartition("/")
+        remedy = f"pip install 'schedsearch[{_LAUNCHERS[kind]}]'" if kind in _LAUNCHERS else ""
+        return f"{folder}={kind}: is not there; {remedy or did_you_mean(kind, choices)}"
     return " ".join(lines)

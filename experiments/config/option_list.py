@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +106,7 @@ def _groups(path: Path) -> Iterator[tuple[str, str | None]]:
             yield from ((key, choice) for key, choice in entry.items() if not key.startswith("override "))
 
 
+@cache
 def _defaults(path: Path) -> list[str | dict[str, str | None]]:
     found: list[str | dict[str, str | None]] = yaml.safe_load("\n".join(_lines(path))).get("defaults", [])
     return found
@@ -117,5 +119,6 @@ def _options_in(path: Path, prefix: str) -> Iterator[Option]:
             yield Option(prefix + name, default, meaning or "")
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+@cache
+def _lines(path: Path) -> tuple[str, ...]:
+    return tuple(path.read_text(encoding="utf-8").splitlines())

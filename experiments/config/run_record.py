@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from placements.files import read_json, write_json
 from placements.plain_data import Field, in_file
@@ -41,29 +42,37 @@ class RunRecord:
         command: That ran, without ``experiments.``.
         version: Of this project; empty where it is not installed.
         overrides: Of the command line, such as ``search.memory=3``.
+        inputs: A hash of all options, the defaults too, and of the files that they name.
         started: When the command began; the same for all points of a sweep.
         status: How it ended; see `DONE`.
         message: Why, where it is not done.
-        figures: What was found, by names with their units.
+        figures: What was found, by names with their units; text too, as of a status.
     """
 
     command: str
     version: str
     overrides: tuple[str, ...]
+    inputs: str
     started: str
     status: str = INTERRUPTED
     message: str = "has not ended yet, or was killed"
-    figures: Mapping[str, float] = field(default_factory=dict)
+    figures: Mapping[str, float | str] = field(default_factory=dict)
 
     @classmethod
-    def of_this_run(cls, command: str) -> RunRecord:
-        """Return the record of the run that Hydra has begun."""
+    def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
+        """Return the record of the run of a config that Hydra has begun."""
         hydra = HydraConfig.get()
         try:
             version = metadata.version("schedsearch")
         except metadata.PackageNotFoundError:
             version = ""
-        return cls(command, version, tuple(hydra.overrides.task), str(hydra.callbacks["sweep"]["started"]))
+        started = str(hydra.callbacks["sweep"]["started"])
+        return cls(command, version, tuple(hydra.overrides.task), _hash_of(config), started)
+
+    def number(self, name: str) -> float | None:
+        """Return a figure that is a number; None if there is none of that name."""
+        value = self.figures.get(name)
+        return None if isinstance(value, str) else value
 
     @property
     def options(self) -> dict[str, int | float | bool | str | None]:
@@ -74,18 +83,18 @@ class RunRecord:
     def save(self) -> None:
         """Write ``result.json`` in the output directory, unless the command keeps nothing of its runs."""
         hydra = HydraConfig.get()
-        if hydra.output_subdir is not None or is_sweep():
+        if hydra.output_subdir is not None or sweep_directory():
             data = {"schema_version": SCHEMA_VERSION} | asdict(self)
             write_json(Path(hydra.runtime.output_dir) / FILE, data)
 
     def done_before(self) -> RunRecord | None:
-        """Return the record in the output directory if it is of the same run, and done."""
+        """Return the record in the output directory if it is of the same inputs and version, and done."""
         try:
             before = read_run_record(Path(HydraConfig.get().runtime.output_dir))
         except RunRecordError:
             return None
-        now = replace(before, command=self.command, version=self.version, overrides=self.overrides)
-        return before if before == now and before.status == DONE else None
+        now = replace(before, command=self.command, version=self.version, inputs=self.inputs, status=DONE)
+        return before if before == now else None
 
 
 def read_run_record(directory: Path) -> RunRecord:
@@ -104,11 +113,45 @@ def read_run_record(directory: Path) -> RunRecord:
             whole["command"].text(),
             str(whole["version"].value),
             tuple(each.text() for each in whole["overrides"].items()),
+            whole["inputs"].text(),
             whole["started"].text(),
             whole["status"].choice((DONE, REJECTED, FAILED, INTERRUPTED)),
             str(whole["message"].value),
-            {name: figures[name].number() for name in figures.mapping()},
+            {name: _figure(figures[name]) for name in figures.mapping()},
         )
+
+
+def _figure(value: Field) -> float | str:
+    return value.value if isinstance(value.value, str) else value.number()
+
+
+def _hash_of(config: DictConfig) -> str:
+    found = hashlib.sha256(OmegaConf.to_yaml(config).encode())
+    for path in sorted(_files_named_in(OmegaConf.to_container(config))):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _files_named_in(value: object) -> Iterator[Path]:
+    """Yield the files among some options; of a directory the tables and descriptions in it."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _files_named_in(each)
+    elif isinstance(value, str) and value and Path(value).exists():
+        path = Path(value)
+        inside = (each for kind in ("csv", "json", "yaml") for each in path.glob(f"*.{kind}"))
+        yield from inside if path.is_dir() else [path]
+
+
+def how_to_resume(directory: Path) -> str:
+    """Return what a sweep that did not do all of its points says at its end."""
+    return f"the same command with hydra.sweep.dir={directory} does what is not done"
+
+
+def sweep_directory() -> Path | None:
+    """Return the directory of the sweep that the run is a point of; None where it is none."""
+    hydra = HydraConfig.get()
+    return Path(hydra.sweep.dir) if hydra.mode == RunMode.MULTIRUN else None
 
 
 def _plain(override: Override) -> int | float | bool | str | None:
@@ -116,11 +159,6 @@ def _plain(override: Override) -> int | float | bool | str | None:
     if value is None or isinstance(value, (int, float, bool, str)):
         return value
     return override.get_value_string()
-
-
-def is_sweep() -> bool:
-    """Return whether the run that Hydra has begun is a point of a sweep."""
-    return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 class SweepEnd(Callback):
@@ -133,20 +171,17 @@ class SweepEnd(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Say which points of this command failed, and exit if there are some."""
         directory = Path(config.hydra.sweep.dir)
-        records = {path.parent: read_run_record(path.parent) for path in sorted(directory.rglob(FILE))}
-        failed = {
-            point: record
-            for point, record in records.items()
-            if record.started == self._started and record.status != DONE
-        }
-        for point, record in failed.items():
-            swept = " ".join(record.overrides)
-            print(f"{point}: {record.status}: {swept}: {record.message}", file=sys.stderr)  # noqa: T201
+        failed = []
+        for path in sorted(directory.rglob(FILE)):
+            try:
+                record = read_run_record(path.parent)
+            except RunRecordError as error:
+                failed.append(str(error))
+                continue
+            if record.started == self._started and record.status != DONE:
+                swept = " ".join(record.overrides)
+                failed.append(f"{path.parent}: {record.status}: {swept}: {record.message}")
         if failed:
-            name = config.hydra.job.name
-            print(  # noqa: T201
-                f"{name}: {len(failed)} points of the sweep are not done; the same command with "
-                f"hydra.sweep.dir={directory} tries only these again",
-                file=sys.stderr,
-            )
+            end = f"{config.hydra.job.name}: not done: {len(failed)} points; {how_to_resume(directory)}"
+            print(*failed, end, sep="\n", file=sys.stderr)  # noqa: T201
             sys.exit(1)

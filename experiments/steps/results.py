@@ -55,11 +55,12 @@ class SearchStepResult:
     selection: SelectionResult | None = None
 
     @property
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float | str]:
         """The figures that stand for it in a table of runs; the period is of one micro-batch."""
         schedule, result = self.schedule, self.result
         tick_ms = schedule.placement.tick_ms
-        figures = {"makespan_ms": schedule.makespan * tick_ms, "bubble_rate": bubble_rate(schedule)}
+        figures: dict[str, float | str] = {"makespan_ms": schedule.makespan * tick_ms}
+        figures["bubble_rate"] = bubble_rate(schedule)
         if self.memory_unit == "MiB":
             figures["peak_memory_mib"] = float(peak_memory(schedule).max())
         if result is not None:
@@ -68,6 +69,7 @@ class SearchStepResult:
             if result.repetend is not None:
                 figures["period_ms"] = float(result.repetend.period_per_micro_batch) * tick_ms
                 figures["period_bound_ms"] = result.period_bound * tick_ms
+                figures["period_status"] = result.status.value
         return figures
 
 
@@ -106,7 +108,7 @@ class EnergyResult:
     method: str = ""
 
     @property
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float | str]:
         """The figures that stand for it in a table of runs; the energy counts the wait until the deadline."""
         energy_mj = self.frontier.energy_next_to(self.plan, self.deadline_ms)
         return {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}

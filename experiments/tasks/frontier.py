@@ -52,7 +52,7 @@ MOST_PLANS = 10_000
 """More deadlines than that take memory and say nothing new."""
 
 
-def task(config: DictConfig) -> dict[str, float]:
+def task(config: DictConfig) -> dict[str, float | str]:
     """Search, compute the frontier, and save; return the figures."""
     options = read_options(config, FrontierCommandOptions)
     check_energy_options(options)

@@ -30,7 +30,7 @@ from runtime.program.calls import ScriptError
 log = logging.getLogger(__name__)
 
 
-def task(config: DictConfig) -> dict[str, float]:
+def task(config: DictConfig) -> dict[str, float | str]:
     """Search, tune, generate, run, compare, report; return the figures, none of a run that goes on."""
     options = read_options(config, RunCommandOptions)
     if directory := resumed_directory(options.runtime):
@@ -39,7 +39,7 @@ def task(config: DictConfig) -> dict[str, float]:
     return begin(options)
 
 
-def begin(options: RunCommandOptions) -> dict[str, float]:
+def begin(options: RunCommandOptions) -> dict[str, float | str]:
     """Do all steps of a run; return the figures of its schedule and its plan.
 
     Raises:

@@ -11,7 +11,7 @@ from experiments.steps.profile_reading import read_profile
 from experiments.steps.search_step import output_directory, search_and_save
 
 
-def task(config: DictConfig) -> dict[str, float]:
+def task(config: DictConfig) -> dict[str, float | str]:
     """Search and save; return the figures."""
     options = read_options(config, Options)
     profile = read_profile(options)

@@ -26,7 +26,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
 
-    def run(task: Callable[[DictConfig], dict[str, float]], *overrides: str) -> int:
+    def run(task: Callable[[DictConfig], dict[str, float | str]], *overrides: str) -> int:
         monkeypatch.setattr("experiments.tasks.search.task", task)
         monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", *overrides])
         try:
@@ -50,12 +50,13 @@ def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(command, tmp_path: Pa
     done = command("search", *options, "search.memory=0,4,lots", "-m")
     assert done.returncode == 1
     assert f"{tmp_path}/0: rejected: {' '.join(SMALL)} search.memory=0: memory[0]: 0 is too" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("search: 2 points of the sweep are not done")
+    assert done.stderr.splitlines()[-1].startswith("search: not done: 2 points; the same")
     table = collect(tmp_path)
     assert list(table["search.memory"]) == [0, 4, "lots"]
     assert list(table["status"]) == ["rejected", "done", "rejected"]
     assert list(table["makespan_ms"].dropna()) == [280.0]
     assert table["message"][2].startswith("search.memory: 'lots' is not")
+    assert table["period_status"][1] == "OPTIMAL"
     assert set(table) >= {"period_ms", "period_bound_ms", "makespan_bound_ms", "bubble_rate", "version"}
 
     (tmp_path / "1/schedule.json").unlink()
@@ -72,7 +73,7 @@ def test_no_kind_of_failure_ends_a_sweep(sweep, tmp_path: Path, monkeypatch: pyt
         SweepEnd, "on_job_end", lambda self, config, job_return: minimized.append(job_return.return_value)
     )
 
-    def task(config: DictConfig) -> dict[str, float]:
+    def task(config: DictConfig) -> dict[str, float | str]:
         match config.search.memory:
             case 0:
                 raise Failed("none was found in time")
@@ -92,7 +93,7 @@ def test_no_kind_of_failure_ends_a_sweep(sweep, tmp_path: Path, monkeypatch: pyt
 def test_an_interrupted_sweep_goes_on_where_it_was(sweep, tmp_path: Path) -> None:
     ran: list[int] = []
 
-    def interrupted(config: DictConfig) -> dict[str, float]:
+    def interrupted(config: DictConfig) -> dict[str, float | str]:
         ran.append(config.search.memory)
         if len(ran) == 2:
             raise Interrupted("interrupted before a schedule was found")
@@ -103,10 +104,26 @@ def test_an_interrupted_sweep_goes_on_where_it_was(sweep, tmp_path: Path) -> Non
     assert statuses(tmp_path) == ["done", "interrupted"]
     assert sweep(interrupted, "search.memory=5,6,7") == 0
     assert ran == [5, 6, 6, 7]
-    path = tmp_path / "0/result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": "0"}))
-    assert sweep(interrupted, "search.memory=5,6,7") == 0
-    assert ran == [5, 6, 6, 7, 5], "what another version found is found again"
+
+
+def test_a_point_is_run_again_if_its_version_or_its_inputs_are_others(sweep, tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    def task(config: DictConfig) -> dict[str, float | str]:
+        ran.append(config.search.memory)
+        return {}
+
+    profile, record = tmp_path / "profile.csv", tmp_path / "0/result.json"
+    profile.write_text("block,frequency,time,energy\n")
+    options = ["search.memory=5,6", f"profile.path={profile}"]
+    assert sweep(task, *options) == sweep(task, *options) == 0
+    assert ran == [5, 6]
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"version": "0"}))
+    assert sweep(task, *options) == 0
+    assert ran == [5, 6, 5]
+    profile.write_text("block,frequency,time,energy\nF0,1410,1.0,0.1\n")
+    assert sweep(task, *options) == 0
+    assert ran == [5, 6, 5, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -124,27 +141,34 @@ def test_a_sweep_in_two_processes(
     done = command("search", *options, "search.memory=0,4", "-m")
     assert done.returncode == 1, done.stderr
     assert statuses(tmp_path) == ["rejected", "done"]
-    assert done.stderr.splitlines()[-1].startswith("search: 1 points of the sweep are not done")
-    (tmp_path / "1/schedule.json").unlink()
-    done = command("search", *options, "search.memory=3,4", "-m")
-    assert done.returncode == 0, done.stderr
-    assert statuses(tmp_path) == ["done", "done"]
-    assert not (tmp_path / "1/schedule.json").exists()
+    assert done.stderr.splitlines()[-1].startswith("search: not done: 1 points; the same")
 
 
-def test_the_table_is_a_file_too(sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    numbers = ",".join(map(str, range(11)))
-    assert (
-        sweep(lambda config: {}, f"search.seed={numbers}", "search.objectives=[period]", "+search.x=null")
-        == 0
-    )
+RECORD = {
+    "schema_version": 1,
+    "command": "search",
+    "version": "",
+    "overrides": ["search.memory=3", "search.objectives=[period]", "~search.x", "schedule='gpipe'"],
+    "inputs": "1",
+    "started": "today",
+    "status": "done",
+    "message": "",
+    "figures": {},
+}
+
+
+def test_the_table_is_a_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (10, 9):
+        (tmp_path / f"a/{number}").mkdir(parents=True)
+        (tmp_path / f"a/{number}/result.json").write_text(json.dumps(RECORD | {"started": str(number)}))
     main([str(tmp_path)])
-    assert capsys.readouterr().out.splitlines()[-1] == f"11 runs in {tmp_path / TABLE}"
+    assert capsys.readouterr().out.splitlines()[-1] == f"2 runs in {tmp_path / TABLE}"
     table = pd.read_csv(tmp_path / TABLE)
-    assert list(table["search.seed"]) == list(range(11))
+    assert list(table["directory"]) == [f"{tmp_path}/a/9", f"{tmp_path}/a/10"]
+    assert (set(table["search.memory"]), set(table["schedule"])) == ({3}, {"gpipe"})
     assert set(table["search.objectives"]) == {"[period]"}
-    main([str(tmp_path / "3"), str(tmp_path / "4"), "--output", str(tmp_path / "two.csv")])
-    assert list(pd.read_csv(tmp_path / "two.csv")["search.seed"]) == [3, 4]
+    main([str(tmp_path / "a/10"), str(tmp_path / "a"), "--output", str(tmp_path / "three.csv")])
+    assert len(pd.read_csv(tmp_path / "three.csv")) == 3
 
 
 @pytest.mark.parametrize(
@@ -152,17 +176,15 @@ def test_the_table_is_a_file_too(sweep, tmp_path: Path, capsys: pytest.CaptureFi
     [
         ({"schema_version": 2}, "schema_version: 2 is not known; write 1"),
         ({"status": "well"}, "status: 'well' is not known; use one of done, rejected, failed, interrupted"),
-        ({"figures": {"energy_j": "lots"}}, "figures.energy_j: 'lots' is not a number; give one"),
+        ({"figures": {"energy_j": [1]}}, "figures.energy_j: [1] is not a number; give one"),
         ({"overrides": "x=1"}, "overrides: 'x=1' is not a list; give one"),
     ],
 )
 def test_a_wrong_record_is_named(change: dict[str, object], message: str, tmp_path: Path) -> None:
-    right = {"schema_version": 1, "command": "search", "version": "", "overrides": ["search.memory=3"]}
-    right |= {"started": "today", "status": "done", "message": "", "figures": {}}
     path = tmp_path / "result.json"
-    path.write_text(json.dumps(right))
-    assert read_run_record(tmp_path).options == {"search.memory": 3}
-    path.write_text(json.dumps(right | change))
+    path.write_text(json.dumps(RECORD))
+    assert read_run_record(tmp_path).options["search.memory"] == 3
+    path.write_text(json.dumps(RECORD | change))
     with pytest.raises(RunRecordError) as error:
         collect(tmp_path)
     assert str(error.value) == f"{path}: {message}"
