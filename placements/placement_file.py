@@ -127,9 +127,11 @@ def read_placement(path: str | Path) -> Placement:
     try:
         data = yaml.load(text, Loader=_Loader)
     except (RecursionError, ValueError):
-        raise PlacementError(f"{path}: is nested too deep, or has a number too long; see README") from None
+        raise PlacementError(
+            f"{path}: is nested too deep, or has a number too long; see docs/files.md"
+        ) from None
     except yaml.YAMLError as error:
-        raise PlacementError(f"{path}: is not YAML ({_one_line(error)}); see README, 'File forms'") from None
+        raise PlacementError(f"{path}: is not YAML ({_one_line(error)}); see docs/files.md") from None
     with in_file(path, PlacementError):
         return placement_from_dict(data)
 
