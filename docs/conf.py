@@ -25,6 +25,8 @@ default_role = "code"
 suppress_warnings = ["ref.python"]  # a name that two modules have
 html_theme = "furo"
 html_title = "schedsearch"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
@@ -35,8 +37,9 @@ apidoc_modules = [
         "destination": f"api/{name}",
         "max_depth": 2,
         "module_first": True,
+        "separate_modules": True,
         "exclude_patterns": ["../runtime/server/tables.py"],  # its docstrings are SQLAlchemy's
-        "automodule_options": {"members", "show-inheritance"},
+        "automodule_options": {"members"},
     }
     for name in ("placements", "schedsearch", "runtime")
 ]
@@ -64,12 +67,14 @@ class Options(SphinxDirective):
 def setup(app: Sphinx) -> None:
     """Make tables of options, let files beside the site be downloads, keep lines of lists in docstrings."""
     app.add_directive("options", Options)
-    app.connect("source-read", _download_measured)
+    app.connect("source-read", _as_site)
     app.connect("autodoc-process-docstring", _keep_lines)
 
 
-def _download_measured(app: Sphinx, name: str, source: list[str]) -> None:
-    source[0] = re.sub(r"\]\(((\.\./)+experiments/benchmarks/measured/)", r"](path:\1", source[0])
+def _as_site(app: Sphinx, name: str, source: list[str]) -> None:
+    """Make links to measured figures downloads; drop the empty line with which a doctest ends."""
+    text = re.sub(r"\]\(((\.\./)+experiments/benchmarks/measured/)", r"](path:\1", source[0])
+    source[0] = re.sub(r"(?m)\n\n```$", "\n```", text)
 
 
 def _keep_lines(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
