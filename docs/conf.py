@@ -20,7 +20,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
 ]
-exclude_patterns = ["_build", "api/*/modules.rst"]
+exclude_patterns = ["api/*/modules.rst"]
 default_role = "code"
 suppress_warnings = ["ref.python"]  # a name that two modules have
 html_theme = "furo"
