@@ -25,6 +25,7 @@ default_role = "code"
 suppress_warnings = ["ref.python"]  # a name that two modules have
 html_theme = "furo"
 html_title = "schedsearch"
+html_show_copyright = False
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 
