@@ -1,6 +1,7 @@
 # make run: the main job on a fresh machine. make test: lint, types and the whole test suite, without a GPU.
 # make test-fast: a minute's tests, which start no process. WORKERS=1 for fewer processes than the machine has cores.
 # make test-gpu: what needs one; put a CUDA build of torch into .venv first.
+# make docs: the site, in build/docs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +10,7 @@ INSTALLED := $(VENV)/installed
 WORKERS ?= logical
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: run test test-fast test-gpu clean
+.PHONY: run test test-fast test-gpu docs clean
 
 run: $(INSTALLED)
 	$(BIN)/python -m experiments.run
@@ -26,6 +27,10 @@ test-fast: $(INSTALLED)
 test-gpu: $(INSTALLED)
 	$(BIN)/pytest -m gpu tests/gpu
 
+docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,docs]'
+	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
+
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "schedsearch needs Python 3.11 or later; make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -33,4 +38,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .lines_run
+	rm -rf $(VENV) docs/api/*/ build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .lines_run

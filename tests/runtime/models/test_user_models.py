@@ -352,4 +352,4 @@ def test_the_options_of_a_module_are_its_own() -> None:
 
 
 def test_the_readme_shows_the_example() -> None:
-    assert f"```python\n{CNN.read_text()}```" in (CNN.parents[1] / "README.md").read_text()
+    assert f"```python\n{CNN.read_text()}```" in (CNN.parents[1] / "docs/concepts/own_model.md").read_text()

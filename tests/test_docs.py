@@ -1,0 +1,123 @@
+"""README and docs: short, whole, and true of the commands. Their Python blocks are doctests of their own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from places import ROOT
+
+sys.path.append(str(ROOT / "docs"))
+from options_table import CONFIG, tables
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+TEXTS = [*PAGES, *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG"))]
+MOST_LINES = 200
+
+FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+TOCTREE = re.compile(r"^```\{toctree\}\n((?:.*\n)*?)^```$", re.MULTILINE)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and MyST make them."""
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=name_of)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for link in LINK.findall(text):
+        if re.match(r"\w+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.is_file(), f"{link}: there is no such file"
+        assert not anchor or anchor in anchors(target), f"{link}: there is no such heading"
+
+
+def test_every_page_is_in_a_toctree() -> None:
+    listed = {
+        (page.parent / entry.strip()).with_suffix(".md").resolve()
+        for page in PAGES
+        for block in TOCTREE.findall(page.read_text(encoding="utf-8"))
+        for entry in block.splitlines()
+        if not entry.startswith(":")
+    }
+    assert set(PAGES) - listed == {DOCS / "index.md"}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return what the shell blocks and the tables of a page call with ``-m``, as words from the module on."""
+    text = page.read_text(encoding="utf-8")
+    blocks = [body for kind, body in FENCE.findall(text) if kind == "sh"]
+    cells = re.findall(r"`((?:python|torchrun) [^`]*)`", FENCE.sub("", text))
+    lines = "\n".join([*blocks, *cells]).replace("\\\n", " ").splitlines()
+    found = re.findall(r"-m ((?:experiments|runtime)\..*)", "\n".join(lines))
+    return [shlex.split(line, comments=True) for line in found]
+
+
+COMMANDS = {" ".join(words): words for page in TEXTS for words in commands(page)}
+OF_HYDRA = {path.stem for path in (DOCS / "commands").glob("*.md")} - {"index"}
+
+
+def composed(command: str, overrides: list[str]) -> DictConfig:
+    """Return the config of a command, of a sweep that of its first job."""
+    parsed = OverridesParser.create().parse_overrides([each for each in overrides if each != "-m"])
+    if "-m" in overrides:
+        overrides = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0][0]
+    with initialize_config_dir(str(CONFIG), version_base="1.3"):
+        return compose(command, overrides, return_hydra_config=True)
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_commands_exist_and_have_the_options(words: list[str]) -> None:
+    module, *overrides = words
+    assert find_spec(module) is not None, f"there is no {module}"
+    command = module.removeprefix("experiments.")
+    if command in OF_HYDRA:
+        composed(command, overrides)
+
+
+def test_commands_are_found() -> None:
+    assert {words[0].removeprefix("experiments.") for words in COMMANDS.values()} >= OF_HYDRA
+
+
+@pytest.mark.parametrize("command", sorted(OF_HYDRA))
+def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
+    text = (DOCS / "commands" / f"{command}.md").read_text(encoding="utf-8")
+    ((of, *groups),) = (match.split() for match in re.findall(r"^```\{options\} (.*)$", text, re.MULTILINE))
+    assert of == command
+    found = re.findall(r"^\| `(.*?)` \| `(.*?)` \|", "\n".join(tables(command, groups)), re.MULTILINE)
+    config = composed(command, [])
+    assert found
+    for name, default in found:
+        if not name.startswith("placement.") and default != "???":
+            assert OmegaConf.select(config, name) == OmegaConf.create(f"value: {default}").value, name
+
+
+def test_every_placement_has_a_table() -> None:
+    text = "\n".join(tables("search", ["placement"]))
+    for path in (CONFIG / "placement").glob("*.yaml"):
+        assert f"**`placement={path.stem}`**\n| option" in text
+        for name in OmegaConf.load(path):
+            assert f"| `placement.{name}` |" in text
