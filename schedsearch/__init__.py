@@ -45,8 +45,6 @@ _HOME = {
     "schedsearch.modulo.result": ("SearchResult", "Status"),
     "schedsearch.schedule": ("Schedule",),
     "schedsearch.schedule_file": ("read_schedule",),
-    "schedsearch.validate": ("validate",),
-    "schedsearch.picture": ("picture",),
     "schedsearch.baselines": (
         *("gpipe", "one_f_one_b", "eager_one_f_one_b", "one_f_one_b_plus", "interleaved_one_f_one_b"),
         *("breadth_first", "chimera", "chimera_doubling", "gems", "dual_pipe", "zb_h1", "zb_h2", "zb_v"),
