@@ -159,6 +159,8 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     status = Fact(
         "Status", result.status.value, f"of the period; {result.queries} queries in {result.seconds:.2f} s"
     )
+    if found.is_cut:
+        status = replace(status, note=f"{status.note}; cut by a time limit, another run may differ")
     if result.repetend is None:
         return (replace(status, note=status.note.replace("period", "makespan")), *facts, least)
     repetend = result.repetend
@@ -183,7 +185,7 @@ def _makespan(found: SearchStepResult) -> Fact:
         return Fact("Makespan", value)
     status = makespan_status(found.schedule, found.result)
     bound = _ticks(found.placement, found.result.makespan_bound)
-    return Fact("Makespan", value, f"{status.value}: bound {bound}", good=status is Status.OPTIMAL)
+    return Fact("Makespan", value, f"{status.value}: bound {bound}", good=status is Status.OPTIMAL or None)
 
 
 def _memory_facts(found: SearchStepResult) -> tuple[Fact, ...]:

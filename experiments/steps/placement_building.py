@@ -52,7 +52,8 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         except ProfileError as error:
             raise OptionError(f"{options.profile.path}: {error}") from None
     require_capacity(placement)
-    if hint := mixed_memory(placement):
+    is_given = options.search.memory is not None or not memory_unit(options)
+    if is_given and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
     if planned := planned_by(options):
         log.info("%s", planned.describe())
@@ -84,7 +85,7 @@ def _without_unit(value: Any, name: str, unit: str) -> Any:
     return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / 2**20
 
 
-MIXED_UNITS = 500
+MIXED_UNITS = 1000
 """A capacity of so many times what a micro-batch needs is likely given in another unit."""
 
 

@@ -44,6 +44,7 @@ class SearchStepResult:
         costs: Where costs come from.
         memory_unit: Of the placement's memory, where it is known.
         selection: What the schedule was chosen from by its energy; None where that was not asked for.
+        is_cut: A time limit ended the search; another run may end with another schedule.
     """
 
     placement: Placement
@@ -53,6 +54,7 @@ class SearchStepResult:
     costs: CostSource
     memory_unit: str = ""
     selection: SelectionResult | None = None
+    is_cut: bool = False
 
     @property
     def figures(self) -> dict[str, float | str]:

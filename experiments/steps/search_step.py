@@ -58,7 +58,8 @@ def search_and_save(
     log.info("schedule in %s", directory / "schedule.json")
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    return SearchStepResult(placement, profile, schedule, result, costs, memory_unit(options))
+    cut = result is not None and is_cut(options, schedule, result)
+    return SearchStepResult(placement, profile, schedule, result, costs, memory_unit(options), is_cut=cut)
 
 
 def check_search_export(options: Options, placement: Placement) -> None:
