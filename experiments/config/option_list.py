@@ -58,8 +58,9 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     for path in files:
         yield from _options_in(path, "")
     for group, choice in groups.items():
-        if group != "experiment":
-            yield from _options_in(CONFIG / group / f"{choice}.yaml", f"{group}.")
+        path = CONFIG / group / f"{choice}.yaml"
+        if group != "experiment" and path.exists():  # it may be in a --config-dir of the user's
+            yield from _options_in(path, f"{group}.")
 
 
 def names_of(command: str) -> set[str]:
