@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -78,15 +78,29 @@ def _run_in_hydra(name: str, module: str) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
 
-    def guarded(config: DictConfig) -> float | None:
-        return _run_and_record(name, task, config)
-
     try:
-        hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(guarded)()
+        hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
         _exit(f"{name}: error: {_config_error(error, name)}", USER_ERROR)
     except OSError as error:
         _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A task as Hydra calls it, in this process or in another, to which launchers send it by name.
+
+    Attributes:
+        name: Of the command.
+        task: What it does.
+    """
+
+    name: str
+    task: Task
+
+    def __call__(self, config: DictConfig) -> float | None:
+        """Run it, and write its record."""
+        return _run_and_record(self.name, self.task, config)
 
 
 def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:

@@ -229,6 +229,7 @@ class CheckOptions:
 class SweepOptions:
     """The config of `experiments.bubble_by_in_flight`, and what both figures of the bubble have in common."""
 
+    stages: str | None
     shapes: list[Any]
     num_devices: int
     most_in_flight: int | None

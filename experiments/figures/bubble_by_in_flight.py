@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from experiments.config.options import read_record
 from experiments.config.records import SweepOptions
-from experiments.figures.cases import Case, Row, ours, remembered_rows, tessel_row
+from experiments.figures.cases import Case, Row, ours, placement_of, remembered_rows, tessel_row
 from experiments.figures.pool import Found
 from experiments.figures.sweep import check_sweep_options, draw_sweep
 from experiments.steps.schedule_finding import cache_directory
@@ -32,7 +32,8 @@ def task(config: DictConfig) -> None:
     """Search, and save as CSV, PNG and SVG."""
     options = read_record(config, SweepOptions)
     check_sweep_options(options)
-    most = options.most_in_flight or options.num_devices + MORE_THAN_DEVICES
+    num_devices = placement_of(options.shapes[0], options).num_devices
+    most = options.most_in_flight or num_devices + MORE_THAN_DEVICES
     cache = cache_directory(options.cache_dir)
     cases = [Case(NAME, shape, most, options) for shape in options.shapes]
     curves = (tessel_search, own_search, several_search)
@@ -42,7 +43,7 @@ def task(config: DictConfig) -> None:
         options,
         "in_flight",
         "micro-batches in flight (Tessel's N_R)",
-        f"Bubble by micro-batches in flight, {options.num_devices} devices, any memory (Tessel, Fig. 11)",
+        f"Bubble by micro-batches in flight, {num_devices} devices, any memory (Tessel, Fig. 11)",
     )
 
 

@@ -9,11 +9,10 @@ from omegaconf import DictConfig
 
 from experiments.config.options import OptionError, read_record, require, require_least
 from experiments.config.records import MemorySweepOptions
-from experiments.figures.cases import Case, Row, ours, remembered_rows, tessel_row
+from experiments.figures.cases import Case, Row, ours, placement_of, remembered_rows, tessel_row
 from experiments.figures.pool import Found
 from experiments.figures.sweep import check_sweep_options, draw_sweep
 from experiments.steps.schedule_finding import cache_directory
-from placements.shapes import SHAPES
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
 from schedsearch.modulo.result import Status
 from schedsearch.tessel.candidates import most_in_flight
@@ -35,7 +34,8 @@ def task(config: DictConfig) -> None:
     several = options.most_micro_batches_per_repetend
     require_least("most_micro_batches_per_repetend", several, 1)
     cache = cache_directory(options.cache_dir)
-    most = options.most_in_flight or options.num_devices + MORE_THAN_DEVICES
+    num_devices = placement_of(options.shapes[0], options).num_devices
+    most = options.most_in_flight or num_devices + MORE_THAN_DEVICES
     cases = [
         Case(NAME, shape, most, options, memory)
         for shape in options.shapes
@@ -50,23 +50,31 @@ def task(config: DictConfig) -> None:
         searches,
         options,
         "memory",
-        "memory per device (activations of a stage)",
-        f"Bubble by memory, {options.num_devices} devices (Tessel, Fig. 12)",
+        f"memory per device ({'activations of a stage' if options.stages is None else 'MiB'})",
+        f"Bubble by memory, {num_devices} devices (Tessel, Fig. 12)",
     )
 
 
-def memories(shape: str, options: MemorySweepOptions) -> list[int]:
+def memories(shape: str, options: MemorySweepOptions) -> list[float]:
     """Return the capacities: those of the options, or from the least to more than enough."""
     if options.memories is not None:
         for memory in options.memories:
-            is_number = type(memory) is int and memory >= 0
-            require(is_number, "memories", memory, "a whole number of 0 or more")
+            is_number = type(memory) in ((int,) if options.stages is None else (int, float)) and memory >= 0
+            wanted = "a whole number" if options.stages is None else "a number of MiB"
+            require(is_number, "memories", memory, f"{wanted} of 0 or more")
         if not options.memories:
             raise OptionError("memories: is empty; give some, or null")
         return sorted(set(options.memories))
-    placement = SHAPES[shape](num_devices=options.num_devices)
-    least = max(minimum_memory(placement, device) for device in range(placement.num_devices))
-    return list(range(least, options.num_devices * 3 // 2 + 1))
+    placement = placement_of(shape, options)
+    devices = range(placement.num_devices)
+    if options.stages is None:
+        least = max(minimum_memory(placement, device) for device in devices)
+        return [*range(least, placement.num_devices * 3 // 2 + 1)]
+    held = [sum(max(block.memory_on(d), 0) for block in placement.on(d)) for d in devices]
+    return [
+        placement.mib(max(placement.static[d] + number * held[d] for d in devices))
+        for number in range(1, placement.num_devices + 2)
+    ]
 
 
 def tessel_in_full(most: int) -> str:

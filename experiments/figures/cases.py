@@ -10,7 +10,10 @@ from pathlib import Path
 from experiments.config.records import SweepOptions
 from experiments.figures.pool import Found
 from placements import Placement
+from placements.placement_file import placement_to_dict
 from placements.shapes import SHAPES
+from placements.shapes_in_ms import place
+from placements.stage_file import read_stages
 from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.cache import remembered
 from schedsearch.modulo.result import SearchResult, Status
@@ -30,7 +33,7 @@ class Row:
         in_flight: Micro-batches that a repetend could span; None for any number.
         searched_by: Which search.
         micro_batches: Per repetend; None where none was found, as for the next two.
-        period: In ticks.
+        period: In ticks; of stages in ms.
         bubble_rate: Idle share of the steady state.
         least_bubble_rate: What no repetend of those searched beats.
         decided: Whether that there is no better one of those searched is proved.
@@ -39,15 +42,31 @@ class Row:
 
     shape: str
     num_devices: int
-    memory: int | None
+    memory: float | None
     in_flight: int | None
     searched_by: str
     micro_batches: int | None
-    period: int | None
+    period: float | None
     bubble_rate: float | None
     least_bubble_rate: float
     decided: bool
     seconds: float
+
+
+def placement_of(shape: str, options: SweepOptions) -> Placement:
+    """Return a placement of a sweep without a limit on memory: of unit times, or of the user's stages.
+
+    Raises:
+        ValueError: The stages are wrong, or do not fit the shape.
+    """
+    if options.stages is None:
+        return SHAPES[shape](num_devices=options.num_devices)
+    return place(replace(read_stages(options.stages), memory_mib=None), shape).placement
+
+
+def _period(repetend: Repetend) -> float:
+    placement = repetend.placement
+    return repetend.period if placement.memory_unit_mib is None else placement.ms(repetend.period)
 
 
 @dataclass(frozen=True)
@@ -66,13 +85,15 @@ class Case:
     shape: str
     most_in_flight: int
     options: SweepOptions
-    memory: int | None = None
+    memory: float | None = None
 
     @property
     def placement(self) -> Placement:
         """What to search for."""
-        placement = SHAPES[self.shape](num_devices=self.options.num_devices)
-        return placement if self.memory is None else placement.with_memory(self.memory)
+        placement = placement_of(self.shape, self.options)
+        if self.memory is None:
+            return placement
+        return placement.with_memory(math.floor(self.memory / (placement.memory_unit_mib or 1)))
 
     def by_tessel(self) -> SearchResult:
         """Return what Tessel's search finds: one for all numbers in flight, as each comes after the last."""
@@ -104,12 +125,12 @@ class Case:
         """Return the row of a repetend that was found, or of none."""
         return Row(
             shape=self.shape,
-            num_devices=self.options.num_devices,
+            num_devices=self.placement.num_devices,
             memory=self.memory,
             in_flight=in_flight,
             searched_by=searched_by,
             micro_batches=repetend.micro_batches if repetend else None,
-            period=repetend.period if repetend else None,
+            period=_period(repetend) if repetend else None,
             bubble_rate=repetend.bubble_rate if repetend else None,
             least_bubble_rate=bubble_rate_at(self.placement, bound),
             decided=decided,
@@ -148,7 +169,7 @@ def remembered_rows(
         "what": "sweep",
         "figure": case.figure,
         "shape": case.shape,
-        "num_devices": case.options.num_devices,
+        "placement": placement_to_dict(case.placement),
         "memory": case.memory,
         "most_in_flight": case.most_in_flight,
         "time_limit_s": time_limit_s,

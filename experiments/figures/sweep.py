@@ -10,11 +10,12 @@ from dataclasses import asdict, fields
 
 from experiments.config.options import OptionError, require, require_known, require_least
 from experiments.config.records import SweepOptions, TransferSweepOptions
-from experiments.figures.cases import Row
+from experiments.figures.cases import Row, placement_of
 from experiments.figures.pool import Found, collect
 from experiments.steps.search_step import output_directory
 from placements import PlacementError
 from placements.shapes import SHAPES
+from placements.shapes_in_ms import SHAPES_OF_STAGES
 from schedsearch.figures.canvas import save
 from schedsearch.figures.panels import Panel, Point, draw_shares
 from schedsearch.solver.portfolio import SOLVERS
@@ -35,9 +36,10 @@ def check_sweep_options(options: SweepOptions) -> None:
     if not options.shapes:
         raise OptionError(f"shapes: is empty; the shapes are {', '.join(SHAPES)}")
     for name in options.shapes:
-        require_known("shapes", name, SHAPES, "a shape")
+        known = SHAPES if options.stages is None else SHAPES_OF_STAGES
+        require_known("shapes", name, known, "a shape" if options.stages is None else "a shape of stages")
         try:
-            SHAPES[name](num_devices=options.num_devices)
+            placement_of(name, options)
         except PlacementError as error:
             raise OptionError(str(error)) from None
     require_least("most_in_flight", options.most_in_flight, 1)
@@ -78,7 +80,7 @@ def draw_sweep(
     """
     path = output_directory() / f"{figure}.csv"
 
-    def place(row: Row) -> tuple[int, str, int, int]:
+    def place(row: Row) -> tuple[int, str, float, int]:
         return options.shapes.index(row.shape), row.searched_by, row.memory or 0, row.in_flight or 0
 
     rows = collect(figure, searches, options.num_processes, path, to_csv, place, _in_short)
@@ -102,13 +104,18 @@ def to_csv(rows: Iterable[Row]) -> str:
     return text.getvalue()
 
 
+_FORM = {"seconds": ".2f", "bubble_rate": ".6f", "least_bubble_rate": ".6f"}
+
+
 def _in_text(name: str, value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.2f}" if name == "seconds" else f"{value:.6f}"
+        return (
+            f"{value:.2f}" if name == "seconds" else f"{value:.6f}" if "bubble" in name else f"{value:.10g}"
+        )
     return str(value)
 
 
@@ -118,13 +125,13 @@ def to_table(rows: Sequence[Row], column: str) -> str:
     What is open is marked with ``?``; ``-`` stands for no repetend.
     """
     values = sorted({getattr(row, column) for row in rows})
-    lines: dict[tuple[str, str], dict[int, str]] = {}
+    lines: dict[tuple[str, str], dict[float, str]] = {}
     for row in rows:
         rate = "-" if row.bubble_rate is None else f"{100 * row.bubble_rate:.1f}"
         line = lines.setdefault((row.shape, row.searched_by), {})
         line[getattr(row, column)] = rate + ("" if row.decided else "?")
     width = max(len(searched_by) for _, searched_by in lines)
-    head = f"{'bubble in %':<11} {column + ' =':>{width}} " + "".join(f"{value:>7}" for value in values)
+    head = f"{'bubble in %':<11} {column + ' =':>{width}} " + "".join(f"{value:>7.10g}" for value in values)
     return "\n".join(
         [head]
         + [

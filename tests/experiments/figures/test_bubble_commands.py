@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import one_line_error
 from places import ROOT
 
@@ -93,6 +94,21 @@ def test_bubble_by_memory(command, tmp_path: Path) -> None:
     check_figure(tmp_path / "out", "bubble_by_memory")
 
 
+def test_the_bubble_of_ones_own_stages(command, tmp_path: Path) -> None:
+    """Two equal stages: room for one micro-batch leaves half of the time idle, room for two none."""
+    stage = {"forward_ms": 10.5, "backward_ms": 21, "activation_mib": 100, "weight_mib": 50}
+    (tmp_path / "stages.yaml").write_text(yaml.safe_dump({"stages": [stage] * 2, "memory_mib": 999}))
+    options = [f"stages={tmp_path / 'stages.yaml'}", "shapes=[v_shape]", "num_processes=1"]
+    limits = ["tessel_time_limit_s=5", "time_limit_s=5", "most_micro_batches_per_repetend=1"]
+    done = command("bubble_by_memory", *options, *limits)
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "out/bubble_by_memory.csv")
+    assert {(row["num_devices"], row["memory"]) for row in rows} == {("2", m) for m in ("150", "250", "350")}
+    assert rates(rows, "ours", "memory") == {150: 0.5, 250: 0.0, 350: 0.0}
+    assert {row["period"] for row in rows if row["memory"] == "150"} == {"63"}
+    check_figure(tmp_path / "out", "bubble_by_memory")
+
+
 @pytest.mark.slow
 def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> None:
     """Tessel's rule for the micro-batches in flight stops it at a seventh."""
@@ -109,6 +125,7 @@ def test_the_m_shape_needs_no_bubble_with_memory_5(command, tmp_path: Path) -> N
     [
         ("bubble_by_memory", "shapes=[w_shape]", "shapes: 'w_shape' is not a shape; did you mean"),
         ("bubble_by_memory", "shapes=[]", "shapes: is empty"),
+        ("bubble_by_memory", "stages=none.yaml", "none.yaml: cannot be read (No such file or directory)"),
         ("bubble_by_memory", "shapes=3", "shapes: 3 is not a list"),
         ("bubble_by_memory", "memories=[x]", "memories: 'x' is not a whole number of 0 or more"),
         ("bubble_by_memory", "memories=[]", "memories: is empty"),
