@@ -12,8 +12,24 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 
-SOLVING = ("baselines", "certificate", "energy", "improve", "modulo", "solver", "state_space", "tessel")
-"""Of tests/schedsearch: what solves much, and so is left out where it shall be fast."""
+SLOW = (
+    *(
+        f"tests/schedsearch/{room}/"
+        for room in (
+            "baselines",
+            "certificate",
+            "energy",
+            "improve",
+            "modulo",
+            "solver",
+            "state_space",
+            "tessel",
+        )
+    ),
+    *(f"tests/runtime/{room}/" for room in ("execution", "models", "verify")),
+    *("tests/placements/test_shapes.py", "tests/experiments/config/test_sweeps.py", "/docs/"),
+)
+"""Parts of paths: what solves or trains much, and so is left out where it shall be fast."""
 
 REFUSED: list[str] = []
 """What the test that runs was not allowed."""
@@ -44,8 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [
             item
             for item in items
-            if item.get_closest_marker("slow")
-            or any(f"/schedsearch/{name}" in str(item.path) for name in SOLVING)
+            if item.get_closest_marker("slow") or any(part in str(item.path) for part in SLOW)
         ]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
