@@ -6,23 +6,23 @@ import math
 from fractions import Fraction
 
 from placements import Placement
+from schedsearch.bounds.ends import ends_bound
 from schedsearch.bounds.memory_occupancy import memory_occupancy_on
 from schedsearch.bounds.timeline import Timeline, timelines
-from schedsearch.schedule import micro_batches_of
 
 
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
     """Return a lower bound on the ticks of a schedule of so many micro-batches.
 
-    It is the greatest of two bounds, over all timelines of `schedsearch.bounds.timeline`: the head, work and
-    tail of each device, and memory occupancy over the whole makespan.
+    It is the greatest of two bounds, over all timelines of `schedsearch.bounds.timeline`: each device's work
+    and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan.
 
     Proof of the second. Little's law holds for the whole of a schedule as it does for its steady state (see
     `memory_occupancy_bound`), and what memory a device leaves unused at the ends adds to what is in use:
     both fit in its capacity times the makespan. A makespan below the bound so far need not be looked at, so
     `_unused_memory` may rely on that many ticks.
     """
-    bound = max(_head_work_tail(timeline, num_micro_batches) for timeline in timelines(placement))
+    bound = max(ends_bound(timeline, num_micro_batches) for timeline in timelines(placement))
     for timeline in timelines(placement.per_micro_batch):
         left = bound - num_micro_batches * timeline.shared_time
         unused = [
@@ -33,30 +33,6 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
         if proof is not None:
             bound = max(bound, math.ceil(proof.bound(timeline.placement, unused) * num_micro_batches))
     return bound
-
-
-def _head_work_tail(timeline: Timeline, num_micro_batches: int) -> int:
-    """Return the bound that each device's first block, work and last block make.
-
-    Proof. Before the first block of a device, the blocks that this one waits for must run, after the last
-    one those that wait for it, and in between the device has all its blocks to do; the same holds of its
-    blocks without the optimizer's. Where all devices share an embedding, as in the M-shape, the timeline
-    without it also shows that the embedding cannot fill the head and the tail.
-    """
-    placement, shared = timeline.placement, {block.name for block in timeline.shared}
-    bound = max(start + timeline.length[name] for name, start in timeline.heads.items())
-    for device in range(placement.num_devices):
-        here = [block.name for block in placement.on(device) if block.name not in shared]
-        for names in (here, [name for name in here if name in placement.per_micro_batch.by_name]):
-            if names:
-                runs = {name: len(micro_batches_of(placement, name, num_micro_batches)) for name in names}
-                work = sum(runs[name] * timeline.length[name] for name in names)
-                head, tail = (
-                    min(timeline.heads[name] for name in names),
-                    min(timeline.tails[name] for name in names),
-                )
-                bound = max(bound, head + work + tail)
-    return bound + num_micro_batches * timeline.shared_time
 
 
 def _unused_memory(timeline: Timeline, device: int, makespan: int) -> int:

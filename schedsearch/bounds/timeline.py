@@ -60,6 +60,14 @@ class Timeline:
         return 0 if self.devices else self.placement.transfer_time(source, target)
 
     @cached_property
+    def ancestors(self) -> Mapping[str, frozenset[str]]:
+        """The blocks that each block is after, directly or not."""
+        found: dict[str, frozenset[str]] = {}
+        for block in self.placement.topological_order:
+            found[block.name] = frozenset(block.after).union(*(found[name] for name in block.after))
+        return found
+
+    @cached_property
     def heads(self) -> Mapping[str, int]:
         """The ticks of one micro-batch that are known to be left before each block starts."""
         return earliest_starts(

@@ -1,0 +1,109 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from ortools.sat.python import cp_model
+from strategies import placements as random_placements
+
+from placements import Placement
+from placements.shapes import v_shape, wave_shape, x_shape
+from schedsearch.baselines import one_f_one_b, zb_h1
+from schedsearch.bounds.ends import device_span_bound, ends_bound
+from schedsearch.bounds.makespan import makespan_bound
+from schedsearch.bounds.memory_need import CapacityError, require_capacity
+from schedsearch.bounds.timeline import Timeline
+
+
+def least(placement: Placement, number: int, spans: bool) -> int | None:
+    """Return the least makespan, or the least device span, by a model that shares nothing with the bounds."""
+    model = cp_model.CpModel()
+    horizon = number * sum(b.time for b in placement.blocks) + number * sum(t for *_, t in placement.transfer)
+    ids = [(block.name, n) for block in placement.blocks for n in range(number)]
+    start = {i: model.new_int_var(0, horizon, str(i)) for i in ids}
+    end = {(name, n): start[name, n] + placement.by_name[name].time for name, n in ids}
+    for block in placement.blocks:
+        for before in block.after:
+            for n in range(number):
+                model.add(
+                    start[block.name, n] >= end[before, n] + placement.transfer_time(before, block.name)
+                )
+    value = model.new_int_var(0, horizon, "value")
+    for device in range(placement.num_devices):
+        here = [i for i in ids if device in placement.by_name[i[0]].devices]
+        runs = [
+            model.new_fixed_size_interval_var(start[i], placement.by_name[i[0]].time, str(i)) for i in here
+        ]
+        model.add_no_overlap(runs)
+        if placement.free_memory is not None:
+            demands = [placement.by_name[name].memory_on(device) for name, _ in here]
+            capacity = placement.free_memory[device]
+            model.add_reservoir_constraint([start[i] for i in here], demands, -1000, capacity)
+        first = model.new_int_var(0, horizon, "first") if spans else 0
+        for i in here:
+            model.add(first <= start[i])
+            model.add(end[i] <= first + value)
+    model.minimize(value)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.max_deterministic_time = 5
+    return round(solver.objective_value) if solver.solve(model) == cp_model.OPTIMAL else None
+
+
+@settings(max_examples=60, deadline=None)
+@given(random_placements(max_devices=3, max_forward=4, training=True), st.integers(1, 4), st.integers(1, 6))
+def test_no_schedule_beats_the_ends(placement: Placement, number: int, memory: int) -> None:
+    placement = placement.with_memory(memory)
+    try:
+        require_capacity(placement)
+    except CapacityError:
+        assume(False)
+    bounds = makespan_bound(placement, number), device_span_bound(placement, number)
+    for bound, spans in zip(bounds, (False, True), strict=True):
+        found = least(placement, number, spans)
+        assert found is None or found >= bound
+
+
+@pytest.mark.parametrize("shape", [v_shape, x_shape, wave_shape])
+@pytest.mark.parametrize("memory", [2, 3])
+@pytest.mark.parametrize("number", [1, 3])
+def test_no_split_backward_beats_the_ends(shape: Callable[..., Placement], memory: int, number: int) -> None:
+    placement = shape(2, 2, split_backward=True, input_time=3, weight_time=1).with_memory(2 * memory)
+    for bound, spans in (
+        (makespan_bound(placement, number), False),
+        (device_span_bound(placement, number), True),
+    ):
+        found = least(placement, number, spans)
+        assert found is None or found >= bound
+
+
+def test_the_ends_of_a_zero_bubble_pipeline() -> None:
+    """The first device fits p forwards before its first input half, and too little after its last forward.
+
+    So m(F+B+W) + (p-1)(F+B-W+4c) ticks are needed, and ZB-H1 takes no more.
+    """
+    p, m, f, b, w, c = 8, 24, 18522, 18086, 9337, 601
+    bare = v_shape(p, f, split_backward=True, input_time=b, weight_time=w, stage_memory=11, input_release=7)
+    by_name = bare.by_name
+    transfer = tuple(
+        (name, block.name, c)
+        for block in bare.blocks
+        for name in block.after
+        if by_name[name].devices != block.devices
+    )
+    placement = Placement("zero bubble", p, bare.blocks, transfer=transfer).with_memory(11 * p)
+    least_ticks = m * (f + b + w) + (p - 1) * (f + b - w + 4 * c)
+    assert makespan_bound(placement, m) == device_span_bound(placement, m) == least_ticks
+    assert zb_h1(placement, m).makespan == least_ticks
+
+
+def test_ample_memory_leaves_nothing_idle_on_a_device_itself() -> None:
+    placement = v_shape(4, 1, split_backward=True).with_memory(16)
+    assert device_span_bound(placement, 12) == 12 * 3
+    assert ends_bound(Timeline(placement, frozenset()), 12) == 12 * 3 + 3
+
+
+def test_one_f_one_b_has_the_least_device_span_of_its_memory() -> None:
+    placement = v_shape(4, 1, 2).with_memory(4)
+    schedule = one_f_one_b(placement, 8)
+    assert device_span_bound(placement, 8) == schedule.makespan
