@@ -8,10 +8,12 @@ Rooms and files in the order in which to read them; each imports only those abov
     picture         a schedule as text
     validate        the rules, checked without knowing how a schedule was found
     metrics         bubble rate, memory, latency
+    device_span     the time of an iteration without a barrier: each device by its own clock
     bounds          what no schedule can beat, with proofs
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
     state_space     exact answers by dynamic programming
     baselines       schedules made by hand
+    starts          repetends and schedules without a solver, to begin a search with
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
     tessel          Tessel's own search, beside ours

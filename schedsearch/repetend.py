@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placements import Placement
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
+
+Cycle = Sequence[tuple[Instance, int]]
+"""What a device runs in one period, in order: (block, micro-batch of the repetend), and of which round.
+
+The rounds of one period count from any number, on all devices from the same.
+"""
 
 
 @dataclass(frozen=True)
@@ -109,18 +117,12 @@ class Repetend:
         """The most that each device holds in the steady state; shape ``(num_devices,)``."""
         peaks = []
         for device in range(self.placement.num_devices):
-            blocks = self.placement.on(device)
-            here = [
-                (block, self.first_starts[block.name, i])
-                for block in blocks
-                for i in range(self.micro_batches)
-            ]
-            held = [
-                sum(other.memory_on(device) * ((start - earlier) // self.period) for other, earlier in here)
-                + block.transient
-                for block, start in here
-            ]
-            peaks.append(self.placement.static[device] + max(held, default=0))
+            here = [(b, i) for b in self.placement.on(device) for i in range(self.micro_batches)]
+            starts = np.array([self.first_starts[block.name, i] for block, i in here], dtype=np.int64)
+            memory = np.array([block.memory_on(device) for block, _ in here], dtype=np.int64)
+            transient = np.array([block.transient for block, _ in here], dtype=np.int64)
+            held = ((starts[:, None] - starts) // self.period) @ memory + transient
+            peaks.append(self.placement.static[device] + int(held.max(initial=0)))
         return tuple(peaks)
 
     def repeated(self, times: int) -> Repetend:
@@ -159,78 +161,131 @@ class Repetend:
     def with_least_period(self, shortest: int = 1) -> Repetend:
         """Return the repetend of the same order on every device that has the shortest period and least span.
 
-        In that order every block of round 0 starts at the earliest of a system of difference constraints;
-        the shortest period is the greatest ratio of time to rounds over the cycles of its graph, found by
-        bisection over Bellman-Ford.
-
         Args:
             shortest: A lower bound on the period in ticks.
         """
-        system = _DifferenceSystem(self)
-        low, high = min(max(shortest, system.longest_block), self.period), self.period
-        while low < high:
-            middle = (low + high) // 2
-            if system.earliest(middle) is None:
-                low = middle + 1
-            else:
-                high = middle
-        starts = system.earliest(high)
-        assert starts is not None, "a repetend keeps its own order"
-        return Repetend.from_first_starts(self.placement, self.micro_batches, high, starts)
+        cycles = [self.cycle(device) for device in range(self.placement.num_devices)]
+        found = Repetend.of_least_period(self.placement, self.micro_batches, cycles, shortest, self.period)
+        assert found is not None, "a repetend keeps its own order"
+        return found
+
+    @classmethod
+    def of_least_period(
+        cls,
+        placement: Placement,
+        micro_batches: int,
+        cycles: Sequence[Cycle],
+        shortest: int,
+        longest: int,
+    ) -> Repetend | None:
+        """Return the repetend of an order on every device that has the shortest period and least span.
+
+        In that order every block of round 0 starts at the earliest of a system of difference constraints;
+        the shortest period is the greatest ratio of time to rounds over the cycles of its graph.
+
+        Args:
+            placement: What runs where.
+            micro_batches: Micro-batches per repetend.
+            cycles: For each device what it runs in one period, in order.
+            shortest: A lower bound on the period in ticks.
+            longest: A period that the orders can keep, if any.
+
+        Returns:
+            The repetend; None where the orders make a circle, or need a longer period.
+        """
+        system = _DifferenceSystem(placement, micro_batches, cycles)
+        longest_block = max(block.time for block in placement.blocks)
+        found = system.least_period(min(max(shortest, longest_block), longest), longest)
+        return None if found is None else cls.from_first_starts(placement, micro_batches, *found)
+
+    def cycle(self, device: int) -> Cycle:
+        """Return what a device runs in one period, in order, with the round of each."""
+        around = sorted(
+            (self.start[block.name][n], self.modulo_stage[block.name][n], block.name, n)
+            for block in self.placement.on(device)
+            for n in range(self.micro_batches)
+        )
+        return [((name, n), round_) for _, round_, name, n in around]
 
 
 class _DifferenceSystem:
     """The constraints ``start[b] >= start[a] + ticks - rounds * period`` between the blocks of round 0."""
 
-    def __init__(self, repetend: Repetend) -> None:
-        placement = repetend.placement
-        self.instances = list(repetend.first_starts)
+    def __init__(self, placement: Placement, micro_batches: int, cycles: Sequence[Cycle]) -> None:
+        self.instances = [(block.name, n) for block in placement.blocks for n in range(micro_batches)]
         index = {instance: i for i, instance in enumerate(self.instances)}
-        edges: list[tuple[int, int, int, int]] = []
-        for block in placement.blocks:
-            for name in block.after:
-                ticks = placement.by_name[name].time + placement.transfer_time(name, block.name)
-                for n in range(repetend.micro_batches):
-                    edges.append((index[name, n], index[block.name, n], ticks, 0))
-        for device in range(placement.num_devices):
-            edges += _cycle_of_device(repetend, device, index)
-        self.source, self.target, self.ticks, self.rounds = np.array(
-            edges or [(0, 0, 0, 0)], dtype=np.int64
-        ).T
-        self.longest_block = max(block.time for block in placement.blocks)
+        edges = [
+            (
+                index[name, n],
+                index[block.name, n],
+                placement.by_name[name].time + placement.transfer_time(name, block.name),
+                0,
+            )
+            for block in placement.blocks
+            for name in block.after
+            for n in range(micro_batches)
+        ]
+        for cycle in cycles:
+            for i, (instance, round_) in enumerate(cycle):
+                following, next_round = cycle[(i + 1) % len(cycle)]
+                wraps = i + 1 == len(cycle)
+                time = placement.by_name[instance[0]].time
+                edges.append((index[instance], index[following], time, next_round - round_ + wraps))
+        by_target = sorted(edges or [(0, 0, 0, 0)], key=lambda edge: edge[1])
+        self.source, self.target, self.ticks, self.rounds = np.array(by_target, dtype=np.int64).T
+        self.targets, self.first_edge, self.inputs = np.unique(
+            self.target, return_index=True, return_counts=True
+        )
 
-    def earliest(self, period: int) -> dict[Instance, int] | None:
-        """Return the earliest starts from 0 on at a period, or None where there are none."""
-        starts = np.zeros(len(self.instances), dtype=np.int64)
-        weights = self.ticks - self.rounds * period
-        for _ in range(len(self.instances) + 1):
-            pushed = starts.copy()
-            np.maximum.at(pushed, self.target, starts[self.source] + weights)
-            if np.array_equal(pushed, starts):
-                return {instance: int(start) for instance, start in zip(self.instances, starts, strict=True)}
-            starts = pushed
+    def least_period(self, shortest: int, longest: int) -> tuple[int, dict[Instance, int]] | None:
+        """Return the least period that has starts, and the earliest from 0 on; None for none in the range.
+
+        A cycle in which starts grow without end shows a period to be too short, and its ticks by its rounds
+        are the next to try (Newton's method for the greatest ratio).
+        """
+        period = shortest
+        while period <= longest:
+            starts, cycle = self._earliest(period)
+            if not cycle:
+                return period, dict(zip(self.instances, starts.tolist(), strict=True))
+            ticks, rounds = int(self.ticks[cycle].sum()), int(self.rounds[cycle].sum())
+            if rounds <= 0:
+                return None
+            period = -(-ticks // rounds)
         return None
 
+    def _earliest(self, period: int) -> tuple[NDArray[np.int64], list[int]]:
+        """Return the earliest starts from 0 on at a period, and the edges of a cycle that forbids them."""
+        starts = np.zeros(len(self.instances), dtype=np.int64)
+        pushed_by = np.full(len(starts), -1, dtype=np.int64)
+        weights = self.ticks - self.rounds * period
+        look = 16
+        for i in itertools.count(1):
+            reached = starts[self.source] + weights
+            most = np.maximum.reduceat(reached, self.first_edge)
+            if (most <= starts[self.targets]).all():
+                return starts, []
+            pushes = (reached == np.repeat(most, self.inputs)) & (reached > starts[self.target])
+            pushed_by[self.target[pushes]] = np.flatnonzero(pushes)
+            starts[self.targets] = np.maximum(starts[self.targets], most)
+            if i == look:
+                look *= 2
+                if cycle := self._cycle(pushed_by):
+                    return starts, cycle
+        raise AssertionError("starts grow without a cycle")
 
-def _cycle_of_device(
-    repetend: Repetend, device: int, index: Mapping[Instance, int]
-) -> list[tuple[int, int, int, int]]:
-    """Return the order of a device's blocks within one period as a closed chain of constraints."""
-    placement = repetend.placement
-    around = sorted(
-        (
-            repetend.start[block.name][n],
-            repetend.first_starts[block.name, n] // repetend.period,
-            block.name,
-            n,
-        )
-        for block in placement.on(device)
-        for n in range(repetend.micro_batches)
-    )
-    edges = []
-    for i, (_, round_, name, n) in enumerate(around):
-        _, next_round, next_name, next_n = around[(i + 1) % len(around)]
-        wraps = 1 if i + 1 == len(around) else 0
-        time = placement.by_name[name].time
-        edges.append((index[name, n], index[next_name, next_n], time, round_ - next_round + wraps))
-    return edges
+    def _cycle(self, pushed_by: NDArray[np.int64]) -> list[int]:
+        """Return the edges of a cycle of instances that push each other; empty where there is none."""
+        seen = np.full(len(pushed_by), -1, dtype=np.int64).tolist()
+        by, source = pushed_by.tolist(), self.source.tolist()
+        for first in range(len(by)):
+            at, path = first, []
+            while seen[at] < 0 and by[at] >= 0:
+                seen[at] = first
+                path.append(by[at])
+                at = source[by[at]]
+            if path and seen[at] == first:
+                while source[path[-1]] != self.target[path[0]]:
+                    path.pop(0)
+                return path
+        return []

@@ -7,7 +7,8 @@ with Controllable Memory"). All blocks count as one tick long; with other times 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from placements import Kind, Placement
 from schedsearch.baselines.structure import Stage, wave_stages
@@ -90,22 +91,31 @@ def _closed_up(placement: Placement, orders: list[list[Instance]], limits: list[
     it without raising the peak. Once a device has no forward block left, weight halves wait for input halves.
     """
     waiting = [list(order) for order in orders]
+    left = [Counter(name for name, _ in order) for order in orders]
     closed_up: list[list[Instance]] = [[] for _ in orders]
     held = [0] * len(orders)
     done: set[Instance] = set()
     while any(waiting):
-        chosen = [_choose(placement, d, order, done, limits[d] - held[d]) for d, order in enumerate(waiting)]
+        chosen = [
+            _choose(placement, d, waiting[d], left[d], done, limits[d] - held[d]) for d in range(len(orders))
+        ]
         for d, index in enumerate(chosen):
             if index is not None:
                 name, n = waiting[d].pop(index)
                 held[d] += placement.by_name[name].memory_on(d)
+                left[d] -= Counter([name])
                 closed_up[d].append((name, n))
                 done.add((name, n))
     return closed_up
 
 
 def _choose(
-    placement: Placement, device: int, order: list[Instance], done: set[Instance], room: int
+    placement: Placement,
+    device: int,
+    order: list[Instance],
+    left: Mapping[str, int],
+    done: set[Instance],
+    room: int,
 ) -> int | None:
     """Return the index of the block that a device runs next; None where it waits.
 
@@ -113,11 +123,11 @@ def _choose(
         placement: What runs where.
         device: Which one.
         order: What the device has yet to run.
+        left: How often each block of it.
         done: What has ended on all devices.
         room: Units that the device may still take.
     """
-    kinds = {name: placement.by_name[name].kind for name, _ in order}
-    is_cooldown = Kind.F not in kinds.values()
+    is_cooldown = all(placement.by_name[name].kind is not Kind.F for name in left)
     weight: int | None = None
     seen: set[str] = set()
     taken = most_taken = 0
@@ -129,7 +139,7 @@ def _choose(
                 return i
             weight = i if weight is None else weight
         seen.add(name)
-        if len(seen) == len(kinds):
+        if len(seen) == len(left):
             break
         taken += block.memory_on(device)
         most_taken = max(most_taken, taken)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.improve import neighbourhood
+from schedsearch.improve.objective import MAKESPAN, FiniteObjective
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -56,24 +56,27 @@ class Improved:
 
     Attributes:
         schedule: Valid, and never longer than the one that was to be improved.
+        value: Its objective in ticks.
         bound: Ticks that no schedule of as many micro-batches of the placement beats, periodic or not.
         interrupted: Whether it was interrupted from the keyboard.
     """
 
     schedule: Schedule
+    value: int
     bound: int
     interrupted: bool = False
 
     @property
     def proved(self) -> bool:
         """Whether no schedule is shorter."""
-        return self.schedule.makespan <= self.bound
+        return self.value <= self.bound
 
 
 def improve(
     schedule: Schedule,
     *,
     time_limit_s: float,
+    objective: FiniteObjective = MAKESPAN,
     bound: int = 0,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
@@ -85,17 +88,18 @@ def improve(
         schedule: A valid schedule.
         time_limit_s: Seconds after which the best schedule found is returned; no step is begun later, and
             none gets more than what is left.
-        bound: A lower bound on the makespan that is known already, in ticks.
+        objective: What is made less: the makespan, or the device span.
+        bound: A lower bound on it that is known already, in ticks.
         seed: Of the solver's random choices; the steps are the same for the same seed, and the time limit
             only says how many there are.
-        on_progress: Called with the best makespan and the bound, at first and whenever one changes.
+        on_progress: Called with the best value and the bound, at first and whenever one changes.
         first_round: What the first round may spend.
     """
     deadline = time.monotonic() + time_limit_s
-    running = _Improvement(schedule, deadline, bound, seed, first_round, on_progress)
+    running = _Improvement(schedule, deadline, objective, bound, seed, first_round, on_progress)
     with INTERRUPTS.answered() as ending:
         running.run()
-    return Improved(validate(running.best), running.bound, ending.interrupted)
+    return Improved(validate(running.best), running.value, running.bound, ending.interrupted)
 
 
 class _OutOfTimeError(Exception):
@@ -109,6 +113,7 @@ class _Improvement:
         self,
         schedule: Schedule,
         deadline: float,
+        objective: FiniteObjective,
         bound: int,
         seed: int,
         first_round: RoundBudget,
@@ -118,20 +123,26 @@ class _Improvement:
         self.first_round = first_round
         self.on_progress = on_progress or (lambda best, bound: None)
         self.seeds = itertools.count(1000 * seed)
-        self.bound = max(bound, makespan_bound(schedule.placement, schedule.num_micro_batches))
-        self.current = neighbourhood.in_order(schedule)
-        self.best = self.current if self.current.makespan < schedule.makespan else schedule
-        self.on_progress(self.best.makespan, self.bound)
+        self.objective = objective
+        self.bound = max(bound, objective.bound(schedule.placement, schedule.num_micro_batches))
+        self.current = objective.settled(neighbourhood.in_order(schedule))
+        self.best = self.current if objective.value(self.current) < objective.value(schedule) else schedule
+        self.on_progress(self.value, self.bound)
+
+    @property
+    def value(self) -> int:
+        """The objective of the best schedule in ticks."""
+        return self.objective.value(self.best)
 
     @property
     def proved(self) -> bool:
         """Whether no schedule is shorter than the best."""
-        return self.best.makespan <= self.bound
+        return self.value <= self.bound
 
     def run(self) -> None:
         """Go through rounds of ever more work until proved or out of time."""
-        gathered = neighbourhood.gathered(self.current)
-        if gathered.makespan < self.current.makespan:
+        gathered = self.objective.settled(neighbourhood.gathered(self.current))
+        if self.objective.value(gathered) < self.objective.value(self.current):
             self.keep(gathered)
         with contextlib.suppress(_OutOfTimeError):
             for doublings in itertools.count():
@@ -156,6 +167,8 @@ class _Improvement:
 
     def search_states(self, more: float) -> None:
         """Search the states, which may find the least makespan, or raise the bound."""
+        if not self.objective.one_clock:
+            return
         first = self.first_round
         found = least_makespan(
             self.best.placement,
@@ -167,7 +180,7 @@ class _Improvement:
             on_progress=self.raise_bound,
         )
         if found is not None:
-            self.raise_bound(min(found.bound, self.best.makespan))
+            self.raise_bound(min(found.bound, self.value))
             if found.schedule is not None:
                 self.keep(with_optimizer(self.best.placement, found.schedule))
 
@@ -175,13 +188,13 @@ class _Improvement:
         """Take note of a lower bound."""
         if bound > self.bound:
             self.bound = bound
-            self.on_progress(self.best.makespan, self.bound)
+            self.on_progress(self.value, self.bound)
 
     def solve_whole(self, more: float) -> None:
         """Order everything anew; first to be shorter, then to prove that it cannot be."""
         self.shorten(0, self.current.makespan, more)
         self.shorten(0, self.current.makespan, more, quickly=True)
-        if not self.proved:
+        if self.objective.one_clock and not self.proved:
             model = self.model_between(0, self.current.makespan)
             starts, bound = model.prove(self.budget(2 * more))
             self.accept(starts)
@@ -209,20 +222,22 @@ class _Improvement:
         """Return the neighbourhood between two ticks as a solver's model."""
         from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
 
-        return NeighbourhoodModel(neighbourhood.between(self.current, begin, end, self.bound))
+        clocks = self.objective.clocks(self.current)
+        return NeighbourhoodModel(neighbourhood.between(self.current, begin, end, self.bound, clocks))
 
     def accept(self, starts: dict[Instance, int] | None) -> None:
         """Go on from an order of a neighbourhood unless it is longer; equal ones lead off a plateau."""
         if starts is not None:
-            self.keep(neighbourhood.with_starts(self.current, starts))
+            self.keep(self.objective.settled(neighbourhood.with_starts(self.current, starts)))
 
     def keep(self, schedule: Schedule) -> None:
         """Go on from a schedule unless it is longer."""
-        if schedule.makespan <= self.current.makespan:
+        value = self.objective.value(schedule)
+        if value <= self.objective.value(self.current):
             self.current = schedule
-        if schedule.makespan < self.best.makespan:
+        if value < self.value:
             self.best = validate(schedule)
-            self.on_progress(self.best.makespan, self.bound)
+            self.on_progress(self.value, self.bound)
 
     def budget(self, more: float) -> SolverBudget:
         """Return what the next step may spend, now that all else is done for it.

@@ -6,7 +6,7 @@ runs after a tail, so that a gain inside is a gain of the whole. Knows no solver
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placements import Placement
@@ -22,10 +22,11 @@ class Neighbourhood:
         start: Starts as they are, in ticks, of each (block, micro-batch) of it; of each block,
             consecutive micro-batches.
         release: Earliest start of each, because of what runs before.
-        tail: Least ticks from the end of each to the end of the schedule, because of what runs after.
+        tail: Least ticks from the end of each to the end of the schedule, because of what runs after; less
+            the tick at which the clock of the device began that is last by its own clock.
         ran: How many micro-batches of each block run before.
         bound: Ticks that the makespan is known to need.
-        makespan: With these starts; to be beaten, or kept.
+        makespan: With these starts, by the devices' clocks; to be beaten, or kept.
     """
 
     placement: Placement
@@ -85,24 +86,37 @@ def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:
     return one_after_another(schedule.placement, names[:first] + middle + names[last:])
 
 
-def between(schedule: Schedule, begin: int, end: int, bound: int) -> Neighbourhood:
+def span_from(schedule: Schedule, clocks: Sequence[int]) -> int:
+    """Return the ticks at which the last device has ended, each by a clock that began at its own tick."""
+    by_name = schedule.placement.by_name
+    last = [order[-1] for order in (schedule.order(device) for device in range(len(clocks))) if order]
+    ends = {
+        device: schedule.start_of[name, n] + by_name[name].time
+        for name, n in last
+        for device in by_name[name].devices
+    }
+    return max(end - clocks[device] for device, end in ends.items())
+
+
+def between(schedule: Schedule, begin: int, end: int, bound: int, clocks: Sequence[int]) -> Neighbourhood:
     """Return the neighbourhood of the blocks that start from one tick on and before another.
 
     Args:
         schedule: As made by `in_order`.
         begin: Tick.
         end: Tick.
-        bound: Ticks that the makespan is known to need.
+        bound: Ticks that the makespan by the devices' clocks is known to need.
+        clocks: The tick at which each device's clock begins; nothing starts there before.
     """
     placement, start = schedule.placement, schedule.start_of
-    idle_from = [0] * placement.num_devices
+    idle_from = list(clocks)
     ran = {block.name: 0 for block in placement.blocks}
     for ticks, _, name in schedule.blocks:
         if ticks < begin:
             ran[name] += 1
-            bound = max(bound, ticks + placement.by_name[name].time)
             for device in placement.by_name[name].devices:
                 idle_from[device] = ticks + placement.by_name[name].time
+                bound = max(bound, idle_from[device] - clocks[device])
 
     def release(instance: Instance) -> int:
         """Earliest start because of what starts before."""
@@ -117,7 +131,7 @@ def between(schedule: Schedule, begin: int, end: int, bound: int) -> Neighbourho
             ]
         )
 
-    tail, needed = _tails(schedule, end)
+    tail, needed = _tails(schedule, end, clocks)
     for instance, ticks in needed.items():
         bound = max(bound, release(instance) + ticks)
     inside = [instance for instance in tail if start[instance] >= begin]
@@ -128,11 +142,13 @@ def between(schedule: Schedule, begin: int, end: int, bound: int) -> Neighbourho
         tail={instance: tail[instance] for instance in inside},
         ran=ran,
         bound=bound,
-        makespan=schedule.makespan,
+        makespan=span_from(schedule, clocks),
     )
 
 
-def _tails(schedule: Schedule, end: int) -> tuple[dict[Instance, int], dict[Instance, int]]:
+def _tails(
+    schedule: Schedule, end: int, clocks: Sequence[int]
+) -> tuple[dict[Instance, int], dict[Instance, int]]:
     """Return the ticks that must follow, because of what starts at a tick or later.
 
     Returns:
@@ -142,7 +158,7 @@ def _tails(schedule: Schedule, end: int) -> tuple[dict[Instance, int], dict[Inst
     placement = schedule.placement
     needed: dict[Instance, int] = {}
     tail: dict[Instance, int] = {}
-    follows = [0] * placement.num_devices
+    follows = [-began for began in clocks]
     for ticks, micro_batch, name in reversed(schedule.blocks):
         block = placement.by_name[name]
         last = max(

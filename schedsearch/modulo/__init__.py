@@ -4,7 +4,6 @@ Knows solvers only as functions that answer a query, and neither methods nor cac
 read:
 
 - `result`: what a search is asked to make least, tells and answers.
-- `serial`: one block after another, which it begins with.
 - `known`: what is known of the repetends of one size, and the next query.
 - `bisection`: one objective made least for one size.
 - `infeasible`: why there is no schedule.

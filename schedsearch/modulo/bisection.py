@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from schedsearch.bounds.load_and_path import least_period
 from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import Objective, Progress
-from schedsearch.modulo.serial import serial_period, serial_repetend
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Answer, Query, Solver
+from schedsearch.starts.serial import serial_period, serial_repetend
 
 FIRST_SLICE_S = 2.0
 """Seconds that a query gets at first; those that stay open get four times as long the next time."""
@@ -69,10 +69,10 @@ class ModuloSearch:
         """Seconds until the deadline."""
         return self.deadline - time.monotonic()
 
-    def begin(self) -> Answer:
-        """Find a first repetend: one block after another, or what the solver finds."""
+    def begin(self, start: Repetend | None = None) -> Answer:
+        """Find a first repetend: one that is given, one block after another, or what the solver finds."""
         placement, micro_batches = self.known.placement, self.known.micro_batches
-        repetend = serial_repetend(placement)
+        repetend = serial_repetend(placement) if start is None else start
         answer = Answer.YES
         if repetend is None:
             answer, repetend = self.asking(Query(placement, 1, serial_period(placement)), self.time_left_s)

@@ -3,49 +3,62 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from placements import Placement
 from schedsearch.baselines import applicable
-from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.improve.improve import improve
+from schedsearch.improve.objective import FiniteObjective
 from schedsearch.metrics import total_slack
 from schedsearch.modulo.bisection import ModuloSearch
-from schedsearch.modulo.result import Objective
+from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.starts.event_simulation import RULES, simulate
 from schedsearch.validate import validate
 
 _PATIENCE = 12
 """Repetends in a row that may bring no shorter makespan before the search for one ends."""
 
 
+_SHARE_OF_RULES = 0.25
+"""Share of the time for a schedule that simulating rules gets."""
+
+
 class FiniteSchedule:
     """The schedule of a number of micro-batches: the repetend unrolled, or a shorter one.
 
     Attributes:
-        makespan_bound: Ticks that no schedule of as many micro-batches beats.
+        objective: What is made less.
+        bound: Ticks that no schedule of as many micro-batches beats in it.
     """
 
-    def __init__(self, placement: Placement, num_micro_batches: int) -> None:
+    def __init__(self, placement: Placement, num_micro_batches: int, objective: Objective) -> None:
         self.placement = placement
         self.num_micro_batches = num_micro_batches
-        self.makespan_bound = makespan_bound(placement, num_micro_batches)
+        self.objective = objective
+        self.bound = self._goal.bound(placement, num_micro_batches)
         self._shortened: Schedule | None = None
+
+    @property
+    def _goal(self) -> FiniteObjective:
+        return FINITE[self.objective]
 
     def polish(self, search: ModuloSearch, objectives: Sequence[Objective]) -> None:
         """Make the objectives after the period least, one after another, among repetends of that period."""
         for objective in objectives:
-            if objective is Objective.MAKESPAN:
-                self._sample_for_makespan(search)
+            if objective in FINITE:
+                self._sample(search)
             else:
                 search.minimise(objective)
 
-    def _sample_for_makespan(self, search: ModuloSearch) -> None:
-        """Sample repetends of the best period; keep the one that unrolls to the least makespan.
+    def _sample(self, search: ModuloSearch) -> None:
+        """Sample repetends of the best period; keep the one that unrolls to the shortest schedule.
 
-        Of equal makespans the one with more slack is better, since lower clocks can use it.
+        Of equally short ones the one with more slack is better, since lower clocks can use it.
         """
         if Objective.SPAN not in search.known.limit:
             search.minimise(Objective.SPAN)
@@ -56,20 +69,21 @@ class FiniteSchedule:
         limits = itertools.cycle([None, span, span + period // 2, span + period, span + 2 * period])
         best, improved = self._quality(repetend), 0
         for i, limit in enumerate(limits):
-            if best[0] <= self.makespan_bound or i - improved >= _PATIENCE or search.time_left_s <= 0:
+            if best[0] <= self.bound or i - improved >= _PATIENCE or search.time_left_s <= 0:
                 break
             for candidate in search.sample(limit, i):
                 quality = self._quality(candidate)
                 if quality < best:
                     improved = i if quality[0] < best[0] else improved
                     search.known, best = replace(search.known, repetend=candidate), quality
-            search.asking.report(Objective.MAKESPAN, best[0], self.makespan_bound, search.known.micro_batches)
+            search.asking.report(self.objective, best[0], self.bound, search.known.micro_batches)
 
     def shorten(self, search: ModuloSearch, time_limit_s: float) -> None:
         """Shorten the whole schedule.
 
-        It begins with the unrolled repetend, or a hand-made schedule that fits and is shorter. Where the
-        latency is limited nothing is done, since another order of the blocks would not keep it.
+        It begins with the shortest of the unrolled repetend, the hand-made schedules that fit, and those that
+        rules make (`schedsearch.starts.event_simulation`). Where the latency is limited nothing is done,
+        since another order of the blocks would not keep it.
 
         Raises:
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
@@ -78,34 +92,55 @@ class FiniteSchedule:
         if Objective.LATENCY in known.limit:
             return
         assert known.repetend is not None
+        deadline = time.monotonic() + time_limit_s
         placement = known.limited_placement()
-        unrolled = replace(known.repetend.unroll(self.num_micro_batches), placement=placement)
-        others = applicable(placement, self.num_micro_batches).values()
+        best = self._goal.settled(replace(known.repetend.unroll(self.num_micro_batches), placement=placement))
+        starts = self._starts(placement, time_limit_s * _SHARE_OF_RULES)
+        while self._goal.value(best) > self.bound and (other := next(starts, None)) is not None:
+            if self._goal.value(other) < self._goal.value(best):
+                best = other
+                self._shortened = with_optimizer(self.placement, best)
         improved = improve(
-            min([unrolled, *others], key=lambda schedule: schedule.makespan),
-            time_limit_s=time_limit_s,
+            best,
+            time_limit_s=deadline - time.monotonic(),
+            objective=self._goal,
             seed=search.asking.seed,
-            on_progress=lambda best, bound: search.asking.report(
-                Objective.MAKESPAN, best, bound, known.micro_batches
+            on_progress=lambda value, bound: search.asking.report(
+                self.objective, value, bound, known.micro_batches
             ),
         )
         if placement == self.placement.per_micro_batch:
-            self.makespan_bound = max(self.makespan_bound, improved.bound)
+            self.bound = max(self.bound, improved.bound)
         self._shortened = with_optimizer(self.placement, improved.schedule)
         if improved.interrupted:
             raise KeyboardInterrupt
 
+    def _starts(self, placement: Placement, time_limit_s: float) -> Iterator[Schedule]:
+        """Yield schedules made by hand and by rules, each as short as its order lets it be."""
+        deadline = time.monotonic() + time_limit_s
+        for schedule in applicable(placement, self.num_micro_batches).values():
+            yield self._goal.settled(schedule)
+        for rule in RULES:
+            INTERRUPTS.raise_if_seen()
+            if time.monotonic() >= deadline:
+                return
+            simulated = simulate(placement, self.num_micro_batches, rule)
+            if simulated is not None:
+                yield self._goal.settled(simulated)
+
     def best(self, repetend: Repetend) -> Schedule:
         """Return the shortest valid schedule found."""
-        unrolled = validate(self._unrolled(repetend))
-        if self._shortened is not None and self._shortened.makespan < unrolled.makespan:
-            return validate(self._shortened)
-        return unrolled
+        unrolled = self._unrolled(repetend)
+        if self._shortened is not None:
+            shortened = self._goal.settled(self._shortened)
+            if self._goal.value(shortened) < self._goal.value(unrolled):
+                return validate(shortened)
+        return validate(unrolled)
 
     def _quality(self, repetend: Repetend) -> tuple[int, int, int]:
         """Return what makes one repetend of a period better than another: less, from the first figure on."""
         schedule = self._unrolled(repetend)
-        return schedule.makespan, -total_slack(schedule), repetend.span
+        return self._goal.value(schedule), -total_slack(schedule), repetend.span
 
     def _unrolled(self, repetend: Repetend) -> Schedule:
-        return with_optimizer(self.placement, repetend.unroll(self.num_micro_batches))
+        return self._goal.settled(with_optimizer(self.placement, repetend.unroll(self.num_micro_batches)))

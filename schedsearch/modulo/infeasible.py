@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from placements import Placement
 from schedsearch.modulo.bisection import Asking
-from schedsearch.modulo.serial import serial_period
 from schedsearch.solver.query import Answer, Query
+from schedsearch.starts.serial import serial_period
 
 
 def why_infeasible(placement: Placement, asking: Asking, deadline: float) -> str:

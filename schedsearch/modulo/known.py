@@ -14,9 +14,9 @@ from placements import Placement
 from schedsearch.bounds.load_and_path import critical_path, least_period
 from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.modulo.result import VALUE, Objective
-from schedsearch.modulo.serial import serial_period
 from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Query
+from schedsearch.starts.serial import serial_period
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,13 @@ class Known:
             return self.placement
         capacity = self.placement.memory or (most,) * self.placement.num_devices
         return self.placement.with_memory(min(most, each) for each in capacity)
+
+    def beginning_with(self, repetend: Repetend | None) -> Known:
+        """Take a repetend that is known without a search where it is better and keeps the limits."""
+        if repetend is None or not self.keeps_limits(repetend):
+            return self
+        is_better = repetend.period < self.value(Objective.PERIOD)
+        return replace(self, repetend=repetend) if is_better else self
 
     def with_repetend(self, objective: Objective, candidate: int, repetend: Repetend) -> Known:
         """Take a solver's repetend, with the least period of its order where that still reaches the value."""

@@ -9,11 +9,11 @@ from placements import Placement
 from schedsearch.bounds.load_and_path import least_period
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.result import InFlightPeriod
-from schedsearch.modulo.serial import serial_period
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Answer, Query
+from schedsearch.starts.serial import serial_period
 
 
 def period_by_in_flight(

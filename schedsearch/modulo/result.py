@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN, FiniteObjective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.shown import Shown
@@ -22,7 +23,7 @@ class Objective(StrEnum):
 
     PERIOD: Ticks of the repetend. SPAN: ticks from first start to last end of one round. LATENCY: the same of
     one micro-batch. MEMORY: the most that any device holds. MAKESPAN: ticks of the asked number of
-    micro-batches.
+    micro-batches. DEVICE_SPAN: the longest time from a device's own first start to its own last end in them.
     """
 
     PERIOD = "period"
@@ -30,6 +31,7 @@ class Objective(StrEnum):
     LATENCY = "latency"
     MEMORY = "memory"
     MAKESPAN = "makespan"
+    DEVICE_SPAN = "device_span"
 
 
 VALUE: Mapping[Objective, Callable[[Repetend], int]] = {
@@ -38,7 +40,13 @@ VALUE: Mapping[Objective, Callable[[Repetend], int]] = {
     Objective.LATENCY: lambda repetend: repetend.latency,
     Objective.MEMORY: lambda repetend: max(repetend.peak_memory),
 }
-"""Each objective's value in ticks or units of memory; the makespan is not a repetend's."""
+"""Each objective's value in ticks or units of memory; makespan and device span are not a repetend's."""
+
+FINITE: Mapping[Objective, FiniteObjective] = {
+    Objective.MAKESPAN: MAKESPAN,
+    Objective.DEVICE_SPAN: DEVICE_SPAN,
+}
+"""The objectives that are a whole schedule's."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,9 @@ class Progress:
 class Status(StrEnum):
     """What is known of a search's answer.
 
-    OPTIMAL: the period meets its bound. FEASIBLE: a valid schedule, and a bound that it does not meet, or
-    a search that was interrupted. INFEASIBLE: proved that there is none. UNKNOWN: gave up without one.
+    OPTIMAL: the period meets its bound; where none is asked for, the makespan or the device span does.
+    FEASIBLE: a valid schedule, and a bound that it does not meet, or a search that was interrupted.
+    INFEASIBLE: proved that there is none. UNKNOWN: gave up without one.
     """
 
     OPTIMAL = "OPTIMAL"
@@ -122,8 +131,9 @@ class SearchResult(Shown):
     """A schedule and what is proved of it.
 
     Attributes:
-        status: Of the period: OPTIMAL when it meets `period_bound`.
-        repetend: The steady state; None when there is no schedule.
+        status: Of the period: OPTIMAL when it meets `period_bound`; of the makespan or the device span where
+            the period is no objective.
+        repetend: The steady state; None when there is no schedule, or the period is no objective.
         schedule: Of the asked number of micro-batches, validated; None when none. Where the makespan is an
             objective, it may begin and end otherwise than the unrolled repetend.
         period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for.
@@ -142,6 +152,7 @@ class SearchResult(Shown):
         universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
         by_in_flight: What Tessel's search knew after the repetends of one micro-batch, of up to two, and so
             on; empty after other searches.
+        device_span_bound: Ticks that the longest device span of no schedule of as many micro-batches beats.
     """
 
     status: Status
@@ -161,6 +172,7 @@ class SearchResult(Shown):
     least_period: LeastPeriod | None = None
     universal_bound: float = 0.0
     by_in_flight: tuple[InFlightPeriod, ...] = ()
+    device_span_bound: int = 0
 
     @property
     def gap(self) -> float:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placements import Placement
+from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
+from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.finite_schedule import FiniteSchedule
-from schedsearch.modulo.result import Objective, Progress, SearchError, SearchResult, Status
+from schedsearch.modulo.result import FINITE, Objective, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.sweep import Sweep
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.portfolio import SOLVERS
@@ -48,15 +50,17 @@ def search(
     objectives is made least among repetends of that period, and so on. For the makespan, repetends of
     various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
     schedule is shortened, in any of its parts, see `schedsearch.improve.improve`; a hand-made schedule that
-    fits the placement and its memory may be what that begins with, so that none is ever better.
+    fits the placement and its memory may be what that begins with, so that none is ever better. The search
+    for the period begins with the steady states of such schedules too.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: To unroll to; at least 1.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
-        most_micro_batches_per_repetend: Where to stop trying.
+        most_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made
+            schedule may be of more where it is better.
         objectives: What to make least, in this order; see `schedsearch.modulo.result.Objective`. The
-            period is one of them, and the makespan can only be the last.
+            makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned.
         polish_time_limit_s: Seconds of it for the objectives after the period.
@@ -67,7 +71,8 @@ def search(
         SearchError: An argument is out of its range.
         CapacityError: A device's memory is too small for one micro-batch.
     """
-    before, after = _around_period(read_objectives(objectives))
+    wanted = read_objectives(objectives)
+    before, after = _around_period(wanted)
     _check_arguments(
         solver,
         time_limit_s,
@@ -82,16 +87,22 @@ def search(
     deadline = began + time_limit_s
     asking = Asking(SOLVERS[solver](), seed, began, on_progress or (lambda _: None))
     sweep = Sweep(placement, before, asking, deadline)
-    finite = FiniteSchedule(placement, num_micro_batches)
+    last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
+    finite = FiniteSchedule(placement, num_micro_batches, last)
     with INTERRUPTS.answered() as ending:
         period_deadline = deadline - min(polish_time_limit_s, time_limit_s / 2)
-        if micro_batches_per_repetend is None:
+        sweep.begin(micro_batches_per_repetend or most_micro_batches_per_repetend, period_deadline)
+        if Objective.PERIOD not in wanted:
+            sweep.first(deadline)
+            polish_time_limit_s = time_limit_s
+        elif micro_batches_per_repetend is None:
             sweep.up_to(most_micro_batches_per_repetend, period_deadline)
         else:
             sweep.exactly(micro_batches_per_repetend, period_deadline)
         if sweep.best is not None:
             _polish(sweep.best, finite, after, deadline, polish_time_limit_s)
-    return replace(_result(sweep, finite, ending.interrupted), solver=solver)
+    result = replace(_result(sweep, finite, ending.interrupted), solver=solver)
+    return result if Objective.PERIOD in wanted else _without_period(result, finite)
 
 
 def _polish(
@@ -103,9 +114,10 @@ def _polish(
 ) -> None:
     """Make the objectives after the period least, in one time limit."""
     began = time.monotonic()
-    search.deadline = min(deadline, began + time_limit_s * _SHARE_OF_REPETENDS)
-    finite.polish(search, objectives)
-    if Objective.MAKESPAN in objectives:
+    if Objective.PERIOD in search.known.limit:
+        search.deadline = min(deadline, began + time_limit_s * _SHARE_OF_REPETENDS)
+        finite.polish(search, objectives)
+    if finite.objective in objectives:
         finite.shorten(search, min(deadline, began + time_limit_s) - time.monotonic())
 
 
@@ -127,7 +139,8 @@ def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
     """Return the objectives by their names.
 
     Raises:
-        SearchError: One is unknown or there twice, the period is missing, or the makespan is not the last.
+        SearchError: One is unknown or there twice, the period is missing, or that of a whole schedule is not
+            the last.
     """
     known = [objective.value for objective in Objective]
     for name in names:
@@ -136,17 +149,22 @@ def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
     wanted = tuple(Objective(name) for name in names)
     if len(set(wanted)) < len(wanted):
         raise SearchError("search.objectives: one is there twice; name each once")
-    if Objective.PERIOD not in wanted:
-        raise SearchError("search.objectives: the period is missing; add period")
-    if Objective.MAKESPAN in wanted[:-1]:
+    if Objective.PERIOD not in wanted and (len(wanted) != 1 or wanted[0] not in FINITE):
         raise SearchError(
-            "search.objectives: the makespan is not the last; nothing can be made less after it"
+            "search.objectives: the period is missing; add period, or give makespan or device_span alone"
         )
+    for objective in FINITE:
+        if objective in wanted[:-1]:
+            raise SearchError(
+                f"search.objectives: the {objective} is not the last; nothing can be made less after it"
+            )
     return wanted
 
 
 def _around_period(objectives: tuple[Objective, ...]) -> tuple[tuple[Objective, ...], tuple[Objective, ...]]:
-    """Return the objectives before the period, and those after it."""
+    """Return the objectives before the period, and those after it; all are after it where there is none."""
+    if Objective.PERIOD not in objectives:
+        return (), objectives
     position = objectives.index(Objective.PERIOD)
     return objectives[:position], objectives[position + 1 :]
 
@@ -167,7 +185,12 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
         schedule=schedule,
         period_bound=float(sweep.bound),
         span_bound=span_bound,
-        makespan_bound=finite.makespan_bound,
+        makespan_bound=finite.bound
+        if finite.objective is Objective.MAKESPAN
+        else makespan_bound(finite.placement, finite.num_micro_batches),
+        device_span_bound=finite.bound
+        if finite.objective is Objective.DEVICE_SPAN
+        else device_span_bound(finite.placement, finite.num_micro_batches),
         queries=sweep.asking.queries,
         seconds=time.monotonic() - sweep.asking.began,
         tried=sweep.tried,
@@ -178,3 +201,12 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
         least_period=sweep.least_period,
         universal_bound=float(sweep.period_bound),
     )
+
+
+def _without_period(result: SearchResult, finite: FiniteSchedule) -> SearchResult:
+    """Return the answer where only a whole schedule was asked for: its status, and no repetend."""
+    status = result.status
+    if result.schedule is not None:
+        is_least = FINITE[finite.objective].value(result.schedule) <= finite.bound and not result.interrupted
+        status = Status.OPTIMAL if is_least else Status.FEASIBLE
+    return replace(result, status=status, repetend=None, tried=(), least_period=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,11 +15,16 @@ from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.infeasible import why_infeasible
 from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import Objective, Status, Tried
+from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Answer
+from schedsearch.starts.first_repetends import first_repetends
 from schedsearch.state_space import LeastPeriod, least_period
 
 _SHARE_OF_ONE = 0.5
 """Share of the time that one micro-batch per repetend gets where more may follow."""
+
+_SHARE_OF_STARTS = 0.1
+"""Share of the time that making repetends without a solver gets."""
 
 _SHARE_OF_STATES = 0.2
 """Share of the time left that the state-space search for the least period gets."""
@@ -33,6 +38,7 @@ class Sweep:
         period_bound: Ticks per micro-batch that no repetend beats.
         least_period: What the state-space search proved; None where it was not needed, or gave up.
         sizes: Numbers of micro-batches per repetend that were asked for.
+        starts: Repetends that are known without a solver, by their number of micro-batches.
         searches: One for each that was tried.
         best: That of the best repetend; None before there is one.
         failure: The status and the reason while there is none.
@@ -55,29 +61,51 @@ class Sweep:
         self.time_limit = time_limit
         self.period_bound = period_bound(placement)
         self.least_period: LeastPeriod | None = None
-        self.sizes = range(1, 2)
+        self.sizes: tuple[int, ...] = (1,)
+        self.starts: Mapping[int, Repetend] = {}
         self.searches: list[ModuloSearch] = []
         self.best: ModuloSearch | None = None
         self.failure = Status.UNKNOWN, ""
 
+    def begin(self, most: int, deadline: float) -> None:
+        """Make the repetends that need no solver; what comes before the period may need a longer one."""
+        share_s = (deadline - time.monotonic()) * _SHARE_OF_STARTS
+        if not self.before:
+            self.starts = first_repetends(self.placement, most, self.period_bound, share_s)
+
+    def first(self, deadline: float) -> None:
+        """Find some repetend, and make nothing of it less."""
+        search = self._search(Known.without_search(self.placement, 1, least=self.period_bound), deadline, 1.0)
+        with self._recorded(search):
+            answer = search.begin(self.starts.get(1))
+            if search.known.repetend is None:
+                self._explain(answer)
+
     def up_to(self, most: int, deadline: float) -> None:
-        """Search the least period for 1, 2, ... micro-batches per repetend, until the bound is met."""
-        self.sizes = range(1, most + 1)
+        """Search the least period for 1, 2, ... micro-batches per repetend, until the bound is met.
+
+        Of more than the most, what was made by hand counts where it is the best.
+        """
+        self.sizes = tuple(range(1, most + 1))
         one = self._one(deadline, 1.0 if most == 1 else _SHARE_OF_ONE)
+        limit = one.known.without_limit(Objective.PERIOD).limit
         for size in self.sizes[1:]:
             if self.best is None or self.is_proved or time.monotonic() >= deadline:
                 break
-            cutoff = math.ceil(self.best.known.period_per_micro_batch * size)
-            known = Known.without_search(self.placement, size, cutoff, self.period_bound)
-            known = replace(known, limit=one.known.without_limit(Objective.PERIOD).limit)
-            self._minimise_period(self._search(known, deadline, 1 / (most - size + 1)))
+            self._minimise_period(self._search(self._better(size, limit), deadline, 1 / (most - size + 1)))
+        for size in sorted(set(self.starts) - set(self.sizes)) if self.best is not None and most > 1 else ():
+            known = self._better(size, limit)
+            if known.repetend is not None:
+                self.sizes = (*self.sizes, size)
+                with self._recorded(self._search(known, deadline, 0.0)):
+                    pass  # as it is: a search of so many would be too large
 
     def exactly(self, size: int, deadline: float) -> None:
         """Search the least period for a number of micro-batches per repetend; begin with the best of one."""
         if size == 1:
             self.up_to(1, deadline)
             return
-        self.sizes = range(size, size + 1)
+        self.sizes = (size,)
         try:
             self._one(deadline, _SHARE_OF_ONE)
         finally:
@@ -87,6 +115,9 @@ class Sweep:
                 assert one.repetend is not None
                 known = Known.without_search(self.placement, size, least=self.period_bound)
                 known = replace(known, repetend=one.repetend.repeated(size), limit=one.limit)
+                for several, start in self.starts.items():
+                    if size % several == 0:
+                        known = known.beginning_with(start.repeated(size // several))
                 self.best = self._search(known, deadline, 1.0)
         if self.best is not None:
             self._minimise_period(self.best)
@@ -124,6 +155,13 @@ class Sweep:
         reached = self.searches[0].known.limit if self.searches else {}
         return {objective: value for objective, value in reached.items() if objective in self.before}
 
+    def _better(self, size: int, limit: Mapping[Objective, int]) -> Known:
+        """Return what is known of repetends of a number of micro-batches that are better than the best."""
+        assert self.best is not None
+        cutoff = math.ceil(self.best.known.period_per_micro_batch * size)
+        known = Known.without_search(self.placement, size, cutoff, self.period_bound)
+        return replace(known, limit=limit).beginning_with(self.starts.get(size))
+
     def _search(self, known: Known, deadline: float, share: float) -> ModuloSearch:
         """Return a search that may take a share of the time left."""
         now = time.monotonic()
@@ -134,7 +172,7 @@ class Sweep:
         known = Known.without_search(self.placement, 1, least=self.period_bound)
         search = self._search(known, deadline, share)
         with self._recorded(search):
-            answer = search.begin()
+            answer = search.begin(self.starts.get(1))
             if search.known.repetend is None:
                 self._explain(answer)
                 return search

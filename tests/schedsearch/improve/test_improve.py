@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from schedsearch.improve import improve as improve_module
 from schedsearch.improve import memory_precedence, neighbourhood, neighbourhood_model
 from schedsearch.improve.improve import improve
 from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
+from schedsearch.improve.objective import MAKESPAN
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.solver.budget import SolverBudget
@@ -86,7 +88,8 @@ def test_bounds_hold(placement: Placement, n: int, spare: int) -> None:
     placement = tight(placement, spare)
     schedule = one_by_one(placement, n)
     assume(schedule is not None)
-    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0)
+    clocks = (0,) * placement.num_devices
+    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0, clocks)
     starts, bound = NeighbourhoodModel(whole).prove(BUDGET)
     assume(starts is not None)
     solved = neighbourhood.with_starts(neighbourhood.in_order(schedule), starts)
@@ -151,7 +154,7 @@ def test_a_neighbourhood_changes_only_its_own_order() -> None:
     schedule = neighbourhood.in_order(
         search(m_shape().with_memory(4), 12, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
     )
-    part = neighbourhood.between(schedule, 20, 50, 0)
+    part = neighbourhood.between(schedule, 20, 50, 0, (0,) * 4)
     starts = NeighbourhoodModel(part).shorten(BUDGET)
     after = validate(neighbourhood.with_starts(schedule, starts))
     assert after.makespan <= schedule.makespan
@@ -270,9 +273,9 @@ def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.M
     schedule = one_f_one_b(v_shape(4, 1, 2).with_memory(4), number)
     monkeypatch.setattr(SlowModel, "seconds", 0.0)
     monkeypatch.setattr(improve_module, "time", SimpleNamespace(monotonic=lambda: SlowModel.seconds))
-    monkeypatch.setattr(improve_module, "makespan_bound", lambda *_: 0)
     monkeypatch.setattr(improve_module, "least_makespan", no_states)
     monkeypatch.setattr(neighbourhood_model, "NeighbourhoodModel", SlowModel)
-    better = improve(schedule, time_limit_s=SlowModel.deadline)
+    without_bound = replace(MAKESPAN, bound=lambda *_: 0)
+    better = improve(schedule, time_limit_s=SlowModel.deadline, objective=without_bound)
     assert better.schedule.makespan == schedule.makespan
     assert SlowModel.deadline <= SlowModel.seconds <= SlowModel.deadline + 1  # the last model is for nothing

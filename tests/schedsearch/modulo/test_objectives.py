@@ -183,7 +183,7 @@ def test_the_sweep_over_micro_batches_per_repetend() -> None:
     ]
     assert result.status is Status.OPTIMAL
     assert Fraction(result.repetend.period, result.repetend.micro_batches) == Fraction(16, 3)
-    two = search(v_shape().with_memory(3), 8, most_micro_batches_per_repetend=2, polish_time_limit_s=0)
+    two = search(v_shape().with_memory(3), 8, micro_batches_per_repetend=2, polish_time_limit_s=0)
     assert (two.repetend.period, two.period_bound, two.status) == (12, 6, Status.OPTIMAL)
     assert two.gap == 0
 

@@ -316,7 +316,7 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
 def test_polishing_and_shortening_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that only the solver's answers move on, half a second each."""
     now = [0.0]
-    for module in (search_module, bisection, sweep):
+    for module in (search_module, bisection, sweep, finite_schedule):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def slow(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
@@ -328,7 +328,7 @@ def test_polishing_and_shortening_share_one_budget(monkeypatch: pytest.MonkeyPat
 
     def note(schedule: Schedule, *, time_limit_s: float, **_: object) -> Improved:
         given.append(time_limit_s)
-        return Improved(schedule, 0)
+        return Improved(schedule, schedule.makespan, 0)
 
     monkeypatch.setattr(finite_schedule, "improve", note)
     seen: list[Progress] = []

@@ -1,0 +1,9 @@
+"""What a search begins with: repetends and schedules that are found without a solver.
+
+In the order in which to read:
+
+- `serial`: one block after another.
+- `event_simulation`: devices that run what a rule prefers of what is ready.
+- `steady_state`: the repetend in the middle of a schedule.
+- `first_repetends`: all of these, for a search of the period.
+"""

@@ -1,0 +1,203 @@
+"""Event simulation (greedy list scheduling): devices that are idle run what a rule prefers of what is ready.
+
+Works for any placement. A rule says how far ahead a device may run blocks that take memory, and when it runs
+fillers: blocks that nothing waits for, such as weight halves.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from placements import Block, Placement
+from schedsearch.bounds.timeline import Timeline
+from schedsearch.schedule import Schedule, ScheduledBlock
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an idle device prefers.
+
+    Attributes:
+        ahead: How many micro-batches a block that takes memory may be ahead of its return, which is the last
+            block of its micro-batch on its device that is no filler: so many times the blocks on the way
+            there and back, for each block on the device. None for no limit but memory.
+        less: Micro-batches less than that.
+        patience: A filler is not begun if it would keep a block that is known to come waiting for more than
+            so much of the filler's time.
+        eager: Whether fillers come before blocks that take memory.
+    """
+
+    ahead: Fraction | None
+    less: int = 0
+    patience: Fraction = Fraction(1)
+    eager: bool = False
+
+
+RULES = tuple(
+    Rule(ahead, less, patience, eager)
+    for patience, eager in ((Fraction(1), False), (Fraction(1, 2), False), (Fraction(1), True))
+    for ahead in (None, *(Fraction(halves, 2) for halves in (2, 3, 4, 6)))
+    for less in ((0,) if ahead is None else (0, 1))
+)
+"""The family of rules that are tried, in this order."""
+
+
+def simulate(placement: Placement, num_micro_batches: int, rule: Rule) -> Schedule | None:
+    """Return the schedule that a rule makes, or None where it comes to a standstill.
+
+    Args:
+        placement: What runs where, without optimizer blocks.
+        num_micro_batches: At least 1.
+        rule: What an idle device prefers.
+
+    Returns:
+        A schedule that keeps each device's memory, and runs each block's micro-batches in order.
+    """
+    return _Simulation(placement, num_micro_batches, rule).run()
+
+
+class _Simulation:
+    """The state of all devices at one tick."""
+
+    def __init__(self, placement: Placement, num_micro_batches: int, rule: Rule) -> None:
+        self.placement = placement
+        self.number = num_micro_batches
+        self.rule = rule
+        self.blocks = placement.topological_order
+        self.on = [placement.on(device) for device in range(placement.num_devices)]
+        self.fillers = {
+            block.name for block in self.blocks if block.after and not placement.successors[block.name]
+        }
+        self.limits = self._limits()
+        self.idle_from = [0] * placement.num_devices
+        self.held = [0] * placement.num_devices
+        self.next = {block.name: 0 for block in self.blocks}
+        """For each block the micro-batch that it runs next."""
+        self.missing = {block.name: [len(block.after)] * num_micro_batches for block in self.blocks}
+        """For each block and micro-batch, of how many inputs it is not yet known when they are there."""
+        self.ready = {block.name: [0] * num_micro_batches for block in self.blocks}
+        """For each block and micro-batch the tick at which its known inputs are there."""
+        self.tail = Timeline(placement, frozenset()).tails
+        self.found: list[ScheduledBlock] = []
+
+    def run(self) -> Schedule | None:
+        """Go from event to event until all has run or nothing can."""
+        events = [(0, device) for device in range(self.placement.num_devices)]
+        total = len(self.blocks) * self.number
+        while events and len(self.found) < total:
+            tick = events[0][0]
+            devices = set()
+            while events and events[0][0] == tick:
+                devices.add(heapq.heappop(events)[1])
+            for device in sorted(devices):
+                if self.idle_from[device] <= tick and (block := self._choose(device, tick)) is not None:
+                    for event in self._start(block, tick):
+                        heapq.heappush(events, event)
+        if len(self.found) < total:
+            return None
+        return Schedule(self.placement, self.number, tuple(self.found))
+
+    def _choose(self, device: int, tick: int) -> Block | None:
+        """Return the block that a device runs now; None where it waits."""
+        best: tuple[tuple[int, int, int], Block] | None = None
+        comes: int | None = None
+        for block in self.on[device]:
+            name, micro_batch = block.name, self.next[block.name]
+            if micro_batch == self.number or self.missing[name][micro_batch]:
+                continue
+            ready = self.ready[name][micro_batch]
+            if ready > tick:
+                if name not in self.fillers and self._may_run(block, micro_batch):
+                    comes = ready if comes is None else min(comes, ready)
+            elif all(self.idle_from[each] <= tick for each in block.devices) and self._may_run(
+                block, micro_batch
+            ):
+                rank = self._rank(block, device)
+                if best is None or rank < best[0]:
+                    best = rank, block
+        if best is None:
+            return None
+        block = best[1]
+        would_wait = 0 if comes is None else tick + block.time - comes
+        if block.name in self.fillers and would_wait > block.time * self.rule.patience:
+            return None
+        return block
+
+    def _rank(self, block: Block, device: int) -> tuple[int, int, int]:
+        """Return what makes one ready block come before another: less, from the first figure on."""
+        if block.name in self.fillers:
+            kind = 1 if self.rule.eager else 3
+        else:
+            kind = 0 if block.memory_on(device) <= 0 else 2
+        return kind, self.tail[block.name], self.next[block.name]
+
+    def _may_run(self, block: Block, micro_batch: int) -> bool:
+        """Return whether a block keeps the limits: ahead of its return, and each device's memory."""
+        if block.name in self.limits:
+            back, most = self.limits[block.name]
+            if micro_batch - self.next[back] >= most:
+                return False
+        free = self.placement.free_memory
+        if free is None:
+            return True
+        for device in block.devices:
+            needed = block.memory_on(device)
+            if needed > 0 or block.transient:
+                room = free[device] - self.held[device] - needed
+                if room < block.transient or room < self._reserve(device, block.name, micro_batch):
+                    return False
+        return True
+
+    def _reserve(self, device: int, name: str, micro_batch: int) -> int:
+        """Return the memory that the oldest micro-batch under way still needs to be done with a device."""
+        oldest = min(self.next[block.name] for block in self.on[device])
+        if oldest == micro_batch:
+            return 0
+        needed = most = 0
+        for block in self.on[device]:
+            if self.next[block.name] <= oldest:
+                needed += block.memory_on(device)
+                most = max(most, needed + block.transient)
+        return most
+
+    def _start(self, block: Block, tick: int) -> list[tuple[int, int]]:
+        """Run a block; return when which devices have something new to choose from."""
+        name, micro_batch = block.name, self.next[block.name]
+        self.next[name] += 1
+        self.found.append(ScheduledBlock(tick, micro_batch, name))
+        end = tick + block.time
+        events = [(end, device) for device in block.devices]
+        for device in block.devices:
+            self.idle_from[device] = end
+            self.held[device] += block.memory_on(device)
+        for follower in self.placement.successors[name]:
+            there = end + self.placement.transfer_time(name, follower)
+            self.missing[follower][micro_batch] -= 1
+            self.ready[follower][micro_batch] = max(self.ready[follower][micro_batch], there)
+            events += [(there, device) for device in self.placement.by_name[follower].devices]
+        return events
+
+    def _limits(self) -> Mapping[str, tuple[str, int]]:
+        """Return for each block that takes memory its return, and by how much it may be ahead of that."""
+        limits: dict[str, tuple[str, int]] = {}
+        if self.rule.ahead is None:
+            return limits
+        ancestors = Timeline(self.placement, frozenset()).ancestors
+        depth: dict[str, int] = {}
+        for block in self.blocks:
+            depth[block.name] = 1 + max((depth[name] for name in block.after), default=0)
+        for block in self.blocks:
+            device = block.devices[0]
+            later = [
+                other.name
+                for other in self.on[device]
+                if block.name in ancestors[other.name] and other.name not in self.fillers
+            ]
+            if later and block.memory_on(device) > 0:
+                way = max(depth[name] for name in later) - depth[block.name] + 1
+                most = self.rule.ahead * way / len(self.on[device])
+                limits[block.name] = later[-1], max(1, round(most) - self.rule.less)
+        return limits

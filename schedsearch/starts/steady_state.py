@@ -1,0 +1,61 @@
+"""The steady state of a schedule, as a repetend of the same order on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schedsearch.repetend import Cycle, Repetend
+from schedsearch.schedule import Instance, Schedule
+from schedsearch.starts.serial import serial_period
+
+
+def steady_state(schedule: Schedule, most_micro_batches: int) -> Repetend | None:
+    """Return the repetend that the middle of a schedule repeats, with the least period of its order.
+
+    Only orders count: on every device, what runs between one micro-batch of a block and the one so many
+    later must run again right after it, so many micro-batches on.
+
+    Args:
+        schedule: Of a placement without optimizer blocks, with each block's micro-batches in order.
+        most_micro_batches: Per repetend; the fewest that repeat are taken.
+
+    Returns:
+        The repetend; None where there is none, or where it holds more than a device's capacity.
+    """
+    placement, number = schedule.placement, schedule.num_micro_batches
+    orders = [schedule.order(device) for device in range(placement.num_devices)]
+    position = [{instance: i for i, instance in enumerate(order)} for order in orders]
+    for several in range(1, min(most_micro_batches, number // 2) + 1):
+        first = (number - several) // 2
+        cycles = [_cycle(order, where, first, several) for order, where in zip(orders, position, strict=True)]
+        found = [cycle for cycle in cycles if cycle is not None]
+        if len(found) == len(cycles):
+            longest = several * serial_period(placement)
+            repetend = Repetend.of_least_period(placement, several, found, 1, longest)
+            if repetend is not None and _fits(repetend):
+                return repetend
+    return None
+
+
+def _fits(repetend: Repetend) -> bool:
+    memory = repetend.placement.memory
+    return memory is None or all(
+        held <= most for held, most in zip(repetend.peak_memory, memory, strict=True)
+    )
+
+
+def _cycle(
+    order: tuple[Instance, ...], position: Mapping[Instance, int], first: int, several: int
+) -> Cycle | None:
+    """Return what a device runs from some micro-batch on until it repeats; None where it does not."""
+    if not order:
+        return []
+    names = {name for name, _ in order}
+    anchor = order[0][0]
+    begin, end = position[anchor, first], position.get((anchor, first + several), len(order))
+    cycle = order[begin:end]
+    again = order[end : end + len(cycle)]
+    if len(cycle) != several * len(names) or [(name, n + several) for name, n in cycle] != list(again):
+        return None
+    rounds = [(n - first) // several for _, n in cycle]
+    return [((name, (n - first) % several), round_) for (name, n), round_ in zip(cycle, rounds, strict=True)]
