@@ -6,9 +6,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from placements import Placement
+from placements.files import read_json
+from placements.plain_data import Field, in_file
 from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
 from placements.stages import StageChain, StagesError
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
@@ -19,6 +22,7 @@ from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
 from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict
 from schedsearch.shown import Shown
 from schedsearch.validate import validate
 
@@ -129,9 +133,42 @@ class Comparison(Shown):
     interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the file form as plain data, without the schedules."""
-        rows = [row.to_dict() for row in self.rows]
-        return {"schema_version": SCHEMA_VERSION, "num_micro_batches": self.num_micro_batches, "rows": rows}
+        """Return the file form as plain data; schedules by the name of their row."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "num_micro_batches": self.num_micro_batches,
+            "interrupted": self.interrupted,
+            "rows": [row.to_dict() for row in self.rows],
+            "schedules": {row.schedule: schedule_to_dict(row.found) for row in self.rows if row.found},
+        }
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Comparison:
+        """Read a comparison from a JSON file, and validate its schedules.
+
+        Raises:
+            ScheduleFileError: The file cannot be read or is wrong; the message begins with its path.
+        """
+        data = read_json(path, "a compare.json", ScheduleFileError)
+        with in_file(path, ScheduleFileError):
+            top = Field(data, "", ScheduleFileError)
+            top.version(SCHEMA_VERSION)
+            schedules = top.get("schedules", {})
+            return cls(
+                top["num_micro_batches"].whole(),
+                tuple(_read_row(row, schedules) for row in top["rows"].items()),
+                top.get("interrupted").value is True,
+            )
+
+
+def _read_row(row: Field, schedules: Field) -> ComparedRow:
+    texts = ("schedule", "placement", "status", "note")
+    cells: dict[str, Any] = {name: str(row[name].value) for name in texts}
+    for name in COLUMNS:
+        if name not in texts:
+            cells[name] = None if row[name].value is None else row[name].number()
+    found = schedules.get(cells["schedule"]).value
+    return ComparedRow(**cells, found=None if found is None else schedule_from_dict(found))
 
 
 def compare(
