@@ -132,6 +132,11 @@ class Comparison(Shown):
     rows: tuple[ComparedRow, ...]
     interrupted: bool = False
 
+    @property
+    def by_title(self) -> dict[str, Schedule]:
+        """The schedules that fit, by what stands above their timelines."""
+        return {row.title: row.found for row in self.rows if row.found is not None}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the file form as plain data; schedules by the name of their row."""
         return {

@@ -13,7 +13,7 @@ from placements.files import read_json, write_json
 from schedsearch.comparison import COLUMNS, Comparison
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import image
-from schedsearch.figures.comparison import draw_timelines
+from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import frontier as draw_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
@@ -91,9 +91,7 @@ def figure(result: object) -> Any:
 
 @figure.register
 def _(result: Schedule) -> Any:
-    makespan = f"{result.placement.ms(result.makespan):,.6g} ms"
-    title = f"{result.placement.name}: {makespan}, {bubble_rate(result):.1%} bubble"
-    return draw_timelines({title: result})
+    return draw_timelines({title_of(result): result})
 
 
 @figure.register
@@ -107,15 +105,22 @@ def _(result: SearchResult) -> Any:
 def _(result: Frontier) -> Any:
     points = [(plan.time_ms, plan.energy_mj) for plan in result.without_straggler]
     maximum = (result.all_maximum.time_ms, result.all_maximum.energy_mj)
-    return draw_frontier(points, maximum, title="time and energy of an iteration").figure
+    return draw_frontier(
+        points,
+        maximum,
+        lower_bound=[(plan.time_ms, plan.lower_bound_mj) for plan in result.plans],
+        stragglers=[
+            point for plan in result.plans if (point := (plan.time_ms, plan.energy_mj)) not in points
+        ],
+        title="time and energy of an iteration",
+    ).figure
 
 
 @figure.register
 def _(result: Comparison) -> Any:
-    schedules = {row.title: row.found for row in result.rows if row.found is not None}
-    if not schedules:
+    if not result.by_title:
         raise ValueError("schedules: none of them fits, so there is none to draw; see to_frame() for why")
-    return draw_timelines(schedules)
+    return draw_timelines(result.by_title)
 
 
 @singledispatch

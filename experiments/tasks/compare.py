@@ -19,11 +19,12 @@ from experiments.config.records import CompareOptions
 from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
 from placements import Placement
-from placements.files import write_bytes, write_json, write_text
+from placements.files import write_json, write_text
 from placements.stage_file import read_stages
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
-from schedsearch.figures.canvas import image
+from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
+from schedsearch.figures.comparison import draw_timelines
 from schedsearch.modulo.result import Progress
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -71,16 +72,15 @@ def task(config: DictConfig) -> dict[str, float]:
 
 
 def save(found: Comparison, stages: Path, directory: Path) -> None:
-    """Write the table as CSV and JSON, each schedule, and the timelines as PDF and PNG."""
+    """Write the table as CSV and JSON, each schedule, and the timelines."""
     write_text(directory / "compare.csv", to_csv(found.rows))
     write_json(directory / "compare.json", found.to_dict() | {"stages": str(stages)})
     schedules = {row.schedule: row.found for row in found.rows if row.found is not None}
     for name, schedule in schedules.items():
         write_json(directory / f"schedules/{name}.json", schedule_to_dict(schedule))
     if schedules:
-        figure = found.plot()
-        for form in ("pdf", "png"):
-            write_bytes(directory / f"compare.{form}", image(figure, form))
+        titled = found.by_title
+        save_widths(draw_timelines(titled), draw_timelines(titled, COLUMN_INCHES), directory / "compare")
 
 
 def to_csv(rows: Sequence[ComparedRow]) -> str:
