@@ -13,7 +13,7 @@ from placements import Placement
 from placements.files import read_json
 from placements.plain_data import Field, in_file
 from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
-from placements.stages import StageChain, StagesError
+from placements.stages import DevicePower, StageChain, StagesError
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
@@ -82,7 +82,7 @@ class ComparedRow:
         period_ms: By how much one more micro-batch lengthens it in the steady state.
         device_span_ms: The longest time from a device's own first start to its last end.
         peak_memory_mib: The most that any device holds, weights included.
-        energy_j: None; the stages tell no energies.
+        energy_j: Of all devices from the first start to the last end; None where their power is not known.
         search_seconds: Wall-clock time of the search.
         note: What was assumed, cut, chosen or missing.
         found: The schedule itself; None where there is none.
@@ -217,7 +217,8 @@ def compare(
             rows[name] = running.searched(name, running.variants(shape) if shape else variants)
     proved = running.bound_ms
     judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
-    return Comparison(num_micro_batches, tuple(judged), running.interrupted)
+    powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in judged)
+    return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 
 
 def _check(schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
@@ -413,6 +414,17 @@ def _require_room(placed: PlacedStages) -> None:
     needed = [minimum_memory(placement, d) + placement.static[d] for d in range(placement.num_devices)]
     if missing := _missing_memory(placed, needed):
         raise _UnplacedError(f"even one micro-batch {missing}")
+
+
+def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float | None:
+    """Return what all devices use while they compute and wait."""
+    if schedule is None or power_w is None:
+        return None
+    placement = schedule.placement
+    run = (placement.by_name[name] for _, _, name in schedule.blocks)
+    busy = sum(len(block.devices) * block.time for block in run)
+    waiting = placement.num_devices * schedule.makespan - busy
+    return (placement.ms(busy) * power_w.running + placement.ms(waiting) * power_w.blocking) / 1e3
 
 
 def _judged(row: ComparedRow, bound_ms: float) -> ComparedRow:

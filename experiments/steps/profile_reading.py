@@ -18,6 +18,7 @@ from placements.hardware import modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares
 from placements.planners.galvatron import plan_compute_shares
 from placements.profile import checked_blocking_power
+from placements.stages import DevicePower
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def read_profile(options: Options) -> Profile | None:
         require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
     power, path = blocking_power(options), profile_path(options)
     for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
-        if problem := _no_power(watts):
+        if problem := no_power(watts):
             log.warning("warning: a GPU that waits uses %s; give profile.blocking_power_w in W", problem)
     if path is None:
         return None
@@ -103,7 +104,7 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
         )
     points = [(name, point) for name, points in profile.points.items() for point in points]
     for name, point in points:
-        if not (problem := _no_power(watts := point.energy_mj / point.time_ms)):
+        if not (problem := no_power(watts := point.energy_mj / point.time_ms)):
             continue
         likely = "energies are millijoules, set profile.energy_scale=0.001"
         if watts < POWERS_W[0]:
@@ -113,7 +114,7 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
         return
 
 
-def _no_power(watts: float) -> str:
+def no_power(watts: float) -> str:
     """Return what is wrong with a power, 0 for nothing aside; empty where it is of a GPU."""
     if watts == 0 or POWERS_W[0] <= watts <= POWERS_W[1]:
         return ""
@@ -154,6 +155,21 @@ def cost_source(options: Options) -> CostSource:
     else:
         waiting = f"measured, {Path(options.placement['path']) / PROFILE_FILES.facts}"
     return CostSource(times, energies, waiting, placeholder)
+
+
+def stages_cost_source(path: str, power_w: DevicePower | None) -> CostSource:
+    """Return where the costs of a stages file come from; warn of a power that is likely none of a GPU."""
+    if power_w is None:
+        return CostSource(f"stages of {path}", "none", "none", placeholder=False)
+    for name, watts in asdict(power_w).items():
+        if problem := no_power(watts):
+            log.warning("warning: %s: power_w.%s is %s; give W", path, name, problem)
+    return CostSource(
+        f"stages of {path}",
+        f"power_w of {path}, {power_w.running:g} W while computing",
+        f"power_w of {path}, {power_w.blocking:g} W",
+        placeholder=False,
+    )
 
 
 def complete_profile(options: Options, placement: Placement, profile: Profile | None) -> Profile:
