@@ -16,6 +16,7 @@ from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, Profile
 from placements.hardware import modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares
+from placements.placement_file import read_times_source
 from placements.planners.galvatron import plan_compute_shares
 from placements.profile import checked_blocking_power
 from placements.stages import DevicePower
@@ -55,6 +56,10 @@ class CostSource:
     def to_dict(self) -> dict[str, object]:
         """Return the key ``cost_source`` of the files."""
         return {"cost_source": asdict(self)}
+
+    def of_times(self) -> dict[str, object]:
+        """Return the key of a ``placement.yaml``, which has no energies."""
+        return {"cost_source": {"times": self.times, "placeholder": self.placeholder}}
 
     def __str__(self) -> str:
         return f"times: {self.times}\nenergies: {self.energies}\nblocking power: {self.blocking_power}"
@@ -196,8 +201,10 @@ def _times(options: Options) -> tuple[str, bool]:
     if "planner" in placement:
         return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
     if "path" in placement:
-        is_profiled = Path(placement["path"]).is_dir()
-        return f"{'measured by experiments.profile, ' if is_profiled else ''}{placement['path']}", False
+        path = Path(placement["path"])
+        return (
+            (f"measured by experiments.profile, {path}", False) if path.is_dir() else read_times_source(path)
+        )
     if "shape" in placement:
         return f"placeholders, the ticks of {placement['shape']}", True
     return f"cost model of placement=gpt on {gpu.name}", False

@@ -583,6 +583,11 @@ def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tm
     assert plan["saving_against"] == f"all clocks at maximum, {against}"
     chosen, *baselines = [line for line in done.stdout.splitlines() if "saved against all clocks" in line]
     assert against in chosen and len(baselines) == 3
+    (out / "placement.yaml").rename(tmp_path / "again.yaml")
+    done = command("search", "placement=file", f"placement.path={tmp_path / 'again.yaml'}", *options[1:3])
+    assert done.returncode == 0, done.stderr
+    again = json.loads((out / "schedule.json").read_text())["cost_source"]
+    assert again == source, "the ticks are nobody's measurement when they come from a file"
     done = command("frontier", *options, f"profile.path={profile_csv}", "profile.energy_scale=2")
     assert done.returncode == 0, done.stderr
     source = json.loads((out / "plan.json").read_text())["cost_source"]
