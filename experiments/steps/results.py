@@ -14,8 +14,8 @@ from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.schedule import Schedule
 
-_SHOWN_LATER = 5e-4
-"""Share of time from which on it is said how much later than the highest clocks a deadline is."""
+_SHOWN_SHARE = 5e-4
+"""From which on it is said how much more time than the highest clocks a plan is given."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,10 @@ class EnergyResult:
     def baseline_in_words(self, plan: FrequencyPlan) -> str:
         """Return against what a plan's saving is, until when, and whether it is of any model at all."""
         until_ms = self.compared_until_ms(plan)
-        later = until_ms / self.frontier.all_maximum.time_ms - 1
+        more = until_ms / self.frontier.all_maximum.time_ms - 1
         return (
-            f"all clocks at maximum, both until {until_ms:.6g} ms, "
-            f"{f'{later:.1%} later than its end, ' if later >= _SHOWN_LATER else ''}waiting included"
+            f"all clocks at maximum, both until {until_ms:.6g} ms"
+            f"{f' ({more:.1%} more time than these take)' if more >= _SHOWN_SHARE else ''}, waiting included"
             f"{', of placeholder costs' if self.costs.placeholder else ''}"
         )
 

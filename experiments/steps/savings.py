@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from collections.abc import Iterator
 
 from experiments.steps.results import EnergyResult
@@ -50,20 +51,21 @@ def describe_savings(tuned: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
     names = [name for name in columns(tuned) if name not in ("deadline_ms", "saved_against_mj")]
     lines = [
-        "saved next to a straggler, slowdown times as long as all clocks at maximum, in % of the energy of",
+        "saved next to a straggler, slowdown times as long as all clocks at maximum, in % of the energy of "
         "all clocks at maximum, both until the straggler's end, waiting included"
         f"{', of placeholder costs' if tuned.costs.placeholder else ''}:",
     ]
-    lines.append("  ".join(f"{name:>{_width(name)}}" for name in names))
+    table = [names]
     for slowdown, _, _, *savings in savings_rows(tuned):
         assert slowdown is not None
-        cells = [f"{slowdown:.2f}", *("-" if each is None else f"{100 * each:.2f}" for each in savings)]
-        lines.append("  ".join(f"{cell:>{_width(name)}}" for name, cell in zip(names, cells, strict=True)))
+        table.append([f"{slowdown:.2f}", *("-" if each is None else f"{100 * each:.2f}" for each in savings)])
+    widths = [max(len(name), 8) for name in names]
+    room = shutil.get_terminal_size((100, 24)).columns
+    fitting = [width for i, width in enumerate(widths) if sum(widths[: i + 1]) + 2 * i <= room]
+    lines += ["  ".join(map(str.rjust, row, fitting)) for row in table]
+    if left_out := names[len(fitting) :]:
+        lines.append(f"no room for {', '.join(left_out)}: see savings.csv")
     return lines
-
-
-def _width(name: str) -> int:
-    return max(len(name), 8)
 
 
 def _saving(
