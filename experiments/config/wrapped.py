@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 import textwrap
 
 
@@ -12,9 +13,13 @@ class WrappedFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a message, its long lines continued below with an indent; a path is never broken."""
-        columns = shutil.get_terminal_size((0, 0)).columns
-        lines = super().format(record).split("\n")
-        return "\n".join(_wrapped(line, columns) if 0 < columns < len(line) else line for line in lines)
+        text = super().format(record)
+        if not sys.stdout.isatty():
+            return text
+        columns = shutil.get_terminal_size().columns
+        return "\n".join(
+            _wrapped(line, columns) if columns < len(line) else line for line in text.split("\n")
+        )
 
 
 def _wrapped(line: str, columns: int) -> str:
