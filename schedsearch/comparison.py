@@ -324,7 +324,9 @@ class _Comparing:
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted
-        row = _best_row(name, list(tried.values()), reasons)
+        is_ours = self.options.get("method", "modulo") == "modulo"  # others also end where their method does
+        cut = "cut by a time limit" if is_ours else "ended before its proof"
+        row = _best_row(name, list(tried.values()), reasons, cut)
         return replace(row, search_seconds=time.monotonic() - began)
 
     def _search(self, name: str, tried: _Tried) -> SearchResult:
@@ -347,8 +349,15 @@ class _Comparing:
         return placed, number
 
 
-def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> ComparedRow:
-    """Return the row of the best schedule on any of the shapes that were tried, or why there is none."""
+def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str], cut: str) -> ComparedRow:
+    """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
+
+    Args:
+        name: Of the row.
+        tried: The shapes.
+        reasons: Why others could not be tried.
+        cut: What ended a search that proved nothing, in words.
+    """
     best = min(tried, key=lambda each: each.makespan_ms, default=None)
     if best is None:
         return ComparedRow(name, status=Status.INFEASIBLE, note="; ".join(reasons))
@@ -362,7 +371,7 @@ def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> Com
     if best.result.interrupted:
         notes.append("interrupted")
     elif any(each.makespan_ms > each.bound_ms for each in tried if each.result is not None):
-        notes.append("ended before its proof; another run may find another")
+        notes.append(f"{cut}; another run may find another")
     row = _row(name, placed, best.result.schedule, "; ".join(notes))
     period_ms = None
     if repetend is not None:

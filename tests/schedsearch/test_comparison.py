@@ -74,6 +74,19 @@ def test_searched_is_the_best_on_the_placements_of_the_others() -> None:
     validate(searched.found)
 
 
+def test_a_search_that_a_time_limit_cut_says_so() -> None:
+    """The answer of a search that had no time left: a schedule that begins late, above the bound."""
+
+    def cut(request: SearchRequest, report: Any) -> SearchResult:
+        found = find(request, report)
+        assert found.schedule is not None
+        late = tuple(block._replace(start=block.start + 7) for block in found.schedule.blocks)
+        return replace(found, schedule=replace(found.schedule, blocks=late))
+
+    (row,) = compare(chain(2), ["searched@v_shape"], 4, answer=cut, **QUICK).rows
+    assert row.note == "best on v_shape; cut by a time limit; another run may find another"
+
+
 def test_one_shape_can_be_asked_for() -> None:
     found = by_name(compare(chain(2), ["searched@x_shape", "searched@v_shape"], 4, **QUICK))
     assert {name: row.placement for name, row in found.items()} == {
