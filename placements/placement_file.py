@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -77,9 +77,26 @@ def _memory_to_plain(block: Block) -> int | dict[int, int]:
     return {device: units for device in block.devices if (units := block.memory_on(device))}
 
 
-def placement_to_yaml(placement: Placement) -> str:
-    """Return the placement as the text of a ``placement.yaml``."""
-    return yaml.safe_dump(placement_to_dict(placement), sort_keys=False, default_flow_style=None, width=110)
+def placement_to_yaml(placement: Placement, costs: Mapping[str, object] | None = None) -> str:
+    """Return the placement as the text of a ``placement.yaml``, with a key on where its times come from."""
+    data = placement_to_dict(placement) | dict(costs or {})
+    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=110)
+
+
+def read_times_source(path: str | Path) -> tuple[str, bool]:
+    """Return where the times of a placement's file come from, and whether they are placeholders.
+
+    Raises:
+        PlacementError: The file cannot be read, or does not say it as it was written.
+    """
+    data = read_yaml(path, PlacementError)
+    with in_file(path, PlacementError):
+        top = Field(data, "placement", PlacementError, is_root=True)
+        source = top.get("cost_source", {"times": str(path), "placeholder": False})
+        placeholder = source["placeholder"]
+        if not isinstance(placeholder.value, bool):
+            raise placeholder.wrong("true or false")
+        return source["times"].text(), placeholder.value
 
 
 def placement_from_dict(data: object) -> Placement:
@@ -193,7 +210,15 @@ _FINEST_POWER = 15
 
 
 _TOP_REQUIRED = ("name", "num_devices", "tick_ms", "blocks")
-_TOP_OPTIONAL = ("schema_version", "memory", "static_memory", "num_gpus", "memory_unit_mib", "transfer")
+_TOP_OPTIONAL = (
+    "schema_version",
+    "memory",
+    "static_memory",
+    "num_gpus",
+    "memory_unit_mib",
+    "transfer",
+    "cost_source",
+)
 _BLOCK_REQUIRED = ("name", "kind", "devices")
 _BLOCK_OPTIONAL = ("time", "time_ms", "memory", "after", "transient", "data_parallel")
 _TRANSFER = ("from", "to", "time")

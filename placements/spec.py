@@ -196,7 +196,7 @@ class Placement:
             num_gpus=(),
         )
 
-    def ms(self, ticks: int) -> float:
+    def ms(self, ticks: int | Fraction) -> float:
         """Return ticks in milliseconds, as exact as decimals are."""
         return float(ticks * Fraction(str(self.tick_ms)))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from placements.placement_file import read_yaml
 from placements.plain_data import Field, in_file
-from placements.stages import Number, Stage, StageChain, StagesError, exact
+from placements.stages import DevicePower, Number, Stage, StageChain, StagesError, exact
 
 _LARGEST = 1e9
 """Milliseconds or MiB beyond which a figure is a mistake."""
@@ -30,12 +30,13 @@ def stages_from_dict(data: object) -> StageChain:
     The fields are ``stages`` or ``layers``, a list of mappings with ``forward_ms``, with ``backward_ms`` or
     ``input_gradient_ms`` and ``weight_gradient_ms``, and optionally with ``activation_mib`` and
     ``weight_mib``; and optionally ``memory_mib`` (one number, or one for each device), ``transfer_ms``,
-    ``num_devices`` (default: as many as stages) and ``input_gradient_share``.
+    ``num_devices`` (default: as many as stages), ``input_gradient_share``, and ``power_w``, a mapping with
+    ``running`` and ``blocking``, of one device.
 
     Raises:
         StagesError: A field is missing, unknown or wrong.
     """
-    optional = ("memory_mib", "transfer_ms", "num_devices", "input_gradient_share")
+    optional = ("memory_mib", "transfer_ms", "num_devices", "input_gradient_share", "power_w")
     top = Field(data, "", StagesError)
     given = top.mapping("a mapping with 'stages' or 'layers'")
     if ("stages" in given) == ("layers" in given):
@@ -59,7 +60,16 @@ def stages_from_dict(data: object) -> StageChain:
         transfer_ms,
         share.value,
         name == "layers",
+        _read_power(top.get("power_w")),
     )
+
+
+def _read_power(field: Field) -> DevicePower | None:
+    if field.value is None:
+        return None
+    field.only(("running", "blocking"))
+    running, blocking = (_figure(field[name]) for name in ("running", "blocking"))
+    return DevicePower(running, blocking)
 
 
 def _read_stage(field: Field) -> Stage:
@@ -107,6 +117,7 @@ def stages_of(
     transfer_ms: float = 0.0,
     num_devices: int | None = None,
     input_gradient_share: float = 0.5,
+    power_w: Mapping[str, float] | None = None,
     **columns: float | Iterable[float],
 ) -> StageChain:
     """Build a model from columns; see `stages_from_dict` for their names.
@@ -117,6 +128,7 @@ def stages_of(
         transfer_ms: See `StageChain`, as for the rest.
         num_devices: Default: as many as stages.
         input_gradient_share: Likewise.
+        power_w: Of a device, as ``{"running": 300, "blocking": 75}``.
         columns: One number for all stages, or one for each: lists, arrays, or columns of a DataFrame.
 
     Raises:
@@ -138,4 +150,5 @@ def stages_of(
     memory = memory_mib if memory_mib is None or isinstance(memory_mib, (int, float)) else [*memory_mib]
     data = {"stages": rows, "memory_mib": memory, "transfer_ms": transfer_ms}
     number = {} if num_devices is None else {"num_devices": num_devices}
-    return stages_from_dict(data | number | {"input_gradient_share": input_gradient_share})
+    power = None if power_w is None else dict(power_w)
+    return stages_from_dict(data | number | {"input_gradient_share": input_gradient_share, "power_w": power})

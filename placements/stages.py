@@ -64,6 +64,19 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class DevicePower:
+    """What a device uses, in W.
+
+    Attributes:
+        running: While it computes.
+        blocking: While it waits.
+    """
+
+    running: float
+    blocking: float
+
+
+@dataclass(frozen=True)
 class StageChain:
     """A model: pieces of which each hands its output to the next, and the devices for them.
 
@@ -75,6 +88,7 @@ class StageChain:
         input_gradient_share: Part of a backward block that its input gradient takes, where the stages do not
             tell.
         are_layers: The pieces are divided among stages as they are. Otherwise a stage may be cut in parts.
+        power_w: Of each device; None where it is not known.
     """
 
     pieces: tuple[Stage, ...]
@@ -83,6 +97,7 @@ class StageChain:
     transfer_ms: float = 0.0
     input_gradient_share: float = 0.5
     are_layers: bool = False
+    power_w: DevicePower | None = None
 
     @property
     def note_of_split(self) -> str:

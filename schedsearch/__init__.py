@@ -20,6 +20,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     methods         the searches by name, with one question and one answer
     cache           results kept on disk
     certificate     what a search proved, written down and checked again without it
+    search_file     the file form of a search's result, without its schedule
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule
     figures         pictures of schedules and frontiers
@@ -42,7 +43,7 @@ from typing import Any
 
 _HOME = {
     "schedsearch.modulo.search": ("search",),
-    "schedsearch.comparison": ("compare",),
+    "schedsearch.comparison": ("Comparison", "compare"),
     "schedsearch.energy": ("Frontier", "frontier"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),
     "schedsearch.schedule": ("Schedule",),

@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 _LIBRARIES = ("z3-solver", "ortools", "networkx", "numpy", "scipy")
 """What a search calls, by the names of the distributions."""
 
-_LATER = frozenset({"certificate", "schedule_file", "energy", "figures", "models", "planners"})
+_LATER = frozenset({"certificate", "search_file", "schedule_file", "energy", "figures", "models", "planners"})
 """Rooms that are no part of a search: those after this one, and what makes placements of models."""
 
 

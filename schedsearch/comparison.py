@@ -6,11 +6,14 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from placements import Placement
+from placements.files import read_json
+from placements.plain_data import Field, in_file
 from placements.shapes_in_ms import SHAPES_OF_STAGES, PlacedStages, place
-from placements.stages import StageChain, StagesError
+from placements.stages import DevicePower, StageChain, StagesError
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
@@ -19,6 +22,7 @@ from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
 from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import ScheduleFileError, schedule_from_dict, schedule_to_dict
 from schedsearch.shown import Shown
 from schedsearch.validate import validate
 
@@ -78,7 +82,7 @@ class ComparedRow:
         period_ms: By how much one more micro-batch lengthens it in the steady state.
         device_span_ms: The longest time from a device's own first start to its last end.
         peak_memory_mib: The most that any device holds, weights included.
-        energy_j: None; the stages tell no energies.
+        energy_j: Of all devices from the first start to the last end; None where their power is not known.
         search_seconds: Wall-clock time of the search.
         note: What was assumed, cut, chosen or missing.
         found: The schedule itself; None where there is none.
@@ -128,10 +132,48 @@ class Comparison(Shown):
     rows: tuple[ComparedRow, ...]
     interrupted: bool = False
 
+    @property
+    def by_title(self) -> dict[str, Schedule]:
+        """The schedules that fit, by what stands above their timelines."""
+        return {row.title: row.found for row in self.rows if row.found is not None}
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the file form as plain data, without the schedules."""
-        rows = [row.to_dict() for row in self.rows]
-        return {"schema_version": SCHEMA_VERSION, "num_micro_batches": self.num_micro_batches, "rows": rows}
+        """Return the file form as plain data; schedules by the name of their row."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "num_micro_batches": self.num_micro_batches,
+            "interrupted": self.interrupted,
+            "rows": [row.to_dict() for row in self.rows],
+            "schedules": {row.schedule: schedule_to_dict(row.found) for row in self.rows if row.found},
+        }
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Comparison:
+        """Read a comparison from a JSON file, and validate its schedules.
+
+        Raises:
+            ScheduleFileError: The file cannot be read or is wrong; the message begins with its path.
+        """
+        data = read_json(path, "a compare.json", ScheduleFileError)
+        with in_file(path, ScheduleFileError):
+            top = Field(data, "", ScheduleFileError)
+            top.version(SCHEMA_VERSION)
+            schedules = top.get("schedules", {})
+            return cls(
+                top["num_micro_batches"].whole(),
+                tuple(_read_row(row, schedules) for row in top["rows"].items()),
+                top.get("interrupted").value is True,
+            )
+
+
+def _read_row(row: Field, schedules: Field) -> ComparedRow:
+    texts = ("schedule", "placement", "status", "note")
+    cells: dict[str, Any] = {name: str(row[name].value) for name in texts}
+    for name in COLUMNS:
+        if name not in texts:
+            cells[name] = None if row[name].value is None else row[name].number()
+    found = schedules.get(cells["schedule"]).value
+    return ComparedRow(**cells, found=None if found is None else schedule_from_dict(found))
 
 
 def compare(
@@ -175,7 +217,8 @@ def compare(
             rows[name] = running.searched(name, running.variants(shape) if shape else variants)
     proved = running.bound_ms
     judged = (_judged(rows[name], proved.get(NEEDS.get(name, ("", False)), 0.0)) for name in schedules)
-    return Comparison(num_micro_batches, tuple(judged), running.interrupted)
+    powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in judged)
+    return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 
 
 def _check(schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
@@ -281,7 +324,9 @@ class _Comparing:
             each.bound_ms = max(each.bound_ms, each.placed.placement.ms(result.makespan_bound))
             self.bound_ms[variant] = each.bound_ms
             self.interrupted = result.interrupted
-        row = _best_row(name, list(tried.values()), reasons)
+        is_ours = self.options.get("method", "modulo") == "modulo"  # others also end where their method does
+        cut = "cut by a time limit" if is_ours else "ended before its proof"
+        row = _best_row(name, list(tried.values()), reasons, cut)
         return replace(row, search_seconds=time.monotonic() - began)
 
     def _search(self, name: str, tried: _Tried) -> SearchResult:
@@ -304,8 +349,15 @@ class _Comparing:
         return placed, number
 
 
-def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> ComparedRow:
-    """Return the row of the best schedule on any of the shapes that were tried, or why there is none."""
+def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str], cut: str) -> ComparedRow:
+    """Return the row of the best schedule on any of the shapes that were tried, or why there is none.
+
+    Args:
+        name: Of the row.
+        tried: The shapes.
+        reasons: Why others could not be tried.
+        cut: What ended a search that proved nothing, in words.
+    """
     best = min(tried, key=lambda each: each.makespan_ms, default=None)
     if best is None:
         return ComparedRow(name, status=Status.INFEASIBLE, note="; ".join(reasons))
@@ -319,7 +371,7 @@ def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str]) -> Com
     if best.result.interrupted:
         notes.append("interrupted")
     elif any(each.makespan_ms > each.bound_ms for each in tried if each.result is not None):
-        notes.append("ended before its proof; another run may find another")
+        notes.append(f"{cut}; another run may find another")
     row = _row(name, placed, best.result.schedule, "; ".join(notes))
     period_ms = None
     if repetend is not None:
@@ -371,6 +423,17 @@ def _require_room(placed: PlacedStages) -> None:
     needed = [minimum_memory(placement, d) + placement.static[d] for d in range(placement.num_devices)]
     if missing := _missing_memory(placed, needed):
         raise _UnplacedError(f"even one micro-batch {missing}")
+
+
+def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float | None:
+    """Return what all devices use while they compute and wait."""
+    if schedule is None or power_w is None:
+        return None
+    placement = schedule.placement
+    run = (placement.by_name[name] for _, _, name in schedule.blocks)
+    busy = sum(len(block.devices) * block.time for block in run)
+    waiting = placement.num_devices * schedule.makespan - busy
+    return (placement.ms(busy) * power_w.running + placement.ms(waiting) * power_w.blocking) / 1e3
 
 
 def _judged(row: ComparedRow, bound_ms: float) -> ComparedRow:

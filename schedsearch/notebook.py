@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from placements.files import write_json
+from placements.files import read_json, write_json
 from schedsearch.comparison import COLUMNS, Comparison
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import image
-from schedsearch.figures.comparison import draw_timelines
+from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import frontier as draw_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.schedule import Schedule
-from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
 
 _LONGEST_TABLE = 30
 """Rows that are shown below a figure."""
@@ -90,9 +91,7 @@ def figure(result: object) -> Any:
 
 @figure.register
 def _(result: Schedule) -> Any:
-    makespan = f"{result.placement.ms(result.makespan):,.6g} ms"
-    title = f"{result.placement.name}: {makespan}, {bubble_rate(result):.1%} bubble"
-    return draw_timelines({title: result})
+    return draw_timelines({title_of(result): result})
 
 
 @figure.register
@@ -106,15 +105,22 @@ def _(result: SearchResult) -> Any:
 def _(result: Frontier) -> Any:
     points = [(plan.time_ms, plan.energy_mj) for plan in result.without_straggler]
     maximum = (result.all_maximum.time_ms, result.all_maximum.energy_mj)
-    return draw_frontier(points, maximum, title="time and energy of an iteration").figure
+    return draw_frontier(
+        points,
+        maximum,
+        lower_bound=[(plan.time_ms, plan.lower_bound_mj) for plan in result.plans],
+        stragglers=[
+            point for plan in result.plans if (point := (plan.time_ms, plan.energy_mj)) not in points
+        ],
+        title="time and energy of an iteration",
+    ).figure
 
 
 @figure.register
 def _(result: Comparison) -> Any:
-    schedules = {row.title: row.found for row in result.rows if row.found is not None}
-    if not schedules:
+    if not result.by_title:
         raise ValueError("schedules: none of them fits, so there is none to draw; see to_frame() for why")
-    return draw_timelines(schedules)
+    return draw_timelines(result.by_title)
 
 
 @singledispatch
@@ -130,9 +136,7 @@ def _(result: Schedule, path: str | Path) -> Path:
 
 @save.register
 def _(result: SearchResult, path: str | Path) -> Path:
-    if result.schedule is None:
-        raise ValueError(f"schedule: there is none to save ({result.status}: {result.reason})")
-    return write_json(path, schedule_to_dict(result.schedule, result))
+    return write_json(path, result_to_dict(result))
 
 
 @save.register
@@ -143,6 +147,29 @@ def _(result: Frontier, path: str | Path) -> Path:
 @save.register
 def _(result: Comparison, path: str | Path) -> Path:
     return write_json(path, result.to_dict())
+
+
+_READERS: Mapping[type, tuple[str, Callable[[str | Path], Any]]] = {
+    Schedule: ("blocks", read_schedule),
+    SearchResult: ("search", read_result),
+    Frontier: ("plans", Frontier.from_json),
+    Comparison: ("rows", Comparison.from_json),
+}
+"""What reads a file of each kind of result, and the key that only such files have."""
+
+
+def load(kind: type, path: str | Path) -> Any:
+    """Read a result of a kind from the file that its `save` wrote.
+
+    Raises:
+        ValueError: The file cannot be read, is of another kind or is wrong; one line that begins with it.
+    """
+    key, read = _READERS[kind]
+    wanted = f"what {kind.__name__}.save wrote"
+    data = read_json(path, wanted, ValueError)
+    if not isinstance(data, dict) or key not in data:
+        raise ValueError(f"{path}: has no {key!r}, so it is no {kind.__name__}; give {wanted}")
+    return read(path)
 
 
 def html(result: Any) -> str:

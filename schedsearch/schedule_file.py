@@ -12,11 +12,18 @@ from placements.files import read_json
 from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, in_file
 from schedsearch.certificate.certificate import Certificate, CertificateError, certificate_of
-from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict, whole_numbers
+from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status, makespan_status
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.search_file import (
+    repetend_from_dict,
+    repetend_to_dict,
+    search_from_dict,
+    search_to_dict,
+    whole_or_none,
+)
 from schedsearch.validate import InvalidScheduleError, validate
 
 SCHEMA_VERSION = 1
@@ -55,6 +62,7 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         "steady_bubble_rate": repetend.bubble_rate if repetend else None,
         "peak_memory": peak_memory(schedule).tolist(),
         "search_seconds": result.seconds if result else 0.0,
+        **({"search": search_to_dict(result)} if result else {}),
         "blocks": [[name, micro_batch, start] for start, micro_batch, name in schedule.blocks],
     }
 
@@ -63,12 +71,7 @@ def _repetend_to_dict(result: SearchResult) -> dict[str, Any] | None:
     repetend = result.repetend
     if repetend is None:
         return None
-    return {
-        "start": {name: list(ticks) for name, ticks in repetend.start.items()},
-        "ahead": {name: list(rounds) for name, rounds in repetend.modulo_stage.items()},
-        "span": repetend.span,
-        "span_bound": result.span_bound,
-    }
+    return repetend_to_dict(repetend) | {"span": repetend.span, "span_bound": result.span_bound}
 
 
 def _certificate_to_dict(schedule: Schedule, result: SearchResult) -> dict[str, Any] | None:
@@ -118,6 +121,29 @@ def read_claims(path: str | Path) -> Claims:
     return _read_file(path, _read_claims)
 
 
+def result_to_dict(result: SearchResult) -> dict[str, Any]:
+    """Return the file form of a search's result, which may have no schedule."""
+    if result.schedule is not None:
+        return schedule_to_dict(result.schedule, result)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": result.status.value,
+        "period_bound": result.period_bound,
+        "makespan_bound": result.makespan_bound,
+        "search_seconds": result.seconds,
+        "search": search_to_dict(result),
+    }
+
+
+def read_result(path: str | Path) -> SearchResult:
+    """Read a search's result, and validate its schedule; what it claims of bounds is not checked.
+
+    Raises:
+        ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
+    """
+    return _read_file(path, _read_result)
+
+
 def schedule_from_dict(data: object) -> Schedule:
     """Build the schedule of a ``schedule.json`` from its plain data, and validate it.
 
@@ -154,13 +180,22 @@ def _read(data: Field) -> Schedule:
     return validate(Schedule(placement_from_dict(data["placement"].value), number, blocks))
 
 
+def _read_result(data: Field) -> SearchResult:
+    if "blocks" not in data.mapping():
+        data.version(SCHEMA_VERSION)
+        return search_from_dict(data, None, None, None)
+    schedule = _read(data)
+    repetend = None if data["repetend"].value is None else _read_repetend(data, schedule)
+    return search_from_dict(data, schedule, repetend, schedule.placement)
+
+
 def _read_claims(data: Field) -> Claims:
     schedule = _read(data)
     claims = Claims(
         schedule,
         Status(data["status"].choice(tuple(Status))),
         data["makespan"].whole(),
-        _whole_or_none(data["makespan_bound"]),
+        whole_or_none(data["makespan_bound"]),
         None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),
         None,
     )
@@ -172,30 +207,16 @@ def _read_claims(data: Field) -> Claims:
         certificate=certificate_from_dict(
             certificate.value, schedule.placement, _read_repetend(data, schedule)
         ),
-        span_bound=_whole_or_none(data["repetend"].get("span_bound")),
+        span_bound=whole_or_none(data["repetend"].get("span_bound")),
     )
-
-
-def _whole_or_none(field: Field) -> int | None:
-    return None if field.value is None else field.whole()
 
 
 def _read_repetend(data: Field, schedule: Schedule) -> Repetend:
     """Return the repetend as it stands in the file, whether or not it is one."""
     found = data["repetend"]
     found.mapping(remedy="there is a certificate of it; give both")
-    start, modulo_stage = (_read_numbers(found[name]) for name in ("start", "ahead"))
-    return Repetend(
-        schedule.placement.per_micro_batch,
-        data["micro_batches_per_repetend"].whole(),
-        data["period"].whole(),
-        start,
-        modulo_stage,
-    )
-
-
-def _read_numbers(field: Field) -> dict[str, tuple[int, ...]]:
-    return {name: whole_numbers(field[name]) for name in field.mapping("a mapping of each block to a list")}
+    micro_batches = data["micro_batches_per_repetend"].whole()
+    return repetend_from_dict(found, schedule.placement, micro_batches, data["period"].whole())
 
 
 def _read_block(row: Field, wanted: str) -> ScheduledBlock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 
 class Shown:
@@ -21,6 +21,16 @@ class Shown:
     def save(self, path: str | Path) -> Path:
         """Write the file form (JSON), whole or not at all; return the path."""
         return Path(_notebook().save(self, path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: The file cannot be read, is of another kind or is wrong; one line that begins with it.
+        """
+        found: Self = _notebook().load(cls, path)
+        return found
 
     def _repr_html_(self) -> str:
         """Return the figure as SVG, and the table below where it is short."""

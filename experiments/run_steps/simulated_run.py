@@ -81,4 +81,4 @@ def simulate_scripts(
     )
     if traces:
         records = [(record,) for record in run.records]
-        save_trace(records, planned.schedule.placement, directory, planned, "simulated_trace")
+        save_trace(records, planned.schedule.placement, directory, planned, costs, "simulated_trace")

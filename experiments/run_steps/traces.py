@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.steps.profile_reading import CostSource
 from placements import Placement, Profile
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import Clocks
@@ -43,6 +44,7 @@ def save_trace(
     placement: Placement,
     directory: Path,
     planned: Planned | None = None,
+    costs: CostSource | None = None,
     name: str = "trace",
 ) -> UtilisationTable:
     """Write ``NAME.json`` and ``NAME.csv`` of a run, and a line; return the table.
@@ -52,9 +54,10 @@ def save_trace(
         placement: What the scripts are of.
         directory: Of the output.
         planned: What the last iteration is compared with; None if that is not known.
+        costs: Where the plan's come from.
         name: Of the files.
     """
-    write_trace(directory / f"{name}.json", placement, records, planned)
+    write_trace(directory / f"{name}.json", placement, records, planned, costs.to_dict() if costs else None)
     table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)
     table.write_csv(directory / f"{name}.csv")
     log.info("%s", table.describe())

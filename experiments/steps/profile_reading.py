@@ -16,8 +16,10 @@ from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, Profile
 from placements.hardware import modelled_profile
 from placements.models.gpt import GptConfig, gpt_compute_shares
+from placements.placement_file import read_times_source
 from placements.planners.galvatron import plan_compute_shares
 from placements.profile import checked_blocking_power
+from placements.stages import DevicePower
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,10 @@ class CostSource:
         """Return the key ``cost_source`` of the files."""
         return {"cost_source": asdict(self)}
 
+    def of_times(self) -> dict[str, object]:
+        """Return the key of a ``placement.yaml``, which has no energies."""
+        return {"cost_source": {"times": self.times, "placeholder": self.placeholder}}
+
     def __str__(self) -> str:
         return f"times: {self.times}\nenergies: {self.energies}\nblocking power: {self.blocking_power}"
 
@@ -68,7 +74,7 @@ def read_profile(options: Options) -> Profile | None:
         require(0 < factor < math.inf, f"profile.{name}", factor, "a factor above 0", "give one")
     power, path = blocking_power(options), profile_path(options)
     for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
-        if problem := _no_power(watts):
+        if problem := no_power(watts):
             log.warning("warning: a GPU that waits uses %s; give profile.blocking_power_w in W", problem)
     if path is None:
         return None
@@ -103,7 +109,7 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
         )
     points = [(name, point) for name, points in profile.points.items() for point in points]
     for name, point in points:
-        if not (problem := _no_power(watts := point.energy_mj / point.time_ms)):
+        if not (problem := no_power(watts := point.energy_mj / point.time_ms)):
             continue
         likely = "energies are millijoules, set profile.energy_scale=0.001"
         if watts < POWERS_W[0]:
@@ -113,7 +119,7 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
         return
 
 
-def _no_power(watts: float) -> str:
+def no_power(watts: float) -> str:
     """Return what is wrong with a power, 0 for nothing aside; empty where it is of a GPU."""
     if watts == 0 or POWERS_W[0] <= watts <= POWERS_W[1]:
         return ""
@@ -156,6 +162,21 @@ def cost_source(options: Options) -> CostSource:
     return CostSource(times, energies, waiting, placeholder)
 
 
+def stages_cost_source(path: str, power_w: DevicePower | None) -> CostSource:
+    """Return where the costs of a stages file come from; warn of a power that is likely none of a GPU."""
+    if power_w is None:
+        return CostSource(f"stages of {path}", "none", "none", placeholder=False)
+    for name, watts in asdict(power_w).items():
+        if problem := no_power(watts):
+            log.warning("warning: %s: power_w.%s is %s; give W", path, name, problem)
+    return CostSource(
+        f"stages of {path}",
+        f"power_w of {path}, {power_w.running:g} W while computing",
+        f"power_w of {path}, {power_w.blocking:g} W",
+        placeholder=False,
+    )
+
+
 def complete_profile(options: Options, placement: Placement, profile: Profile | None) -> Profile:
     """Return the measured profile, or where there is none, one from the GPU's power model."""
     if profile is not None:
@@ -180,8 +201,10 @@ def _times(options: Options) -> tuple[str, bool]:
     if "planner" in placement:
         return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
     if "path" in placement:
-        is_profiled = Path(placement["path"]).is_dir()
-        return f"{'measured by experiments.profile, ' if is_profiled else ''}{placement['path']}", False
+        path = Path(placement["path"])
+        return (
+            (f"measured by experiments.profile, {path}", False) if path.is_dir() else read_times_source(path)
+        )
     if "shape" in placement:
         return f"placeholders, the ticks of {placement['shape']}", True
     return f"cost model of placement=gpt on {gpu.name}", False

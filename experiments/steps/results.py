@@ -14,6 +14,9 @@ from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.schedule import Schedule
 
+_SHOWN_SHARE = 5e-4
+"""From which on it is said how much more time than the highest clocks a plan is given."""
+
 
 @dataclass(frozen=True)
 class SelectionResult:
@@ -61,7 +64,8 @@ class SearchStepResult:
         """The figures that stand for it in a table of runs; the period is of one micro-batch."""
         schedule, result = self.schedule, self.result
         tick_ms = schedule.placement.tick_ms
-        figures: dict[str, float | str] = {"makespan_ms": schedule.makespan * tick_ms}
+        figures: dict[str, float | str] = {"times_from": self.costs.times}
+        figures["makespan_ms"] = schedule.makespan * tick_ms
         figures["bubble_rate"] = bubble_rate(schedule)
         if self.memory_unit == "MiB":
             figures["peak_memory_mib"] = float(peak_memory(schedule).max())
@@ -129,8 +133,11 @@ class EnergyResult:
 
     def baseline_in_words(self, plan: FrequencyPlan) -> str:
         """Return against what a plan's saving is, until when, and whether it is of any model at all."""
+        until_ms = self.compared_until_ms(plan)
+        more = until_ms / self.frontier.all_maximum.time_ms - 1
         return (
-            f"all clocks at maximum, both until {self.compared_until_ms(plan):.6g} ms, waiting included"
+            f"all clocks at maximum, both until {until_ms:.6g} ms"
+            f"{f' ({more:.1%} more time than these take)' if more >= _SHOWN_SHARE else ''}, waiting included"
             f"{', of placeholder costs' if self.costs.placeholder else ''}"
         )
 

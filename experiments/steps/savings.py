@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from collections.abc import Iterator
 
 from experiments.steps.results import EnergyResult
@@ -20,7 +21,7 @@ SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
 def savings_rows(tuned: EnergyResult) -> Iterator[tuple[float | None, ...]]:
     """Yield a row for each slowdown; None where no plan ends in time, or no bound is known.
 
-    The columns are those of `columns`; savings are shares.
+    The columns are those of `columns`, without the name of what is compared with; savings are shares.
     """
     frontier = tuned.frontier
     for slowdown in SLOWDOWNS:
@@ -29,41 +30,42 @@ def savings_rows(tuned: EnergyResult) -> Iterator[tuple[float | None, ...]]:
         at_most = None if frontier.relaxed is None else 1 - frontier.relaxed.at(deadline_ms) / all_maximum_mj
         groups = (frontier.plans, *tuned.baselines.values())
         saved = (_saving(tuned, plans, deadline_ms, all_maximum_mj) for plans in groups)
-        yield (slowdown, deadline_ms, at_most, *saved)
+        yield (slowdown, deadline_ms, all_maximum_mj, at_most, *saved)
 
 
 def columns(tuned: EnergyResult) -> list[str]:
     """Return the names of the columns."""
-    return ["slowdown", "deadline_ms", "at_most", "frontier", *tuned.baselines]
+    return ["slowdown", "deadline_ms", "saved_against_mj", "at_most", "frontier", *tuned.baselines]
 
 
 def savings_csv(tuned: EnergyResult) -> str:
     """Return the table as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns(tuned))
-    writer.writerows(savings_rows(tuned))
+    writer.writerow(["saved_against", *columns(tuned)])
+    writer.writerows(["all_maximum", *row] for row in savings_rows(tuned))
     return text.getvalue()
 
 
 def describe_savings(tuned: EnergyResult) -> list[str]:
     """Return the table as lines of text, savings in percent."""
-    names = [name for name in columns(tuned) if name != "deadline_ms"]
+    names = [name for name in columns(tuned) if name not in ("deadline_ms", "saved_against_mj")]
     lines = [
-        "saved next to a straggler, slowdown times as long as all clocks at maximum, in % of the energy of",
+        "saved next to a straggler, slowdown times as long as all clocks at maximum, in % of the energy of "
         "all clocks at maximum, both until the straggler's end, waiting included"
         f"{', of placeholder costs' if tuned.costs.placeholder else ''}:",
     ]
-    lines.append("  ".join(f"{name:>{_width(name)}}" for name in names))
-    for slowdown, _, *savings in savings_rows(tuned):
+    table = [names]
+    for slowdown, _, _, *savings in savings_rows(tuned):
         assert slowdown is not None
-        cells = [f"{slowdown:.2f}", *("-" if each is None else f"{100 * each:.2f}" for each in savings)]
-        lines.append("  ".join(f"{cell:>{_width(name)}}" for name, cell in zip(names, cells, strict=True)))
+        table.append([f"{slowdown:.2f}", *("-" if each is None else f"{100 * each:.2f}" for each in savings)])
+    widths = [max(len(name), 8) for name in names]
+    room = shutil.get_terminal_size((100, 24)).columns
+    fitting = [width for i, width in enumerate(widths) if sum(widths[: i + 1]) + 2 * i <= room]
+    lines += ["  ".join(map(str.rjust, row, fitting)) for row in table]
+    if left_out := names[len(fitting) :]:
+        lines.append(f"no room for {', '.join(left_out)}: see savings.csv")
     return lines
-
-
-def _width(name: str) -> int:
-    return max(len(name), 8)
 
 
 def _saving(

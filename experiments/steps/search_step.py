@@ -50,7 +50,7 @@ def search_and_save(
     costs = cost_source(options)
     schedule, result = find_schedule(options, placement)
     log.info("%s", costs)
-    write_text(directory / "placement.yaml", placement_to_yaml(placement))
+    write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
     if planned := planned_by(options):
         write_json(directory / "galvatron_config.json", galvatron_to_dict(planned.plan))
     save_schedule(options, schedule, result, directory)

@@ -58,10 +58,9 @@ def _schedule_claims(claims: Claims, deadline: float) -> Iterator[Claim]:
         raise CertificateError(
             f"makespan: {claims.makespan} is not that of the blocks, which end at {makespan}"
         )
-    tick_ms = claims.schedule.placement.tick_ms
-    yield Claim(
-        f"schedule: valid, with a makespan of {makespan * tick_ms:.6g} ms, {makespan} ticks of {tick_ms:g} ms"
-    )
+    placement = claims.schedule.placement
+    facts = f"a makespan of {placement.ms(makespan):.10g} ms; a tick is {placement.tick_ms:g} ms"
+    yield Claim(f"schedule: valid, with {facts}")
     if claims.makespan_bound is not None:
         half_s = (deadline - time.monotonic()) / 2
         yield check_makespan_bound(claims.schedule, claims.makespan_bound, half_s)
@@ -90,17 +89,19 @@ def _check_summary(claims: Claims, report: CheckReport | None) -> None:
         )
     if optimal and not report.meets_bound:
         raise CertificateError(
-            f"status: OPTIMAL, but the repetend's {certificate.period} ticks per micro-batch do not meet the "
-            f"bound of {certificate.period_bound} for its sizes and limits"
+            f"status: OPTIMAL, but the repetend's {certificate.in_ms(certificate.period)} per micro-batch "
+            f"do not meet the bound of {certificate.in_ms(certificate.period_bound)} for its sizes and limits"
         )
 
 
 def _verdict(claims: Claims, report: CheckReport | None) -> str:
     if report is None or claims.certificate is None:
         return "no certificate: nothing is claimed of the period"
-    period, bound = claims.certificate.period, claims.certificate.period_bound
+    certificate = claims.certificate
+    figures = (certificate.period, certificate.period_bound)
+    period, bound = (certificate.in_ms(each) for each in figures)
     if report.optimal:
-        return f"{Status.OPTIMAL}: the period of {period} ticks per micro-batch is proved to be the least"
+        return f"{Status.OPTIMAL}: the period of {period} per micro-batch is proved to be the least"
     if report.meets_bound:
-        return f"the period of {period} ticks per micro-batch is the least if what is not rechecked is true"
-    return f"{Status.FEASIBLE}: the period of {period} ticks per micro-batch is above the bound of {bound}"
+        return f"the period of {period} per micro-batch is the least if what is not rechecked is true"
+    return f"{Status.FEASIBLE}: the period of {period} per micro-batch is above the bound of {bound}"

@@ -16,14 +16,16 @@ from experiments.config.command import Interrupted
 from experiments.config.options import read_options, require, require_path
 from experiments.config.progress import SearchBar
 from experiments.config.records import CompareOptions
+from experiments.steps.profile_reading import CostSource, stages_cost_source
 from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
 from placements import Placement
-from placements.files import write_bytes, write_json, write_text
+from placements.files import write_json, write_text
 from placements.stage_file import read_stages
 from schedsearch.cache import cached_search
 from schedsearch.comparison import COLUMNS, ComparedRow, Comparison, compare
-from schedsearch.figures.canvas import image
+from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
+from schedsearch.figures.comparison import draw_timelines
 from schedsearch.modulo.result import Progress
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -34,6 +36,7 @@ def task(config: DictConfig) -> dict[str, float]:
     """Compare, print the table, and save it with the figure; return the makespan of each schedule."""
     options = read_options(config, CompareOptions)
     stages = read_stages(require_path("stages", options.stages))
+    costs = stages_cost_source(options.stages, stages.power_w)
     are_names = all(isinstance(name, str) for name in options.schedules)
     require(are_names, "schedules", options.schedules, "a list of names")
     for name, remedy in (("memory", "give memory_mib in the stages' file"), ("export", "leave it out")):
@@ -60,8 +63,8 @@ def task(config: DictConfig) -> dict[str, float]:
             **search_limits(options.search),
         )
     directory = output_directory()
-    save(found, Path(options.stages), directory)
-    log.info("%s", to_table(found.rows))
+    save(found, Path(options.stages), directory, costs)
+    log.info("%s\n%s", to_table(found.rows), costs)
     log.info("table, figure and schedules: %s", directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; what was found until then is in {directory}")
@@ -70,17 +73,16 @@ def task(config: DictConfig) -> dict[str, float]:
     }
 
 
-def save(found: Comparison, stages: Path, directory: Path) -> None:
-    """Write the table as CSV and JSON, each schedule, and the timelines as PDF and PNG."""
+def save(found: Comparison, stages: Path, directory: Path, costs: CostSource) -> None:
+    """Write the table as CSV and JSON, each schedule, and the timelines."""
     write_text(directory / "compare.csv", to_csv(found.rows))
-    write_json(directory / "compare.json", found.to_dict() | {"stages": str(stages)})
+    write_json(directory / "compare.json", found.to_dict() | {"stages": str(stages)} | costs.to_dict())
     schedules = {row.schedule: row.found for row in found.rows if row.found is not None}
     for name, schedule in schedules.items():
-        write_json(directory / f"schedules/{name}.json", schedule_to_dict(schedule))
+        write_json(directory / f"schedules/{name}.json", schedule_to_dict(schedule) | costs.to_dict())
     if schedules:
-        figure = found.plot()
-        for form in ("pdf", "png"):
-            write_bytes(directory / f"compare.{form}", image(figure, form))
+        titled = found.by_title
+        save_widths(draw_timelines(titled), draw_timelines(titled, COLUMN_INCHES), directory / "compare")
 
 
 def to_csv(rows: Sequence[ComparedRow]) -> str:

@@ -40,7 +40,6 @@ from experiments.steps.savings import describe_savings
 from experiments.steps.schedule_selection import asked_deadline_ms, check_selection, select_schedule
 from experiments.steps.search_step import output_directory, search_and_save
 from placements import Placement, Profile
-from placements.files import write_bytes
 from schedsearch.energy import EnergyError, simulate
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.interchange import zeus_stages
@@ -131,9 +130,7 @@ def search_and_tune(
         *describe_constrained_plans(tuned),
     ):
         log.info("%s", line)
-    tuned = replace(tuned, pictures=draw_pictures(found, tuned))
-    for name, png in tuned.pictures.items():
-        write_bytes(directory / f"{name}.png", png)
+    tuned = replace(tuned, pictures=draw_pictures(found, tuned, directory))
     log.info("frontier in %s", directory / "frontier.json")
     if polished is not None and polished.interrupted:
         raise Interrupted(f"interrupted; the best plans found so far are in {directory / 'frontier.json'}")

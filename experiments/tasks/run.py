@@ -69,7 +69,8 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     utilisation = None
     if options.runtime.trace:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)
-        utilisation = save_trace(measurement.records, planned.schedule.placement, directory, planned)
+        on = planned.schedule.placement
+        utilisation = save_trace(measurement.records, on, directory, planned, found.costs)
     report = save_report(found, tuned, measurement, directory, utilisation)
     shown = dict(figures(options, found.schedule, found.result))
     for name in ("period", "makespan", "bubble", "peak memory"):

@@ -84,10 +84,11 @@ class TraceFile:
         """Set a counter of a process from a time on."""
         self._add("C", name, {"pid": process + 1}, ts=_us(ms), args={"value": value})
 
-    def write(self, path: str | Path) -> Path:
-        """Write the file, an event on each line; return its path."""
+    def write(self, path: str | Path, facts: Mapping[str, object]) -> Path:
+        """Write the file, an event on each line, after facts that viewers pass over; return its path."""
+        head = json.dumps({"displayTimeUnit": "ms", **facts}, allow_nan=False)[1:-1]
         lines = ",\n".join(json.dumps(event, allow_nan=False) for event in self.events)
-        return write_text(path, f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
+        return write_text(path, f'{{{head}, "traceEvents": [\n{lines}\n]}}\n')
 
     def _new_id(self) -> int:
         self._num_ids += 1

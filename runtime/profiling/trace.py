@@ -46,6 +46,7 @@ def write_trace(
     placement: Placement,
     records: Sequence[Sequence[Record]],
     planned: Planned | None = None,
+    costs: Mapping[str, object] | None = None,
 ) -> Path:
     """Draw what the devices did, and what was planned if that is known; return the file.
 
@@ -54,6 +55,7 @@ def write_trace(
         placement: What ran where.
         records: Of each device, those of the same iterations.
         planned: What the last iteration is compared with.
+        costs: Where the plan's costs come from, as further keys of the file.
     """
     file = TraceFile()
     for device in range(placement.num_devices):
@@ -70,7 +72,7 @@ def write_trace(
     drawing.draw_row(ZERO_COMM, zero_comm_spans(placement, iterations[-1]))
     if planned is not None:
         drawing.draw_planned(planned)
-    return file.write(path)
+    return file.write(path, costs or {})
 
 
 @dataclass(frozen=True)

@@ -110,9 +110,11 @@ class Limits:
         most = self.memory
         return each.with_memory(min(most, c) for c in each.memory or (most,) * each.num_devices)
 
-    def __str__(self) -> str:
-        named = (("span", self.span), ("latency", self.latency), ("memory", self.memory))
-        kept = [f"{name} at most {value}" for name, value in named if value is not None]
+    def in_words(self, placement: Placement) -> str:
+        """Return them with a placement's times; empty where there are none."""
+        times = (("span", self.span), ("latency", self.latency))
+        kept = [f"{name} at most {placement.ms(value):.10g} ms" for name, value in times if value is not None]
+        kept += [] if self.memory is None else [f"memory at most {self.memory}"]
         return f" with {' and '.join(kept)}" if kept else ""
 
 
@@ -140,6 +142,10 @@ class Certificate:
     def period(self) -> Fraction:
         """Ticks per micro-batch of the repetend."""
         return Fraction(self.repetend.period, self.repetend.micro_batches)
+
+    def in_ms(self, ticks: int | Fraction) -> str:
+        """Return ticks, in which it counts, as people read them."""
+        return f"{self.placement.ms(ticks):.10g} ms"
 
     @property
     def universal_bound(self) -> Fraction:

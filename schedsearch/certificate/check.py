@@ -82,7 +82,7 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
             claims.append(_check_cycles(certificate, universal, (deadline - time.monotonic()) / 2))
         else:
             name = f"load of device {universal.device}" if isinstance(universal, Load) else "memory occupancy"
-            claims.append(Claim(f"{name}: no period is below {bound} ticks per micro-batch"))
+            claims.append(Claim(f"{name}: no period is below {certificate.in_ms(bound)} per micro-batch"))
     _check_that_bound_follows(certificate)
     refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]
     for i, refutation in enumerate(refutations):
@@ -131,7 +131,7 @@ def _check_repetend(certificate: Certificate) -> Claim:
     """
     repetend = certificate.repetend
     rounds = 3 * (1 + max(max(modulo_stage) for modulo_stage in repetend.modulo_stage.values()))
-    facts = f"{_counted(repetend.micro_batches)} in {repetend.period} ticks"
+    facts = f"{_counted(repetend.micro_batches)} in {certificate.in_ms(repetend.period)}"
     if rounds * repetend.micro_batches * len(repetend.start) > _MOST_BLOCKS:
         return Claim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
     first = {
@@ -145,7 +145,7 @@ def _check_repetend(certificate: Certificate) -> Claim:
         validate(_unrolled(placement, repetend.micro_batches, repetend.period, first, rounds))
     except InvalidScheduleError as error:
         raise CertificateError(f"repetend: is not valid; {str(error).splitlines()[0]}") from None
-    return Claim(f"repetend: {facts}, {certificate.period} each; every round is valid")
+    return Claim(f"repetend: {facts}, {certificate.in_ms(certificate.period)} each; every round is valid")
 
 
 def _unrolled(
@@ -165,14 +165,15 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
     for size in certificate.sizes:
         period = certificate.least_period(size)
         if period < certificate.period_bound * size:
+            bound, left = certificate.in_ms(certificate.period_bound), certificate.in_ms(period)
             raise CertificateError(
-                f"bound: {certificate.period_bound} ticks per micro-batch does not follow for {size} "
-                f"micro-batches per repetend, where the reasons leave a period of {period} open"
+                f"bound: {bound} per micro-batch does not follow for {size} micro-batches per repetend, "
+                f"where the reasons leave a period of {left} open"
             )
 
 
 def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, time_limit_s: float) -> Claim:
-    text = f"cycles of states: no period is below {cycles.period} ticks per micro-batch"
+    text = f"cycles of states: no period is below {certificate.in_ms(cycles.period)} per micro-batch"
     try:
         shown = no_shorter_period(
             certificate.placement, cycles.devices, cycles.cut_out, cycles.period, time_limit_s
@@ -187,10 +188,10 @@ def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, time_limit_s:
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> Claim:
     """Ask once more whether there is none."""
     limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
+    which = f"{_counted(refutation.micro_batches)}{limits.in_words(placement)}"
     text = (
-        f"refutation by {refutation.solver or 'a solver'}: no repetend of "
-        f"{_counted(refutation.micro_batches)}{limits} has a period of {refutation.period} ticks"
-        + (" or less" if limits.keep_monotone else "")
+        f"refutation by {refutation.solver or 'a solver'}: no repetend of {which} has a period of "
+        f"{certificate.in_ms(refutation.period)}{' or less' if limits.keep_monotone else ''}"
     )
     if refutation.micro_batches < 1:
         raise CertificateError(f"refutation: {_counted(refutation.micro_batches)} is not at least 1")
@@ -213,12 +214,13 @@ def ask_again(query: Query, time_limit_s: float) -> Answer:
 
 
 def _bound_claim(certificate: Certificate, holds: bool) -> Claim:
-    bound, limits = certificate.period_bound, certificate.limits
+    bound, limits = certificate.period_bound, certificate.limits.in_words(certificate.placement)
     if certificate.universal_bound >= bound:
         which = "any number of micro-batches"
     else:
         which = " or ".join([*map(str, certificate.sizes[:-1]), f"{_counted(certificate.sizes[-1])}{limits}"])
-    return Claim(f"bound: no repetend of {which} has a period below {bound} ticks per micro-batch", holds)
+    least = certificate.in_ms(bound)
+    return Claim(f"bound: no repetend of {which} has a period below {least} per micro-batch", holds)
 
 
 def _meets_bound(certificate: Certificate) -> bool:

@@ -30,7 +30,9 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
         raise CertificateError(
             f"makespan_bound: {bound} is above the makespan {schedule.makespan} of the schedule itself"
         )
-    text = f"makespan_bound: no schedule of as many micro-batches takes less than {bound} ticks"
+    text = (
+        f"makespan_bound: no schedule of as many micro-batches takes less than {placement.ms(bound):.10g} ms"
+    )
     added_up = makespan_bound(placement, number)
     if bound <= added_up:
         return Claim(f"{text}; by adding up")
@@ -38,7 +40,7 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
     if shown is False:
         raise CertificateError(f"{text}, but there is one that does")
     if shown is None:
-        return Claim(f"{text}; {added_up} follow by adding up", holds=False)
+        return Claim(f"{text}; {placement.ms(added_up):.10g} ms follow by adding up", holds=False)
     return Claim(f"{text}; by all orders of their starts")
 
 
@@ -57,7 +59,7 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
         CertificateError: There is one.
     """
     repetend = certificate.repetend
-    text = f"span_bound: no repetend of this period has a span below {bound} ticks"
+    text = f"span_bound: no repetend of this period has a span below {certificate.in_ms(bound)}"
     if bound <= critical_path(certificate.placement):
         return Claim(f"{text}; by adding up")
     own = Limits(latency=repetend.latency, memory=max(repetend.peak_memory))

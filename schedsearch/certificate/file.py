@@ -63,7 +63,7 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
         placement,
         whole_numbers(top["micro_batches_per_repetend"]),
         repetend,
-        _fraction(top["period_bound"]),
+        fraction(top["period_bound"]),
         tuple(_read_reason(reason) for reason in top["reasons"].items()),
         Limits(**{name: limits[name].whole() for name in limits.value}),
     )
@@ -100,7 +100,7 @@ def _read_cycles(field: Field) -> MinCycleRatio:
     names = tuple(name.text("a block") for name in field["cut_out"].items())
     if len(set(names)) < len(names):
         raise field["cut_out"].wrong("of different blocks", "give each once")
-    return MinCycleRatio(_fraction(field["period"]), whole_numbers(field["devices"]), names)
+    return MinCycleRatio(fraction(field["period"]), whole_numbers(field["devices"]), names)
 
 
 def _read_refutation(field: Field) -> Refutation:
@@ -116,7 +116,8 @@ _READERS: dict[str, Callable[[Field], Reason]] = {
 }
 
 
-def _fraction(field: Field) -> Fraction:
+def fraction(field: Field) -> Fraction:
+    """Return a pair of whole numbers as the fraction that it stands for."""
     pair = whole_numbers(field)
     if len(pair) != 2 or pair[1] < 1:
         raise field.wrong("[numerator, denominator]", "give a denominator of 1 or more")

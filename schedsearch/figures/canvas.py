@@ -6,7 +6,8 @@ Works on figures of its own, never on matplotlib's global ones, and the same dat
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,12 @@ from matplotlib.ticker import StrMethodFormatter
 
 from placements.files import write_bytes
 
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each font what it leaves out
+
 DOTS_PER_INCH = 130
+
+_INCHES_BESIDES, _INCHES_OF_ROW = 0.75, 0.25
+"""Height of a column's figure: of its axis and legend, and of each device."""
 
 ROW_HEIGHT = 0.86
 """Height of a device's row; the rows are 1 apart."""
@@ -34,14 +40,47 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": None,
     "text.parse_math": False,
     "svg.hashsalt": "schedsearch",
+    "pdf.fonttype": 42,  # journals refuse type 3
 }
+
+COLUMN_INCHES = 3.3
+"""Width of a column of a paper; its caption is the title, and the legend stands below the axes."""
+
+_COLUMN_STYLE: dict[Any, Any] = {
+    **STYLE,
+    "font.size": 6.5,
+    "axes.titlesize": 6.5,
+    "axes.titleweight": "normal",
+    "legend.fontsize": 6.0,
+    "legend.handlelength": 1.5,
+    "legend.columnspacing": 1.0,
+    "axes.linewidth": 0.5,
+    "xtick.major.width": 0.5,
+    "ytick.major.width": 0.5,
+    "lines.markeredgewidth": 0.5,
+}
+
+_NARROW_INCHES = 5.0
+
+Drawing = Callable[[Axes | None], Axes]
+"""Draws on the axes given, or on those of a new figure, and returns them."""
+
+
+def is_narrow(figure: Figure) -> bool:
+    """Return whether a figure is for a column of a paper."""
+    return bool(figure.get_figwidth() < _NARROW_INCHES)
+
+
+def style(figure: Figure) -> dict[Any, Any]:
+    """Return the style in which a figure of its width is drawn."""
+    return _COLUMN_STYLE if is_narrow(figure) else STYLE
 
 
 @contextmanager
 def drawing_on(target: Axes | str | Path | None, inches: tuple[float, float]) -> Iterator[Axes]:
     """Give axes to draw on, of a new figure unless they are given, and write the file if there is one."""
     if isinstance(target, Axes):
-        with mpl.rc_context(STYLE):
+        with mpl.rc_context(style(target.figure.figure)):
             yield target
         return
     with mpl.rc_context(STYLE):
@@ -62,11 +101,33 @@ def save(figure: Figure, path: Path) -> None:
         write_bytes(path.with_suffix(f".{form}"), image(figure, form))
 
 
+def save_drawing(draw: Drawing, path: Path) -> bytes:
+    """Write a drawing as PNG for the screen, and as PDF and SVG as wide as a column; return the PNG.
+
+    Args:
+        draw: What draws it; called once for each width.
+        path: Of the files, without a suffix.
+    """
+    column = Figure(figsize=(COLUMN_INCHES, 0.75 * COLUMN_INCHES), layout="constrained")
+    with mpl.rc_context(style(column)):
+        draw(column.add_subplot())
+    return save_widths(draw(None).figure.figure, column, path)
+
+
+def save_widths(wide: Figure, column: Figure, path: Path) -> bytes:
+    """Write a figure as PNG, and the same as wide as a column as PDF and SVG; return the PNG."""
+    for form in ("pdf", "svg"):
+        write_bytes(path.with_suffix(f".{form}"), image(column, form))
+    data = image(wide, "png")
+    write_bytes(path.with_suffix(".png"), data)
+    return data
+
+
 def image(figure: Figure, form: str) -> bytes:
     """Return a figure as ``png``, ``svg`` or ``pdf``, without a date."""
     buffer = io.BytesIO()
     metadata = _METADATA[form]
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(style(figure)):
         figure.savefig(buffer, format=form, dpi=DOTS_PER_INCH, facecolor="white", metadata=metadata)
     return buffer.getvalue()
 
@@ -80,7 +141,10 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 def label_rows(axes: Axes, num_devices: int) -> None:
-    """Label the rows, the first device on top."""
+    """Label the rows, the first device on top; a column's figure becomes as high as they need."""
+    figure = axes.figure.figure
+    if is_narrow(figure) and len(figure.axes) <= 2:  # the rows, and the bar of their colours
+        figure.set_figheight(_INCHES_BESIDES + _INCHES_OF_ROW * num_devices)
     axes.set_ylim(num_devices - 0.45, -0.55)
     axes.set_yticks(range(num_devices), [f"device {device}" for device in range(num_devices)])
     axes.tick_params(axis="y", length=0)
@@ -94,7 +158,10 @@ def label_time(axes: Axes) -> None:
 
 
 def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> None:
-    """Put the title above the axes on the left and the legend on the right."""
+    """Put the title above the axes on the left and the legend on the right; of a column the legend below."""
+    if is_narrow(axes.figure.figure):
+        legend_below(axes.figure.figure, handles)
+        return
     axes.set_title(title, loc="left")
     axes.legend(
         handles=list(handles),
@@ -105,3 +172,10 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
         borderaxespad=0.2,
         columnspacing=1.4,
     )
+
+
+def legend_below(figure: Figure, handles: Sequence[Any]) -> None:
+    """Put the legend below all axes, in as many columns as its width has room for."""
+    columns = 2 if is_narrow(figure) else 4
+    ncols = min(len(handles), columns)
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=ncols, frameon=False)

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from schedsearch.baselines.structure import pipelines
-from schedsearch.figures.canvas import STYLE
-from schedsearch.figures.timeline import timeline
+from schedsearch.figures.canvas import is_narrow, legend_below, style
+from schedsearch.figures.timeline import kind_handles, timeline
+from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Instance, Schedule
 
-_INCHES_OF_DEVICE, _INCHES_BESIDES = 0.2, 0.55
+_INCHES_OF_DEVICE, _INCHES_BESIDES, _INCHES_OF_LEGEND = 0.2, 0.5, 0.45
 _WIDTH = 10.0
 
 
-def draw_timelines(schedules: Mapping[str, Schedule]) -> Figure:
-    """Draw one timeline for each schedule, by the title that stands above it; the legend is the first's.
+def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> Figure:
+    """Draw one timeline for each schedule, by the title that stands above it, and one legend below all.
 
     Args:
         schedules: At least one.
+        width: In inches; `canvas.COLUMN_INCHES` for a column of a paper.
     """
     rows = [schedule.placement.num_devices for schedule in schedules.values()]
     heights = [_INCHES_OF_DEVICE * number + _INCHES_BESIDES for number in rows]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
+    figure = Figure(figsize=(width, 1), layout="constrained")
+    scale = 0.6 if is_narrow(figure) else 1.0
+    figure.set_figheight(scale * (sum(heights) + _INCHES_OF_LEGEND))
+    legend: dict[str, Any] = {}
+    with mpl.rc_context(style(figure)):
         panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
         longest = max(_end_ms(schedule) for schedule in schedules.values())
         for axes, (title, schedule) in zip(panels, schedules.items(), strict=True):
             _draw(axes, schedule, title)
             axes.set_xlim(0.0, longest)
-            axes.tick_params(axis="y", labelsize=6)
+            axes.tick_params(axis="y", labelsize=6 * scale)
+            legend |= {str(handle.get_label()): handle for handle in kind_handles(schedule.placement)}
             if axes is not panels[-1]:
                 axes.set_xlabel("")
                 axes.tick_params(axis="x", labelbottom=False)
+        legend_below(figure, list(legend.values()))
     return figure
+
+
+def title_of(schedule: Schedule) -> str:
+    """Return what stands above a schedule alone."""
+    makespan = f"{schedule.placement.ms(schedule.makespan):,.6g} ms"
+    return f"{schedule.placement.name}: {makespan}, {bubble_rate(schedule):.1%} bubble"
 
 
 def _end_ms(schedule: Schedule) -> float:
@@ -58,4 +72,5 @@ def _draw(axes: mpl.axes.Axes, schedule: Schedule, title: str) -> None:
     sample = _sample_of(schedule)
     start_ms = {sample[key]: start * placement.tick_ms for key, start in schedule.start_of.items()}
     duration_ms = {key: placement.by_name[key[0]].time * placement.tick_ms for key in start_ms}
-    timeline(placement, start_ms, duration_ms, axes, title=title)
+    timeline(placement, start_ms, duration_ms, axes, legend=False)
+    axes.set_title(title, loc="left")

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from schedsearch.figures.canvas import drawing_on
+from schedsearch.figures.canvas import drawing_on, is_narrow, legend_below
 
 Point = tuple[float, float]
 """Time in ms and energy in mJ of an iteration."""
@@ -66,7 +66,7 @@ def frontier(
                 axes.plot(
                     *_scaled([own, end], per_unit),
                     **_WAITING,
-                    label=f"{'_' * i}the same, waiting until an equal time",
+                    label=f"{'_' * i}waiting until an equal time",
                 )
         for (label, points), style in zip((others or {}).items(), cycle(_OTHERS), strict=False):
             some = max(len(points) // _MOST_MARKS, 1)
@@ -76,7 +76,7 @@ def frontier(
         axes.margins(x=0.06, y=0.12)
         if chosen is not None:
             text = _saving_in_words(chosen, all_maximum, until, per_unit, unit)
-            _annotate_saving(axes, until[0] if until else chosen, text, per_unit)
+            _annotate_saving(axes, until or (chosen, all_maximum), text, per_unit)
         _energy_axes(axes, f"iteration time ({unit})", title)
     return axes
 
@@ -153,8 +153,19 @@ def _energy_axes(axes: Axes, time_label: str, title: str) -> None:
     axes.grid(color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(title, loc="left")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    if is_narrow(axes.figure.figure):
+        for line in axes.lines:
+            line.set_markersize(0.5 * line.get_markersize())
+            line.set_linewidth(0.6 * line.get_linewidth())
+        legend_below(axes.figure.figure, axes.get_legend_handles_labels()[0])
+        axes.figure.figure.set_figheight(_NARROW_HEIGHT)
+    else:
+        axes.set_title(title, loc="left")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+_NARROW_HEIGHT = 3.2
+"""Of a column's figure, in inches."""
 
 
 def _saving_in_words(
@@ -174,15 +185,23 @@ def _saving_in_words(
     return f"{saving:.1%} less energy than\nall clocks at maximum,\n{when}"
 
 
-def _annotate_saving(axes: Axes, place: Point, text: str, per_unit: float) -> None:
-    """Write what the chosen plan saves beside the axes, below the legend, where it hides no point."""
+def _annotate_saving(axes: Axes, ends: tuple[Point, Point], text: str, per_unit: float) -> None:
+    """Write what is saved above what it is counted from, where no plan is, with an arrow down to the plan."""
+    (own_ms, own_mj), (baseline_ms, baseline_mj) = ends
+    left, right = axes.get_xlim()
+    is_left = baseline_ms / per_unit < (left + right) / 2
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + _ROOM_OF_TEXT * (high - low))
     axes.annotate(
         text,
-        (place[0] / per_unit, place[1] / 1e3),
-        xytext=(1.03, 0.25),
-        textcoords="axes fraction",
-        ha="left",
-        va="center",
-        arrowprops={"arrowstyle": "->", "color": "#333333", "shrinkB": 9},
-        bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "#999999"},
+        (own_ms / per_unit, own_mj / 1e3),
+        xytext=(baseline_ms / per_unit + (0.02 if is_left else -0.02) * (right - left), baseline_mj / 1e3),
+        ha="left" if is_left else "right",
+        va="bottom",
+        fontsize="small",
+        arrowprops={"arrowstyle": "->", "color": "#333333", "relpos": (0.0 if is_left else 1.0, 0.0)},
     )
+
+
+_ROOM_OF_TEXT = 0.2
+"""Above the points, as a share of their range of energy."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,7 +16,8 @@ from schedsearch.figures.canvas import ROW_HEIGHT, drawing_on, label_rows, label
 from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.schedule import Instance, Schedule
 
-_HELD, _CAPACITY = "#0072B2", "#D55E00"
+_HELD = "#0072B2"
+_CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--"}
 
 
 def memory(
@@ -28,6 +30,8 @@ def memory(
     title: str = "",
 ) -> Axes:
     """Draw what each device holds over time as steps, one row per device, below the line of its capacity.
+
+    All rows have one scale, from 0 to the most that any device holds or could hold.
 
     Args:
         schedule: Its orders and memory; without `start_ms` also its times.
@@ -45,8 +49,10 @@ def memory(
         starts = start_ms if start_ms is not None else _starts_ms(schedule)
         end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
         axes.set_xlim(0.0, end_ms)
+        top = max(1, *peak_memory(schedule).tolist(), *(placement.memory or ()))
         for device in range(placement.num_devices):
-            _draw_memory(axes, schedule, device, starts, end_ms, unit)
+            _draw_memory(axes, schedule, device, starts, end_ms, unit, top)
+        axes.set_ylabel(f"memory, each row\n0 to {top:,} {unit or 'units'}")
         label_rows(axes, placement.num_devices)
         label_time(axes)
         legend_above(axes, _memory_handles(placement), title)
@@ -65,12 +71,12 @@ def _draw_memory(
     start_ms: Mapping[Instance, float],
     end_ms: float,
     unit: str,
+    top: int,
 ) -> None:
-    """Draw a device's memory as a row whose height is its capacity, or its peak where that is more."""
+    """Draw a device's memory as a row whose height stands for `top` units."""
     capacity = schedule.placement.memory[device] if schedule.placement.memory is not None else None
     _, held = memory_over_time(schedule, device)
     peak, static = int(peak_memory(schedule)[device]), schedule.placement.static[device]
-    top = max(peak, capacity or 0, 1)
     times = [0.0, *(start_ms[instance] for instance in schedule.order(device)), end_ms]
     floor = device + ROW_HEIGHT / 2
     levels = floor - ROW_HEIGHT * np.array([static, *held, held[-1] if len(held) else static]) / top
@@ -78,13 +84,13 @@ def _draw_memory(
     axes.step(times, levels, where="post", color=_HELD, linewidth=1.2)
     text = f"peak {peak:,} {unit}".rstrip()
     if capacity is not None:
-        axes.axhline(floor - ROW_HEIGHT * capacity / top, color=_CAPACITY, linewidth=1.6, linestyle="--")
+        axes.axhline(floor - ROW_HEIGHT * capacity / top, **_CAPACITY_LINE)
         text += f"\nof {capacity:,}" + (f" ({peak / capacity:.0%})" if capacity else "")
-    axes.text(1.006, device, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+    axes.text(1.006, device, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
 
 
 def _memory_handles(placement: Placement) -> list[Patch | Line2D]:
     handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held")]
     if placement.memory is not None:
-        handles.append(Line2D([], [], color=_CAPACITY, linewidth=1.6, linestyle="--", label="capacity"))
+        handles.append(Line2D([], [], **_CAPACITY_LINE, label="capacity"))
     return handles

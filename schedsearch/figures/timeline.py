@@ -14,7 +14,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from placements import Block, Kind, Placement
-from schedsearch.figures.canvas import ROW_HEIGHT, drawing_on, label_rows, label_time, legend_above
+from schedsearch.figures.canvas import (
+    ROW_HEIGHT,
+    drawing_on,
+    is_narrow,
+    label_rows,
+    label_time,
+    legend_above,
+)
 from schedsearch.schedule import Instance
 
 Color = tuple[float, float, float]
@@ -53,6 +60,7 @@ def timeline(
     power_range_w: tuple[float, float] | None = None,
     repetend_ms: Sequence[float] = (),
     title: str = "",
+    legend: bool = True,
 ) -> Axes:
     """Draw one row per device with its blocks at their times, labelled with the micro-batch where it fits.
 
@@ -69,7 +77,8 @@ def timeline(
         power_range_w: Powers at the ends of the colours; the first is that of waiting, drawn where nothing
             runs.
         repetend_ms: Times of boundaries to mark, such as where the steady state begins and ends.
-        title: Shown above.
+        title: Shown above, beside the legend.
+        legend: Whether to draw title and legend.
 
     Returns:
         What was drawn on; its collections with the gid ``blocks`` have one path for each block instance
@@ -85,7 +94,8 @@ def timeline(
             axes.axvline(boundary, **_BOUNDARY)
         label_rows(axes, placement.num_devices)
         label_time(axes)
-        legend_above(axes, _kind_handles(placement, repetend=bool(repetend_ms)), title)
+        if legend:
+            legend_above(axes, kind_handles(placement, repetend=bool(repetend_ms)), title)
     return axes
 
 
@@ -121,19 +131,22 @@ def _draw_row(
         (device - ROW_HEIGHT / 2 + ROW_HEIGHT - height, height),
         facecolors=colors,
         edgecolors=edges,
-        linewidths=0.6,
+        linewidths=0.25 if is_narrow(axes.figure.figure) else 0.6,
     ).set_gid("blocks")
     if scale is not None:
         axes.broken_barh(spans, (device - ROW_HEIGHT / 2, _STRIP), facecolors=kinds).set_gid("kinds")
     axes.axhspan(device - ROW_HEIGHT / 2, device + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
     middle = device + (ROW_HEIGHT - height) / 2
+    size = _NARROW_LABEL_POINTS if is_narrow(axes.figure.figure) else _LABEL_POINTS
     for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
-        if duration >= (5.2 * len(str(n)) + 1.5) * per_point:
-            axes.text(start + duration / 2, middle, str(n), **_LABEL, color=_readable_on(color))
+        if duration >= (0.65 * size * len(str(n)) + 1.5) * per_point:
+            label = {**_LABEL, "fontsize": size, "color": _readable_on(color)}
+            axes.text(start + duration / 2, middle, str(n), **label)
 
 
 _IDLE = "#F0F0F0"
-_LABEL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "clip_on": True}
+_LABEL: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True}
+_LABEL_POINTS, _NARROW_LABEL_POINTS = 8, 4.5
 
 
 def _ms_per_point(axes: Axes) -> float:
@@ -195,7 +208,7 @@ def _scale_bar(axes: Axes, ends: tuple[float, float], colors: str, label: str) -
     return scale
 
 
-def _kind_handles(placement: Placement, repetend: bool) -> list[Patch | Line2D]:
+def kind_handles(placement: Placement, repetend: bool = False) -> list[Patch | Line2D]:
     """Return a legend entry for each kind of block that the placement has."""
     present = {(len(block.devices) > 1, block.kind): block for block in placement.blocks}
     order = [(shared, kind) for shared in (False, True) for kind in Kind if (shared, kind) in present]

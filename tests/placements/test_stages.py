@@ -129,6 +129,12 @@ def test_reads_files(tmp_path: Path) -> None:
         ({"stages": [STAGE], "num_devices": 0}, "num_devices: 0 is not a whole number from 1 on"),
         ({"stages": [STAGE], "input_gradient_share": 1}, "input_gradient_share: 1 is not a share between"),
         ({"stages": [STAGE], "transfer_ms": -1}, "transfer_ms: -1 is not a number of 0 or more"),
+        ({"stages": [STAGE], "power_w": {"running": 9}}, "power_w: lacks the field 'blocking'; add it"),
+        ({"stages": [STAGE], "power_w": 300}, "power_w: 300 is not a mapping of running, blocking"),
+        (
+            {"stages": [STAGE], "power_w": {"running": "300W", "blocking": 75}},
+            "power_w.running: '300W' is not a number of 0 or more",
+        ),
         ({"stages": [{}]}, r"stages\[0\]: lacks the field 'forward_ms'"),
         ({"stages": [{"forward_ms": 1}]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),
         ({"stages": [STAGE | HALVES]}, r"stages\[0\]: give either backward_ms, or input_gradient_ms and"),

@@ -52,6 +52,17 @@ def test_every_schedule_has_the_same_samples_and_its_own_placement() -> None:
     assert "each device holds the weights of two stages" in rows["dual_pipe"].note
 
 
+def test_energy_is_of_computing_and_waiting() -> None:
+    """1F1B of 11 x 31.5 ms: each of 4 devices computes for 8 x 31.5 ms and waits for 3 x 31.5 ms."""
+    power = {"running": 300, "blocking": 75}
+    rows = by_name(compare(chain(power_w=power, memory_mib=500), ["one_f_one_b", "chimera", "gpipe"], 8))
+    assert rows["one_f_one_b"].energy_j == pytest.approx(4 * (252 * 300 + 94.5 * 75) / 1000)
+    waiting_ms = 4 * rows["chimera"].makespan_ms - 4 * 252
+    assert rows["chimera"].energy_j == pytest.approx((4 * 252 * 300 + waiting_ms * 75) / 1000)
+    assert (rows["gpipe"].status, rows["gpipe"].energy_j) == (DOES_NOT_FIT, None)
+    assert compare(chain(), ["one_f_one_b"], 8).rows[0].energy_j is None
+
+
 def test_searched_is_the_best_on_the_placements_of_the_others() -> None:
     found = by_name(compare(chain(memory_mib=550), ["searched", "one_f_one_b", "zb_h1"], 6, **QUICK))
     searched = found["searched"]
@@ -61,6 +72,19 @@ def test_searched_is_the_best_on_the_placements_of_the_others() -> None:
     assert searched.note.startswith("best on v_shape")
     assert searched.search_seconds > 0
     validate(searched.found)
+
+
+def test_a_search_that_a_time_limit_cut_says_so() -> None:
+    """The answer of a search that had no time left: a schedule that begins late, above the bound."""
+
+    def cut(request: SearchRequest, report: Any) -> SearchResult:
+        found = find(request, report)
+        assert found.schedule is not None
+        late = tuple(block._replace(start=block.start + 7) for block in found.schedule.blocks)
+        return replace(found, schedule=replace(found.schedule, blocks=late))
+
+    (row,) = compare(chain(2), ["searched@v_shape"], 4, answer=cut, **QUICK).rows
+    assert row.note == "best on v_shape; cut by a time limit; another run may find another"
 
 
 def test_one_shape_can_be_asked_for() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import schedsearch
+from placements.files import write_json
 from placements.hardware import GPUS, modelled_profile
-from placements.shapes import v_shape
+from placements.shapes import k_shape, v_shape
 from schedsearch.energy import Frontier
+from schedsearch.methods import SearchRequest, find
 
 
 def test_every_name_of_the_front_door_is_there() -> None:
@@ -53,7 +56,8 @@ def test_a_search_shows_itself(tmp_path: Path) -> None:
     (row,) = result.to_frame().to_dict("records")
     assert (row["status"], row["period_ms"], row["period_bound_ms"]) == ("OPTIMAL", 3, 3)
     assert (row["makespan_ms"], row["makespan_bound_ms"], row["peak_memory_mib"]) == (15, 15, 10)
-    assert json.loads(result.save(tmp_path / "found.json").read_text())["status"] == "OPTIMAL"
+    assert schedsearch.SearchResult.load(result.save(tmp_path / "found.json")) == result
+    assert schedsearch.Schedule.load(tmp_path / "found.json") == result.schedule
     assert "<svg" in result._repr_html_() and "OPTIMAL" in result._repr_html_()
     unknown = schedsearch.search(v_shape(2), 2).to_frame()
     assert math.isnan(unknown.peak_memory_mib[0])
@@ -68,7 +72,9 @@ def test_a_comparison_shows_itself(tmp_path: Path) -> None:
     assert frame.makespan_ms["one_f_one_b"] == 15
     assert frame.status["gpipe"] == "DOES_NOT_FIT"
     assert len(found.plot().axes) == 1
-    assert json.loads(found.save(tmp_path / "compare.json").read_text())["rows"][1]["makespan_ms"] is None
+    again = schedsearch.Comparison.load(found.save(tmp_path / "compare.json"))
+    assert again == found and again.rows[1].makespan_ms is None
+    assert [row.found for row in again.rows] == [row.found for row in found.rows]
     assert "<table" in found._repr_html_()
     only = schedsearch.compare(stages, ["gpipe"], 4)
     assert "<svg" not in only._repr_html_() and "DOES_NOT_FIT" in only._repr_html_()
@@ -81,7 +87,7 @@ def test_a_frontier_shows_itself(tmp_path: Path) -> None:
     frame = found.to_frame()
     assert frame.time_ms.is_monotonic_increasing and len(frame) == len(found.plans)
     assert frame.energy_j[0] == pytest.approx(found.plans[0].energy_mj / 1e3)
-    assert Frontier.from_json(found.save(tmp_path / "frontier.json")).plans == found.plans
+    assert Frontier.load(found.save(tmp_path / "frontier.json")).plans == found.plans
     assert "<svg" in found._repr_html_()
 
 
@@ -99,3 +105,33 @@ def test_a_frontier_shows_itself(tmp_path: Path) -> None:
 def test_wrong_columns(columns: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         schedsearch.stages_of(**columns)
+
+
+@pytest.mark.parametrize("method", ["modulo", "tessel", "time_optimal"])
+def test_results_of_every_search_read_back(method: str, tmp_path: Path) -> None:
+    found = find(SearchRequest(k_shape(2).with_memory(3), 4, method))
+    assert found.schedule is not None
+    assert schedsearch.SearchResult.load(found.save(tmp_path / "found.json")) == found
+    assert bool(found.by_in_flight) == (method == "tessel")
+
+
+def test_a_result_without_a_schedule_and_one_of_many_sizes_read_back(tmp_path: Path) -> None:
+    result = schedsearch.search(schedsearch.m_shape(3).with_memory(3), 6, polish_time_limit_s=0.1)
+    assert result.least_period is not None and len(result.tried) > 1
+    none = replace(result, status=schedsearch.Status.UNKNOWN, schedule=None, repetend=None, reason="no time")
+    for each in (result, none):
+        assert schedsearch.SearchResult.load(each.save(tmp_path / "found.json")) == each
+
+
+def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
+    schedule = schedsearch.one_f_one_b(v_shape(2), 3)
+    path = schedule.save(tmp_path / "schedule.json")
+    assert schedsearch.Schedule.load(path) == schedule
+    for kind in (schedsearch.SearchResult, schedsearch.Comparison, Frontier):
+        with pytest.raises(ValueError, match=f"so it is no {kind.__name__}; give what {kind.__name__}.save"):
+            kind.load(path)
+    with pytest.raises(ValueError, match="none.json: cannot be read"):
+        Frontier.load(tmp_path / "none.json")
+    write_json(path, json.loads(path.read_text()) | {"search": {"limits": {}}, "period_bound": "a"})
+    with pytest.raises(ValueError, match=r"schedule.json: period_bound: 'a' is not a number"):
+        schedsearch.SearchResult.load(path)

@@ -38,7 +38,7 @@ def test_a_proved_file_holds_claim_by_claim(checked: Command, proved: dict[str, 
         *("schedule", "makespan_bound", "span_bound", "repetend", "load", "memory", "refutation", "bound")
     ]
     assert all(line.startswith("holds: ") for line in lines[:-1])
-    assert lines[-1] == "OPTIMAL: the period of 8 ticks per micro-batch is proved to be the least"
+    assert lines[-1] == "OPTIMAL: the period of 8 ms per micro-batch is proved to be the least"
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"schedule.json"}
 
 
@@ -59,9 +59,7 @@ def test_bounds_that_only_a_search_knows_are_rechecked_or_named(
     assert line.startswith("holds: makespan_bound: no schedule of as many micro-batches takes less than 32")
     line = checked(data, "time_limit_s=1e-6").stdout.splitlines()[1]
     assert line.startswith("not rechecked: makespan_bound: no schedule of as many micro-batches takes less")
-    assert "takes less than 33 ticks, but there is one" in one_line_error(
-        checked(data | {"makespan_bound": 33})
-    )
+    assert "takes less than 33 ms, but there is one" in one_line_error(checked(data | {"makespan_bound": 33}))
 
 
 def test_a_hand_made_schedule_claims_nothing_of_the_period(checked: Command) -> None:
@@ -75,8 +73,8 @@ def test_a_bound_that_is_not_met_is_feasible(checked: Command, proved: dict[str,
     data = proved | {"certificate": weaker, "period_bound": 7.5}
     done = checked(data | {"status": "FEASIBLE"})
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("FEASIBLE: the period of 8 ticks per micro-batch is above")
-    assert "status: OPTIMAL, but the repetend's 8 ticks" in one_line_error(checked(data))
+    assert done.stdout.splitlines()[-1].startswith("FEASIBLE: the period of 8 ms per micro-batch is above")
+    assert "status: OPTIMAL, but the repetend's 8 ms" in one_line_error(checked(data))
 
 
 def test_false_claims_are_errors_in_one_line(

@@ -55,7 +55,10 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "compare.pdf").read_bytes().startswith(b"%PDF")
     lines = done.stdout.splitlines()
-    assert max(map(len, lines[:-1])) <= 80
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
+    for path in (out / "compare.json", *(out / "schedules").iterdir()):
+        source = json.loads(path.read_text())["cost_source"]
+        assert source["times"] == f"stages of {stages}" and f"times: stages of {stages}" in lines, path
     assert lines[0].split() == ["schedule", "makespan", "bound", "bubble", "period", "peak", "memory"]
     assert any(line.split()[:3] == ["one_f_one_b", "152", "ms"] for line in lines)
 
@@ -74,6 +77,20 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
 def test_wrong_input(override: str, message: str, command, stages: Path, tmp_path: Path) -> None:
     assert message in one_line_error(command("compare", f"stages={stages}", override))
     assert not (tmp_path / "out/compare.csv").exists()
+
+
+def test_energies_come_from_the_power_of_a_device(command, stages: Path, tmp_path: Path) -> None:
+    """1F1B of 4 micro-batches, 152 ms: both devices compute for 120 ms and wait for 32 ms."""
+    data = yaml.safe_load(stages.read_text()) | {"power_w": {"running": 300, "blocking": 0.5}}
+    stages.write_text(yaml.safe_dump(data))
+    quick = ["schedules=[one_f_one_b]", "search.num_micro_batches=4"]
+    done = command("compare", f"stages={stages}", *quick)
+    assert done.returncode == 0, done.stderr
+    (row,) = csv.DictReader((tmp_path / "out/compare.csv").read_text().splitlines())
+    assert float(row["energy_j"]) == pytest.approx(2 * (0.120 * 300 + 0.032 * 0.5))
+    source = json.loads((tmp_path / "out/compare.json").read_text())["cost_source"]
+    assert source["energies"] == f"power_w of {stages}, 300 W while computing"
+    assert "power_w.blocking is 0.5 W, where GPUs use 1 to 2000 W; give W" in done.stdout
 
 
 def test_stages_are_required(command) -> None:

@@ -224,6 +224,8 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_pat
     events = read_events(tmp_path / "out/trace.json")
     assert problems(events) == []
     assert [len(thread_of(events, 0, row)) for row in ("planned", "measured")] == [18, 36]
+    costs = json.loads((tmp_path / "out/trace.json").read_text())["cost_source"]
+    assert costs == json.loads((tmp_path / "out/schedule.json").read_text())["cost_source"]
     assert data["bitwise_equal"] is True
     assert data["peak_posted_bytes"] == [2 * 8 * 16 * 8 * 2] * 2
     clocks = json.loads((tmp_path / "out/periodic.json").read_text())

@@ -63,7 +63,7 @@ def certified(placement: Placement, **options: Any) -> Certificate:
 def test_the_proofs_of_one_micro_batch_are_proved_again(shape: str, memory: int, period: int) -> None:
     report = check(certified(SHAPES[shape]().with_memory(memory), micro_batches_per_repetend=1))
     assert report.optimal
-    assert f"1 micro-batch in {period} ticks" in report.claims[0].text
+    assert f"1 micro-batch in {period} ms" in report.claims[0].text
 
 
 @pytest.mark.parametrize(
@@ -119,16 +119,16 @@ def test_limits_of_earlier_objectives_are_stated_and_kept(objectives: list[str],
     report = check(certificate)
     assert report.optimal
     name = objectives[0]
-    limit = getattr(certificate.limits, name)
+    limit, unit = getattr(certificate.limits, name), "" if name == "memory" else " ms"
     assert reread(certificate) == certificate
     refuted = [reason.period for reason in certificate.reasons if isinstance(reason, Refutation)]
     bound = int(certificate.universal_bound)
     assert refuted == (list(range(bound, int(certificate.period))) if name != "memory" else refuted[:1])
     if shape == "k_shape":
-        assert f"with {name} at most {limit} has a period below" in report.claims[-1].text
+        assert f"with {name} at most {limit}{unit} has a period below" in report.claims[-1].text
     if len(refuted) > 1:
         without_one = tuple(r for r in certificate.reasons if getattr(r, "period", 0) != refuted[0])
-        with pytest.raises(CertificateError, match=f"a period of {refuted[0]} open"):
+        with pytest.raises(CertificateError, match=f"a period of {refuted[0]} ms open"):
             check(replace(certificate, reasons=without_one))
         with pytest.raises(CertificateError, match="but there is one"):
             check(replace(certificate, limits=Limits()))
@@ -215,7 +215,7 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     "a period that is there": (
         X2,
         lambda c: replace(c, reasons=(*c.reasons, Refutation(1, 13, "z3"))),
-        "refutation by z3: no repetend of 1 micro-batch has a period of 13 ticks or less, but there is one",
+        "refutation by z3: no repetend of 1 micro-batch has a period of 13 ms or less, but there is one",
     ),
     "a refutation of none": (
         X2,
@@ -225,7 +225,7 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     "load of another device": (
         uneven(),
         lambda c: replace(c, reasons=(Load(0),)),
-        "bound: 3 ticks per micro-batch does not follow for 1 micro-batches .* period of 2 open",
+        "bound: 3 ms per micro-batch does not follow for 1 micro-batches .* period of 2 ms open",
     ),
     "load of no device": (uneven(), lambda c: replace(c, reasons=(Load(2),)), "load: there is no device 2"),
     "flow altered": (
@@ -261,13 +261,13 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     "a size left out": (
         TWO,
         lambda c: replace(c, sizes=(1, 2, 3)),
-        "bound: 6 ticks per micro-batch does not follow for 3 micro-batches per repetend",
+        "bound: 6 ms per micro-batch does not follow for 3 micro-batches per repetend",
     ),
     "cycles left out": (X2, lambda c: without(c, MinCycleRatio), "does not follow for 1 micro-batches"),
     "cycles that are shorter": (
         X2,
         lambda c: replace(c, reasons=(MinCycleRatio(Fraction(1301, 100), (0, 1, 2, 3)),)),
-        "cycles of states: no period is below 1301/100 ticks per micro-batch, but there is one",
+        "cycles of states: no period is below 13.01 ms per micro-batch, but there is one",
     ),
     "a cut-out block that leaves others room": (
         X2,
@@ -288,7 +288,7 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     "bound too high": (
         X2,
         lambda c: replace(c, period_bound=c.period_bound + Fraction(1, 100)),
-        "bound: 1301/100 ticks per micro-batch does not follow for 1 micro-batches",
+        "bound: 13.01 ms per micro-batch does not follow for 1 micro-batches",
     ),
 }
 

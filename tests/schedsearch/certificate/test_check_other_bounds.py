@@ -94,7 +94,7 @@ def test_span_bounds() -> None:
     assert check_span_bound(certificate, 10, 0).text.endswith("; by adding up")
     assert check_span_bound(certificate, result.span_bound, 60).holds
     assert not check_span_bound(certificate, result.span_bound, 0).holds
-    with pytest.raises(CertificateError, match="span_bound: .* below 17 ticks, but there is one"):
+    with pytest.raises(CertificateError, match="span_bound: .* below 17 ms, but there is one"):
         check_span_bound(certificate, result.span_bound + 1, 60)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +12,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from placements import Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe
-from schedsearch.figures.canvas import png
+from schedsearch.figures.canvas import COLUMN_INCHES, Drawing, image, png, save_drawing
 from schedsearch.figures.frontier import frontier
 from schedsearch.figures.memory import memory
 from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, timeline
@@ -192,3 +196,34 @@ def test_figures_can_share_a_sheet() -> None:
     assert timeline(schedule.placement, *times_of(schedule), rows[0]) is rows[0]
     assert memory(schedule, rows[1]) is rows[1]
     assert png(rows[0]).startswith(PNG_START)
+
+
+def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:
+    """Vector files, 3.3 inches wide: what is drawn is the same, and nothing is beyond the edge."""
+    schedule = gpipe(m_shape(4).with_memory(9), 4)
+    waited = (PLANS[2], (1250.0, 6600.0))
+    drawings: dict[str, Drawing] = {
+        "timeline": lambda axes: timeline(schedule.placement, *times_of(schedule), axes, title="a title"),
+        "memory": lambda axes: memory(schedule, axes, unit="MiB"),
+        "frontier": lambda axes: frontier(
+            PLANS, FASTEST, axes, chosen=PLANS[1], until=waited, title="a title"
+        ),
+    }
+    for name, draw in drawings.items():
+        assert save_drawing(draw, tmp_path / name) == (tmp_path / f"{name}.png").read_bytes()
+        assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        width = re.search(r'<svg [^>]*?width="([\d.]+)pt"', (tmp_path / f"{name}.svg").read_text())
+        assert width is not None and float(width[1]) == pytest.approx(72 * COLUMN_INCHES)
+        column = Figure(figsize=(COLUMN_INCHES, 2.5), layout="constrained")
+        axes = draw(column.add_subplot())
+        assert not axes.get_title(loc="left"), "a paper has captions"
+        pixels = imread(io.BytesIO(image(column, "png")))
+        assert (pixels[:, [0, -1]] == 1.0).all(), "something is beyond the edge"
+
+
+def test_memory_has_one_scale_for_all_devices() -> None:
+    """A device with half of the others' capacity has half of their height."""
+    axes = memory(gpipe(replace(v_shape(2), memory=(12, 6)), 6), unit="MiB")
+    heights = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+    assert heights == pytest.approx([0.43 - 0.86, 1.43 - 0.43])
+    assert axes.get_ylabel() == "memory, each row\n0 to 12 MiB"

@@ -12,7 +12,7 @@ from strategies import crossed
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, x_shape
+from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
@@ -20,7 +20,7 @@ from schedsearch.improve.improve import Improved
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo import bisection, finite_schedule, sweep
 from schedsearch.modulo import search as search_module
-from schedsearch.modulo.result import Progress, SearchError, Status
+from schedsearch.modulo.result import Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -369,3 +369,24 @@ def test_the_validator_sees_a_dropped_rule() -> None:
     )
     with pytest.raises(InvalidScheduleError):
         validate(replace(schedule, blocks=moved))
+
+
+def test_equal_seeds_give_equal_results_whatever_was_searched_before() -> None:
+    """Where no limit is hit; all but the seconds."""
+    wanted = {
+        "v": (v_shape(3).with_memory(2), 5),
+        "k": (k_shape(2).with_memory(3), 4),
+        "m": (m_shape(3).with_memory(4), 4),
+    }
+
+    def found(name: str) -> SearchResult:
+        placement, number = wanted[name]
+        result = search(placement, number, seed=7)
+        assert result.schedule is not None
+        assert result.status is Status.OPTIMAL and result.schedule.makespan == result.makespan_bound
+        tried = tuple(replace(each, seconds=0.0) for each in result.tried)
+        return replace(result, seconds=0.0, tried=tried)
+
+    first = {name: found(name) for name in wanted}
+    assert {name: found(name) for name in reversed(wanted)} == first
+    assert found("k") == first["k"]

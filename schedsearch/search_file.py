@@ -1,0 +1,142 @@
+"""The file form of what a search did and proved besides its schedule: the key ``search`` of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from placements import Placement
+from placements.plain_data import Field
+from schedsearch.certificate.file import fraction, whole_numbers
+from schedsearch.modulo.result import InFlightPeriod, Objective, SearchResult, Status, Tried
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule
+from schedsearch.state_space import LeastPeriod
+
+
+def repetend_to_dict(repetend: Repetend) -> dict[str, Any]:
+    """Return where each block stands in a repetend."""
+    return {
+        "start": {name: list(ticks) for name, ticks in repetend.start.items()},
+        "ahead": {name: list(rounds) for name, rounds in repetend.modulo_stage.items()},
+    }
+
+
+def repetend_from_dict(field: Field, placement: Placement, micro_batches: int, period: int) -> Repetend:
+    """Return a repetend as it stands in a file, whether or not it is one."""
+    start, modulo_stage = (_read_numbers(field[name]) for name in ("start", "ahead"))
+    return Repetend(placement.per_micro_batch, micro_batches, period, start, modulo_stage)
+
+
+def search_to_dict(result: SearchResult) -> dict[str, Any]:
+    """Return what a result tells besides its schedule, its repetend and their bounds."""
+    return {
+        "queries": result.queries,
+        "interrupted": result.interrupted,
+        "reason": result.reason,
+        "solver": result.solver,
+        "sizes": list(result.sizes),
+        "limits": {str(objective): limit for objective, limit in result.limits.items()},
+        "span_bound": result.span_bound,
+        "universal_bound": result.universal_bound,
+        "tried": [dict(vars(each)) for each in result.tried],
+        "least_period": None if result.least_period is None else _least_period_to_dict(result.least_period),
+        "by_in_flight": [_in_flight_to_dict(each) for each in result.by_in_flight],
+    }
+
+
+def search_from_dict(
+    data: Field, schedule: Schedule | None, repetend: Repetend | None, placement: Placement | None
+) -> SearchResult:
+    """Build a result from the plain data of its whole file.
+
+    Args:
+        data: With ``search``, ``status``, ``period_bound``, ``makespan_bound`` and ``search_seconds``.
+        schedule: Of the file; None for none.
+        repetend: Likewise.
+        placement: Of both.
+    """
+    search = data["search"]
+    limits = search["limits"]
+    return SearchResult(
+        Status(data["status"].choice(tuple(Status))),
+        repetend,
+        schedule,
+        period_bound=data["period_bound"].number(),
+        span_bound=search["span_bound"].whole(),
+        makespan_bound=data["makespan_bound"].whole(),
+        queries=search["queries"].whole(),
+        seconds=data["search_seconds"].number(),
+        tried=tuple(map(_read_tried, search["tried"].items())),
+        interrupted=search["interrupted"].value is True,
+        reason=str(search["reason"].value),
+        sizes=whole_numbers(search["sizes"]),
+        limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
+        solver=str(search["solver"].value),
+        least_period=_read_least_period(search["least_period"]),
+        universal_bound=search["universal_bound"].number(),
+        by_in_flight=tuple(_read_in_flight(each, placement) for each in search["by_in_flight"].items()),
+    )
+
+
+def whole_or_none(field: Field) -> int | None:
+    """Return a whole number, or None for null."""
+    return None if field.value is None else field.whole()
+
+
+def _least_period_to_dict(found: LeastPeriod) -> dict[str, Any]:
+    return {
+        "ticks": _pair(found.ticks),
+        "micro_batches": None if found.micro_batches is None else _pair(found.micro_batches),
+        "cut_out": list(found.cut_out),
+        "states": found.states,
+        "devices": list(found.devices),
+    }
+
+
+def _in_flight_to_dict(found: InFlightPeriod) -> dict[str, Any]:
+    repetend = found.repetend
+    row: Mapping[str, Any] = {"period": None}
+    if repetend is not None:
+        row = {"period": repetend.period, **repetend_to_dict(repetend)}
+    return {"in_flight": found.in_flight, "bound": found.bound, "seconds": found.seconds, **row}
+
+
+def _pair(number: Fraction) -> list[int]:
+    return [number.numerator, number.denominator]
+
+
+def _read_tried(row: Field) -> Tried:
+    return Tried(
+        row["micro_batches"].whole(),
+        whole_or_none(row["period"]),
+        row["bound"].whole(),
+        whole_or_none(row["refuted"]),
+        row["seconds"].number(),
+    )
+
+
+def _read_least_period(field: Field) -> LeastPeriod | None:
+    if field.value is None:
+        return None
+    size = field["micro_batches"]
+    return LeastPeriod(
+        fraction(field["ticks"]),
+        None if size.value is None else fraction(size),
+        tuple(name.text("a block") for name in field["cut_out"].items()),
+        field["states"].whole(),
+        whole_numbers(field["devices"]),
+    )
+
+
+def _read_in_flight(row: Field, placement: Placement | None) -> InFlightPeriod:
+    period = whole_or_none(row["period"])
+    repetend = None
+    if period is not None and placement is not None:
+        repetend = repetend_from_dict(row, placement, 1, period)
+    return InFlightPeriod(row["in_flight"].whole(), repetend, row["bound"].whole(), row["seconds"].number())
+
+
+def _read_numbers(field: Field) -> dict[str, tuple[int, ...]]:
+    return {name: whole_numbers(field[name]) for name in field.mapping("a mapping of each block to a list")}

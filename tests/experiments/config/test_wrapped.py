@@ -1,0 +1,47 @@
+"""What the commands print fits the terminal: lines wrapped at words, columns left out and named."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from experiments.config.wrapped import WrappedFormatter
+from experiments.steps import savings
+
+LONG = "a message of some words and a path /of/many/folders/that/is/never/broken\nshort"
+
+
+def formatted(text: str) -> str:
+    return WrappedFormatter("%(message)s").format(logging.makeLogRecord({"msg": text}))
+
+
+def test_long_lines_are_wrapped_at_words_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert formatted(LONG) == LONG, "no terminal: tools read whole lines"
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: True))
+    assert formatted(LONG).split("\n") == [
+        "a message of some words and a",
+        "  path",
+        "  /of/many/folders/that/is/never/broken",
+        "short",
+    ]
+    monkeypatch.setenv("COLUMNS", "80")
+    assert formatted(LONG) == LONG
+
+
+def test_columns_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("envpipe", "zeus_global", "zeus_per_stage", "all_maximum", "perseus")
+    tuned: Any = SimpleNamespace(baselines=dict.fromkeys(names), costs=SimpleNamespace(placeholder=False))
+    row = (1.0, 10.0, 5.0, 0.5, *(0.25,) * 6)
+    monkeypatch.setattr(savings, "savings_rows", lambda _: [row])
+    for columns, missing in (("80", ["perseus"]), ("70", ["all_maximum", "perseus"]), ("120", [])):
+        monkeypatch.setenv("COLUMNS", columns)
+        _, head, cells, *rest = savings.describe_savings(tuned)
+        shown = [name for name in ("slowdown", "at_most", "frontier", *names) if name not in missing]
+        assert head.split() == shown and len(cells.split()) == len(shown)
+        assert max(map(len, (head, cells))) <= int(columns)
+        assert rest == ([f"no room for {', '.join(missing)}: see savings.csv"] if missing else [])
