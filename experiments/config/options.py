@@ -17,6 +17,7 @@ from experiments.config.plans import BALANCES, PLANNERS, Planned, read_plan
 from experiments.config.records import CompareOptions, Options, PlanPlacementOptions, ProfileOptions
 from placements.hardware import GPUS, Gpu
 from placements.planners.galvatron import recomputed_blocks
+from placements.shapes import SHAPES
 
 
 class OptionError(ValueError):
@@ -52,18 +53,32 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
     return read_fields(data, record, "")
 
 
+KINDS = (*SHAPES, *PLANNERS, "gpt", "file", "profiled")
+"""Of placements: each config of the group says which it is."""
+
+
+def kind_of(placement: dict[str, Any]) -> str:
+    """Return the kind of a `placement` group.
+
+    Raises:
+        OptionError: It says none, or one that is not known.
+    """
+    kind = placement.get("kind")
+    require_known("placement.kind", kind, KINDS)
+    return str(kind)
+
+
 def read_plan_options(placement: dict[str, Any]) -> PlanPlacementOptions | None:
     """Return the `placement` group of a plan, or None where it is another one.
 
     Raises:
         OptionError: An option is wrong.
     """
-    if "planner" not in placement:
+    if kind_of(placement) not in PLANNERS:
         return None
     options = read_fields(placement, PlanPlacementOptions, "placement")
-    for name, known in (("planner", PLANNERS), ("balance", BALANCES)):
-        if getattr(options, name) is not None:
-            require_known(f"placement.{name}", getattr(options, name), known)
+    if options.balance is not None:
+        require_known("placement.balance", options.balance, BALANCES)
     return options
 
 

@@ -186,7 +186,7 @@ WRONG = [
     (["search.time_limit_s=-1234567.5"], "search.time_limit_s: -1234567.5 is not"),
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
     (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
-    (["placement=v_shape", "+placement.path=none.yaml"], "placement.shape: is not an option"),
+    (["placement=v_shape", "+placement.path=none.yaml"], "placement.path: is not an option"),
     (
         ["placement=v_shape", "search.memory=0"],
         "memory[0]: 0 is too small for one micro-batch, which needs 1",
