@@ -65,7 +65,7 @@ def _run_in_hydra(name: str, module: str) -> None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from experiments.config.composing import config_error, sweep_past_points_that_are_wrong
+    from experiments.config.composing import check_flags, config_error, sweep_past_points_that_are_wrong
     from experiments.config.option_list import CONFIG, help_text
 
     task: Task = importlib.import_module(f"experiments.{module}").task
@@ -74,6 +74,7 @@ def _run_in_hydra(name: str, module: str) -> None:
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
 
     try:
+        check_flags(name)
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
         _exit(f"{name}: error: {config_error(error, name)}", USER_ERROR)

@@ -6,21 +6,38 @@ import difflib
 import itertools
 import json
 import re
+import sys
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.config.option_list import COMMANDS, names_of
-from experiments.config.options import did_you_mean
+from experiments.config.options import OptionError, did_you_mean
 
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
 
-_LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+_LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """What must be installed for a launcher of Hydra's."""
+
+
+def check_flags(command: str) -> None:
+    """Reject flags that Hydra does not know, and let ``-m`` stand anywhere.
+
+    Raises:
+        OptionError: One is not known, or there are options on both sides of one.
+    """
+    sys.argv.sort(key=lambda given: given in ("-m", "--multirun"))
+    parser = get_args_parser()
+    for given in parser.parse_known_args()[1]:
+        if given.startswith("-"):
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            raise OptionError(f"{given}: is not a flag of {command}; {did_you_mean(given, flags)}")
+        raise OptionError(f"{given}: stands apart from others; give flags such as --cfg after all options")
 
 
 def sweep_past_points_that_are_wrong() -> None:
@@ -75,6 +92,17 @@ def config_error(error: Exception, command: str) -> str:
         near = difflib.get_close_matches(key, names, n=1)
         help_flag = "--hydra-help" if key.startswith("hydra") else "--help"
         return f"{key}: {where}; {f'did you mean {near[0]}?' if near else f'{help_flag} says more'}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: is not NAME=VALUE, or its quotes or brackets are not closed; mend that"
+    if lines[0].startswith("Config group override must be"):
+        nulls = [given for given in sys.argv[1:] if re.fullmatch(r"\w+=(.*,)?(null)?(,.*)?", given)]
+        return (
+            f"{' '.join(nulls)}: is a group of options and cannot be null; choose a config, or leave it out"
+        )
+    if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):
+        return f"{several[1]}: has several values; write -m too to sweep over them, or [ ] around a list"
+    if "does not support sweep type" in lines[0]:
+        return "hydra/sweeper: basic takes values one by one; give them as in 3,4,5 or range(3,6)"
     group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
     if group:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])

@@ -143,7 +143,8 @@ def _plain(config: DictConfig) -> dict[Any, Any]:
     except MissingMandatoryValue as error:
         raise OptionError(f"{error.full_key}: has no value; give one, as in {error.full_key}=VALUE") from None
     except OmegaConfBaseException as error:
-        raise OptionError(f"config: {str(error).splitlines()[0]}") from None
+        where = getattr(error, "full_key", None) or "config"
+        raise OptionError(f"{where}: {str(error).splitlines()[0]}; give a value") from None
     assert isinstance(data, dict), "a Hydra config is a mapping"
     return data
 
@@ -191,6 +192,13 @@ def require_known(where: str, value: object, known: Iterable[str], wanted: str =
     require(value in known, where, value, wanted, did_you_mean(str(value), known))
 
 
+def require_once(where: str, names: list[Any]) -> None:
+    """Reject a list in which a name is there twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"{where}: {name!r} is named twice; name each once")
+
+
 def require_path(where: str, value: object) -> str:
     """Return an option that is a path; reject any other."""
     require(isinstance(value, str) and value != "", where, value, "a path", "give that of a file")
@@ -218,11 +226,13 @@ def _read_value(value: Any, wanted: Any, where: str) -> Any:
     for kind in plain:
         if kind is not types.NoneType and isinstance(value, kind):
             return value
-    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}{_without_unit(value, plain)}")
+    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}{_remedy(value, plain)}")
 
 
-def _without_unit(value: Any, kinds: list[Any]) -> str:
-    """Return the remedy for a number that was given with a percent sign or a unit; else nothing."""
+def _remedy(value: Any, kinds: list[Any]) -> str:
+    """Return the remedy for one value of a list, and a number with a percent sign or a unit; else nothing."""
+    if list in kinds:
+        return f"; write [{value}]"
     written = re.fullmatch(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)", value) if isinstance(value, str) else None
     if written is None or not {int, float} & set(kinds):
         return ""

@@ -73,7 +73,9 @@ class RunRecord:
         if sweep["refused"] is not None:  # the config is then that of no option
             overrides, message = json.loads(unquote(sweep["refused"]))
             return cls(command, version, tuple(overrides), "none", started, REJECTED, message)
-        return cls(command, version, tuple(hydra.overrides.task), _hash_of(config), started)
+        overrides = OmegaConf.to_container(hydra.overrides.task)  # an interpolation in them stays as it is
+        assert isinstance(overrides, list)
+        return cls(command, version, tuple(map(str, overrides)), _hash_of(config), started)
 
     def number(self, name: str) -> float | None:
         """Return a figure that is a number; None if there is none of that name."""

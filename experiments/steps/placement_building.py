@@ -45,7 +45,7 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     """Return the placement that the options choose, with their memory, and block times of the profile."""
     placement = _chosen_placement(options, profile)
     if options.search.memory is not None:
-        given = _without_unit(options.search.memory, placement.name, memory_unit(options))
+        given = _without_unit(options.search.memory, placement.name, _unit_mib(options, placement))
         capacity = read_capacity(given, "search.memory", placement.num_devices)
         placement = replace(placement, memory=capacity)
     if profile is not None:
@@ -54,7 +54,7 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         except ProfileError as error:
             raise OptionError(f"{options.profile.path}: {error}") from None
     require_capacity(placement)
-    is_given = options.search.memory is not None or not memory_unit(options)
+    is_given = options.search.memory is not None or not memory_unit(options, placement)
     if is_given and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
     if planned := planned_by(options):
@@ -62,29 +62,34 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     return placement
 
 
-def memory_unit(options: Options) -> str:
+def memory_unit(options: Options, placement: Placement) -> str:
     """Return the unit of memory of the chosen placement; empty where only the user knows it."""
-    return "MiB" if kind_of(options.placement) in ("gpt", *PLANNERS) else ""
+    unit_mib = _unit_mib(options, placement)
+    return "" if unit_mib is None else "MiB" if unit_mib == 1 else f"units of {unit_mib:g} MiB"
 
 
-def _without_unit(value: Any, name: str, unit: str) -> Any:
-    """Return a capacity in MiB, or a list of them, where one has a unit of bytes such as 4GB or 3.5 GiB.
+def _unit_mib(options: Options, placement: Placement) -> float | None:
+    return 1.0 if kind_of(options.placement) in ("gpt", *PLANNERS) else placement.memory_unit_mib
+
+
+def _without_unit(value: Any, name: str, unit_mib: float | None) -> Any:
+    """Return a capacity, or a list of them, in the placement's unit, also of one given as 4GB or 3.5 GiB.
 
     Raises:
         OptionError: It has a unit, and the placement's memory is in units of its own.
     """
     if isinstance(value, list):
-        return [_without_unit(each, name, unit) for each in value]
+        return [_without_unit(each, name, unit_mib) for each in value]
     written = re.fullmatch(r"([\d.]+)\s*([KMGT])(i?)B", value) if isinstance(value, str) else None
     if written is None:
         return value
-    if not unit:
+    if unit_mib is None:
         raise OptionError(
             f"search.memory: {value!r} has a unit, but the memory of {name} has none; give a number in what "
             "its blocks hold"
         )
     number, prefix, binary = written.groups()
-    return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / 2**20
+    return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / (unit_mib * 2**20)
 
 
 MIXED_UNITS = 1000

@@ -216,7 +216,7 @@ WRONG = [
         ["placement=v_shape", "placement.path=x"],
         "placement.path: is not an option of the placement that is chosen",
     ),
-    (["placement=null"], "Config group override"),
+    (["placement=null"], "placement=null: is a group of options and cannot be null"),
     (["placement=v_shape", "search.memory=-1"], "search.memory: -1 is negative"),
     (["placement=v_shape", "placement.forward_time=0"], "placement.forward_time: 0 is not at least 1 tick"),
     (
