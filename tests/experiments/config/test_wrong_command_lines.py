@@ -120,7 +120,7 @@ WRONG = [
 
 FILES = {
     "compare": "stages:\n- {forward_ms: 1, backward_ms: 2}\n- {forward_ms: 1, backward_ms: 2}\n",
-    "run": "from torch.nn import Linear\ndef build(block): return Linear(2, 2)\ndef data(iteration): return 1\n",
+    "run": "from torch.nn import *\ndef build(block): return Linear(2, 2)\ndef data(iteration): return 1\n",
 }
 
 
