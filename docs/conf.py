@@ -62,7 +62,8 @@ class Options(SphinxDirective):
         for path in CONFIG.rglob("*.yaml"):
             self.env.note_dependency(str(path))
         command, *groups = self.arguments
-        return self.parse_text_to_nodes("\n\n".join(tables(command, groups)))
+        found = self.parse_text_to_nodes("\n\n".join(tables(command, groups)))
+        return [nodes.container("", *found, classes=["options"])]
 
 
 def setup(app: Sphinx) -> None:

@@ -248,6 +248,6 @@ def _made(shape: str, num_devices: int, ticks: tuple[int, ...], options: dict[st
     is_split = options.pop("split_backward", "input_gradient_ms" in options)
     num_chunks = options.pop("num_chunks", 2)
     columns = (name for name in options if name not in ("memory_mib", "transfer_ms", "input_gradient_share"))
-    are_numbers = all(isinstance(options[name], (int, float)) for name in columns)
+    are_numbers = all(isinstance(options[name], int | float | str) for name in columns)
     stages = stages_of(num_devices if are_numbers else None, num_devices=num_devices, **options)
     return place(stages, shape, is_split, num_chunks).placement

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, SupportsFloat, SupportsIndex, TypeGuard
 
 from placements.placement_file import read_yaml
 from placements.plain_data import Field, in_file
@@ -137,18 +138,31 @@ def stages_of(
     >>> stages_of(forward_ms=[10, 12], backward_ms=20, memory_mib=4096).pieces[1].forward_ms
     12.0
     """
-    given = {name: each if isinstance(each, (int, float)) else list(each) for name, each in columns.items()}
+    given = {name: list(each) if _is_row(each) else each for name, each in columns.items()}
     lengths = {name: len(each) for name, each in given.items() if isinstance(each, list)}
-    count = num_stages if num_stages is not None else max(lengths.values(), default=0)
+    if num_stages is None and not lengths:
+        raise StagesError("num_stages: has no value, and no column is a list; give either")
+    count = max(lengths.values()) if num_stages is None else num_stages
+    if not isinstance(count, SupportsIndex):
+        raise StagesError(f"num_stages: a {type(count).__name__} is not a whole number; give columns by name")
     for name, length in lengths.items():
         if length != count:
             raise StagesError(f"{name}: has {length} numbers for {count} stages; give one each, or one")
     rows = [
-        {name: float(each[i] if isinstance(each, list) else each) for name, each in given.items()}
+        {name: _plain(each[i] if isinstance(each, list) else each) for name, each in given.items()}
         for i in range(count)
     ]
-    memory = memory_mib if memory_mib is None or isinstance(memory_mib, (int, float)) else [*memory_mib]
+    memory = [*map(_plain, memory_mib)] if _is_row(memory_mib) else _plain(memory_mib)
     data = {"stages": rows, "memory_mib": memory, "transfer_ms": transfer_ms}
     number = {} if num_devices is None else {"num_devices": num_devices}
     power = None if power_w is None else dict(power_w)
     return stages_from_dict(data | number | {"input_gradient_share": input_gradient_share, "power_w": power})
+
+
+def _is_row(value: Any) -> TypeGuard[Iterable[Any]]:
+    return isinstance(value, Iterable) and not isinstance(value, str)
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of any kind, such as numpy's, as plain data; all else as it is, to be refused."""
+    return float(value) if isinstance(value, SupportsFloat) else value

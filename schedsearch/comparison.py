@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from placements import Placement
 from placements.files import read_json
@@ -205,7 +206,7 @@ def compare(
     Raises:
         SearchError: A name is not known or there twice, or a number is out of its range.
     """
-    _check(schedules, num_micro_batches, num_chunks)
+    _check(stages, schedules, num_micro_batches, num_chunks)
     running = _Comparing(
         stages, num_micro_batches, num_chunks, answer, options, on_progress or (lambda *_: None)
     )
@@ -221,14 +222,27 @@ def compare(
     return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 
 
-def _check(schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
+def _check(stages: StageChain, schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
+    if not isinstance(stages, StageChain):
+        raise SearchError(
+            f"stages: a {type(stages).__name__} is not a chain of stages; give what stages_of or read_stages "
+            "returns"
+        )
+    if isinstance(schedules, str):
+        raise SearchError(f"schedules: {schedules!r} is not a list; write [{schedules!r}]")
     known = [SEARCHED, *(f"{SEARCHED}@{shape}" for shape in SHAPES_OF_STAGES), *HAND_MADE]
     for name in schedules:
         if name not in known:
-            raise SearchError(f"schedules: {name!r} is not a schedule; use some of {', '.join(known)}")
-    if len(set(schedules)) < len(schedules) or not schedules:
-        raise SearchError("schedules: one is there twice, or none; name each once")
+            near = difflib.get_close_matches(str(name), known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"use some of {', '.join(known)}"
+            raise SearchError(f"schedules: {name!r} is not a schedule; {remedy}")
+        if list(schedules).count(name) > 1:
+            raise SearchError(f"schedules: {name!r} is named twice; name each once")
+    if not schedules:
+        raise SearchError(f"schedules: is empty; use some of {', '.join(known)}")
     for what, number in (("search.num_micro_batches", num_micro_batches), ("num_chunks", num_chunks)):
+        if not isinstance(number, SupportsIndex):
+            raise SearchError(f"{what}: {number!r} is not a whole number")
         if number < 1:
             raise SearchError(f"{what}: {number} is not at least 1")
 

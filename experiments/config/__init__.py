@@ -1,6 +1,7 @@
 """From the command line to typed options; knows nothing of what is done with them.
 
 - `command`: a Hydra command whose errors are one line; `run_record`: how a run, or a sweep of them, ended
+- `composing`: configs that cannot be composed, in one line, and in a sweep as a row
 - `option_list`: every option with its meaning, from the configs; `records`: the options as types
 - `options`: the checked options of a config; `plans`, `data_parallel`: those that describe a placement
 - `run_options`, `planned_model`: those of a run, and the model of a plan

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
-import itertools
 import logging
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,10 +28,6 @@ FAILED = 1
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell gives it."""
-
-
-_LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm"}
-"""What must be installed for a launcher of Hydra's."""
 
 
 class Interrupted(Exception):  # noqa: N818 - an end, not an error
@@ -72,16 +65,19 @@ def _run_in_hydra(name: str, module: str) -> None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from experiments.config.composing import check_flags, config_error, sweep_past_points_that_are_wrong
     from experiments.config.option_list import CONFIG, help_text
 
     task: Task = importlib.import_module(f"experiments.{module}").task
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
+    sweep_past_points_that_are_wrong()
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
 
     try:
+        check_flags(name)
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
-        _exit(f"{name}: error: {_config_error(error, name)}", USER_ERROR)
+        _exit(f"{name}: error: {config_error(error, name)}", USER_ERROR)
     except OSError as error:
         _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
 
@@ -111,7 +107,7 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     """
     from experiments.config import run_record
     from experiments.config.option_list import OBJECTIVES
-    from experiments.config.run_record import DONE, RunRecord
+    from experiments.config.run_record import DONE, REJECTED, RunRecord
 
     record, sweep = RunRecord.of_this_run(name, config), run_record.sweep_directory()
     objective = OBJECTIVES.get(name, "")
@@ -121,6 +117,8 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     if sweep:
         record.save()
     try:
+        if record.status == REJECTED:
+            raise ValueError(record.message)
         record = replace(record, status=DONE, message="", figures=task(config) or {})
         record.save()
         return record.number(objective)
@@ -167,32 +165,3 @@ def _os_error(error: OSError) -> str:
 def _exit(line: str, code: int) -> NoReturn:
     print(line, file=sys.stderr)  # noqa: T201
     sys.exit(code)
-
-
-def _config_error(error: Exception, command: str) -> str:
-    """Return Hydra's message about the config of a command as one line with a remedy."""
-    from experiments.config.option_list import COMMANDS, names_of
-    from experiments.config.options import did_you_mean
-
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    misspelt = re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0])
-    if misspelt:
-        key = misspelt.group(1)
-        names, where = names_of(command), f"is not an option of experiments.{command}"
-        if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
-            return f"{key}: {where}; did you mean {own[0]}?"
-        others = [o for o in COMMANDS if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]
-        if key in names:
-            return f"{key}: is not an option of the placement that is chosen; choose another or leave it out"
-        if others:
-            return f"{key}: {where}, but of {', '.join(others)}; leave it out"
-        near = difflib.get_close_matches(key, names, n=1)
-        help_flag = "--hydra-help" if key.startswith("hydra") else "--help"
-        return f"{key}: {where}; {f'did you mean {near[0]}?' if near else f'{help_flag} says more'}"
-    group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
-    if group:
-        choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
-        folder, _, kind = group.group(1).rpartition("/")
-        remedy = f"pip install 'schedsearch[{_LAUNCHERS[kind]}]'" if kind in _LAUNCHERS else ""
-        return f"{folder}={kind}: is not there; {remedy or did_you_mean(kind, choices)}"
-    return " ".join(lines)

@@ -17,6 +17,7 @@ from experiments.config.plans import BALANCES, PLANNERS, Planned, read_plan
 from experiments.config.records import CompareOptions, Options, PlanPlacementOptions, ProfileOptions
 from placements.hardware import GPUS, Gpu
 from placements.planners.galvatron import recomputed_blocks
+from placements.shapes import SHAPES
 
 
 class OptionError(ValueError):
@@ -52,18 +53,32 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
     return read_fields(data, record, "")
 
 
+KINDS = (*SHAPES, *PLANNERS, "gpt", "file", "profiled")
+"""Of placements: each config of the group says which it is."""
+
+
+def kind_of(placement: dict[str, Any]) -> str:
+    """Return the kind of a `placement` group.
+
+    Raises:
+        OptionError: It says none, or one that is not known.
+    """
+    kind = placement.get("kind")
+    require_known("placement.kind", kind, KINDS)
+    return str(kind)
+
+
 def read_plan_options(placement: dict[str, Any]) -> PlanPlacementOptions | None:
     """Return the `placement` group of a plan, or None where it is another one.
 
     Raises:
         OptionError: An option is wrong.
     """
-    if "planner" not in placement:
+    if kind_of(placement) not in PLANNERS:
         return None
     options = read_fields(placement, PlanPlacementOptions, "placement")
-    for name, known in (("planner", PLANNERS), ("balance", BALANCES)):
-        if getattr(options, name) is not None:
-            require_known(f"placement.{name}", getattr(options, name), known)
+    if options.balance is not None:
+        require_known("placement.balance", options.balance, BALANCES)
     return options
 
 
@@ -128,7 +143,8 @@ def _plain(config: DictConfig) -> dict[Any, Any]:
     except MissingMandatoryValue as error:
         raise OptionError(f"{error.full_key}: has no value; give one, as in {error.full_key}=VALUE") from None
     except OmegaConfBaseException as error:
-        raise OptionError(f"config: {str(error).splitlines()[0]}") from None
+        where = getattr(error, "full_key", None) or "config"
+        raise OptionError(f"{where}: {str(error).splitlines()[0]}; give a value") from None
     assert isinstance(data, dict), "a Hydra config is a mapping"
     return data
 
@@ -176,6 +192,13 @@ def require_known(where: str, value: object, known: Iterable[str], wanted: str =
     require(value in known, where, value, wanted, did_you_mean(str(value), known))
 
 
+def require_once(where: str, names: list[Any]) -> None:
+    """Reject a list in which a name is there twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"{where}: {name!r} is named twice; name each once")
+
+
 def require_path(where: str, value: object) -> str:
     """Return an option that is a path; reject any other."""
     require(isinstance(value, str) and value != "", where, value, "a path", "give that of a file")
@@ -203,11 +226,13 @@ def _read_value(value: Any, wanted: Any, where: str) -> Any:
     for kind in plain:
         if kind is not types.NoneType and isinstance(value, kind):
             return value
-    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}{_without_unit(value, plain)}")
+    raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}{_remedy(value, plain)}")
 
 
-def _without_unit(value: Any, kinds: list[Any]) -> str:
-    """Return the remedy for a number that was given with a percent sign or a unit; else nothing."""
+def _remedy(value: Any, kinds: list[Any]) -> str:
+    """Return the remedy for one value of a list, and a number with a percent sign or a unit; else nothing."""
+    if list in kinds:
+        return f"; write [{value}]"
     written = re.fullmatch(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)", value) if isinstance(value, str) else None
     if written is None or not {int, float} & set(kinds):
         return ""

@@ -17,7 +17,7 @@ from placements.planners.parallel_plan import ParallelPlan
 from placements.planners.partition import least_imbalance, least_largest
 
 PLANNERS = {"galvatron": read_galvatron}
-"""What reads a plan, by the name of its planner."""
+"""What reads a plan, by the kind of its placement."""
 
 BALANCES = {"largest": least_largest, "imbalance": least_imbalance}
 """What divides layers into stages, by the name that the command line uses."""
@@ -66,7 +66,7 @@ def read_plan(chosen: PlanPlacementOptions, gpu: Gpu, num_micro_batches: int | N
         PlanError: The plan is wrong, or does not fit the model.
         PlacementError: A size or a rate is out of its range.
     """
-    plan = given = PLANNERS[chosen.planner](chosen.path, chosen.world_size)
+    plan = given = PLANNERS[chosen.kind](chosen.path, chosen.world_size)
     if num_micro_batches is not None:
         samples = num_micro_batches * given.micro_batch_size
         plan = replace(plan, num_micro_batches=num_micro_batches, global_batch_size=samples)

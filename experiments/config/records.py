@@ -7,9 +7,19 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class FilePlacementOptions:
+    """The `placement` group of a file, or of the output of `experiments.profile`."""
+
+    kind: str
+    path: str | None
+    data_parallel: int | dict[Any, Any] | None
+
+
+@dataclass(frozen=True)
 class GptPlacementOptions:
     """The `placement` group of a GPT; see `placements.models.gpt`."""
 
+    kind: str
     arrangement: str
     num_devices: int
     num_layers: int
@@ -34,7 +44,7 @@ class GptPlacementOptions:
 class PlanPlacementOptions:
     """The `placement` group of a planner's plan; see `placements.planners` and `placements.models.rates`."""
 
-    planner: str
+    kind: str
     path: str
     balance: str | None
     world_size: int | None

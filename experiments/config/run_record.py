@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -60,14 +62,20 @@ class RunRecord:
 
     @classmethod
     def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
-        """Return the record of the run of a config that Hydra has begun."""
+        """Return the record of the run of a config that Hydra has begun; rejected where there is none."""
         hydra = HydraConfig.get()
         try:
             version = metadata.version("schedsearch")
         except metadata.PackageNotFoundError:
             version = ""
-        started = str(hydra.callbacks["sweep"]["started"])
-        return cls(command, version, tuple(hydra.overrides.task), _hash_of(config), started)
+        sweep = hydra.callbacks["sweep"]
+        started = str(sweep["started"])
+        if sweep["refused"] is not None:  # the config is then that of no option
+            overrides, message = json.loads(unquote(sweep["refused"]))
+            return cls(command, version, tuple(overrides), "none", started, REJECTED, message)
+        overrides = OmegaConf.to_container(hydra.overrides.task)  # an interpolation in them stays as it is
+        assert isinstance(overrides, list)
+        return cls(command, version, tuple(map(str, overrides)), _hash_of(config), started)
 
     def number(self, name: str) -> float | None:
         """Return a figure that is a number; None if there is none of that name."""
@@ -164,8 +172,8 @@ def _plain(override: Override) -> int | float | bool | str | None:
 class SweepEnd(Callback):
     """Ends a sweep whose points did not all succeed with their names and exit code 1; called by Hydra."""
 
-    def __init__(self, started: str) -> None:
-        """Take when the command began."""
+    def __init__(self, started: str, refused: str | None) -> None:
+        """Take when the command began; what else is in the config is for `RunRecord`."""
         self._started = started
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

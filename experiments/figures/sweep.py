@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 
-from experiments.config.options import OptionError, require, require_known, require_least
+from experiments.config.options import OptionError, require, require_known, require_least, require_once
 from experiments.config.records import SweepOptions, TransferSweepOptions
 from experiments.figures.cases import Row, placement_of
 from experiments.figures.pool import Found, collect
@@ -35,6 +35,7 @@ def check_sweep_options(options: SweepOptions) -> None:
     """
     if not options.shapes:
         raise OptionError(f"shapes: is empty; the shapes are {', '.join(SHAPES)}")
+    require_once("shapes", options.shapes)
     for name in options.shapes:
         known = SHAPES if options.stages is None else SHAPES_OF_STAGES
         require_known("shapes", name, known, "a shape" if options.stages is None else "a shape of stages")

@@ -18,7 +18,14 @@ from functools import partial
 
 from omegaconf import DictConfig
 
-from experiments.config.options import OptionError, read_record, require, require_known, require_least
+from experiments.config.options import (
+    OptionError,
+    read_record,
+    require,
+    require_known,
+    require_least,
+    require_once,
+)
 from experiments.config.records import TransferSweepOptions
 from experiments.figures.pool import Found, collect
 from experiments.figures.sweep import check_search_options, shape_title
@@ -32,7 +39,7 @@ from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
 from runtime.simulate.network import Communication, play
-from schedsearch.bounds.memory_need import CapacityError
+from schedsearch.bounds.memory_need import CapacityError, require_capacity
 from schedsearch.figures.canvas import save
 from schedsearch.figures.panels import Panel, Point, draw_panels
 from schedsearch.modulo.search import search
@@ -134,10 +141,9 @@ def check_options(options: TransferSweepOptions) -> None:
     for name in ("placements", "transfers"):
         if not getattr(options, name):
             raise OptionError(f"{name}: is empty; give at least one")
+    require_once("placements", options.placements)
     for name in options.placements:
         require_known("placements", name, known)
-        if options.placements.count(name) > 1:
-            raise OptionError(f"placements: {name!r} is named twice; name each once")
     for value in options.transfers:
         is_number = type(value) in (int, float) and 0 <= value < math.inf
         require(is_number, "transfers", value, "a number of 0 or more")
@@ -151,35 +157,36 @@ def placement_of(name: str, options: TransferSweepOptions) -> Placement:
     """Return a placement without transfers.
 
     Raises:
-        OptionError: It cannot have so many devices.
+        OptionError: It cannot have so many devices, or its memory does not hold one micro-batch.
     """
     try:
         if name == GPT:
             return replace(gpt_m_shape(GPT_11B, GPUS[options.gpu], options.num_devices), transfer=())
         memory = options.num_devices + MORE_THAN_DEVICES if options.memory is None else options.memory
-        return SHAPES[name](num_devices=options.num_devices).with_memory(memory)
+        placement = SHAPES[name](num_devices=options.num_devices).with_memory(memory)
+        require_capacity(placement)
+        return placement
     except PlacementError as error:
         raise OptionError(f"{name}: {error}") from None
+    except CapacityError as error:
+        raise OptionError(f"{name}: {str(error).partition(';')[0]}; raise memory") from None
 
 
 def played(name: str, placement: Placement, options: TransferSweepOptions) -> Found[Row]:
     """Search a schedule, and play its programs with every transfer time.
 
     Raises:
-        OptionError: The memory does not hold one micro-batch.
+        OptionError: No schedule is found.
     """
-    try:
-        result = search(
-            placement,
-            options.num_micro_batches,
-            objectives=("period",),
-            solver=options.solver,
-            time_limit_s=options.time_limit_s,
-            polish_time_limit_s=0.0,
-            seed=options.seed,
-        )
-    except CapacityError as error:
-        raise OptionError(f"memory: {name}: {error}") from None
+    result = search(
+        placement,
+        options.num_micro_batches,
+        objectives=("period",),
+        solver=options.solver,
+        time_limit_s=options.time_limit_s,
+        polish_time_limit_s=0.0,
+        seed=options.seed,
+    )
     if result.interrupted:
         return Found((), True)
     if result.schedule is None:

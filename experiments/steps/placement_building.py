@@ -16,6 +16,7 @@ from experiments.config.data_parallel import with_data_parallel
 from experiments.config.options import (
     OptionError,
     did_you_mean,
+    kind_of,
     planned_by,
     read_fields,
     read_gpu,
@@ -23,7 +24,8 @@ from experiments.config.options import (
     require_known,
     require_path,
 )
-from experiments.config.records import GptPlacementOptions, Options
+from experiments.config.plans import PLANNERS
+from experiments.config.records import FilePlacementOptions, GptPlacementOptions, Options
 from experiments.steps.profile_reading import PROFILE_FILES
 from placements import Placement, PlacementError, Profile, ProfileError
 from placements.hardware import Gpu
@@ -43,7 +45,7 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     """Return the placement that the options choose, with their memory, and block times of the profile."""
     placement = _chosen_placement(options, profile)
     if options.search.memory is not None:
-        given = _without_unit(options.search.memory, placement.name, memory_unit(options))
+        given = _without_unit(options.search.memory, placement.name, _unit_mib(options, placement))
         capacity = read_capacity(given, "search.memory", placement.num_devices)
         placement = replace(placement, memory=capacity)
     if profile is not None:
@@ -52,7 +54,7 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
         except ProfileError as error:
             raise OptionError(f"{options.profile.path}: {error}") from None
     require_capacity(placement)
-    is_given = options.search.memory is not None or not memory_unit(options)
+    is_given = options.search.memory is not None or not memory_unit(options, placement)
     if is_given and (hint := mixed_memory(placement)):
         log.warning("warning: %s", hint)
     if planned := planned_by(options):
@@ -60,29 +62,34 @@ def build_placement(options: Options, profile: Profile | None) -> Placement:
     return placement
 
 
-def memory_unit(options: Options) -> str:
+def memory_unit(options: Options, placement: Placement) -> str:
     """Return the unit of memory of the chosen placement; empty where only the user knows it."""
-    return "MiB" if {"arrangement", "planner"} & options.placement.keys() else ""
+    unit_mib = _unit_mib(options, placement)
+    return "" if unit_mib is None else "MiB" if unit_mib == 1 else f"units of {unit_mib:g} MiB"
 
 
-def _without_unit(value: Any, name: str, unit: str) -> Any:
-    """Return a capacity in MiB, or a list of them, where one has a unit of bytes such as 4GB or 3.5 GiB.
+def _unit_mib(options: Options, placement: Placement) -> float | None:
+    return 1.0 if kind_of(options.placement) in ("gpt", *PLANNERS) else placement.memory_unit_mib
+
+
+def _without_unit(value: Any, name: str, unit_mib: float | None) -> Any:
+    """Return a capacity, or a list of them, in the placement's unit, also of one given as 4GB or 3.5 GiB.
 
     Raises:
         OptionError: It has a unit, and the placement's memory is in units of its own.
     """
     if isinstance(value, list):
-        return [_without_unit(each, name, unit) for each in value]
+        return [_without_unit(each, name, unit_mib) for each in value]
     written = re.fullmatch(r"([\d.]+)\s*([KMGT])(i?)B", value) if isinstance(value, str) else None
     if written is None:
         return value
-    if not unit:
+    if unit_mib is None:
         raise OptionError(
             f"search.memory: {value!r} has a unit, but the memory of {name} has none; give a number in what "
             "its blocks hold"
         )
     number, prefix, binary = written.groups()
-    return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / 2**20
+    return float(number) * (1024 if binary else 1000) ** (1 + "KMGT".index(prefix)) / (unit_mib * 2**20)
 
 
 MIXED_UNITS = 1000
@@ -108,27 +115,38 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     chosen = dict(options.placement)
     if planned := planned_by(options):
         return plan_placement(planned.plan, planned.work, chosen["tick_ms"])
-    if "path" in chosen:
-        _only(chosen, ["path", "data_parallel"])
-        path = Path(require_path("placement.path", chosen["path"]))
-        placement = read_placement(path / PROFILE_FILES.placement if path.is_dir() else path)
-        return with_data_parallel(placement, chosen.get("data_parallel"))
-    if "shape" not in chosen:
-        return _gpt(chosen, read_gpu(options.profile.gpu))
+    match kind_of(chosen):
+        case "gpt":
+            return _gpt(chosen, read_gpu(options.profile.gpu))
+        case "file" | "profiled":
+            return _from_file(read_fields(chosen, FilePlacementOptions, "placement"))
     num_gpus, data_parallel = chosen.get("num_gpus"), chosen.pop("data_parallel", None)
     placement = _shape(chosen, profile)
     num_gpus = read_num_gpus(num_gpus, "placement.num_gpus", placement.num_devices)
     return with_data_parallel(replace(placement, num_gpus=num_gpus), data_parallel)
 
 
+def _from_file(chosen: FilePlacementOptions) -> Placement:
+    path = Path(require_path("placement.path", chosen.path))
+    if chosen.kind == "profiled":
+        path /= PROFILE_FILES.placement
+    elif path.is_dir():
+        raise OptionError(
+            f"placement.path: {path} is a directory; give a file, or choose placement=profiled for what "
+            "experiments.profile has measured"
+        )
+    return with_data_parallel(read_placement(path), chosen.data_parallel)
+
+
 def _shape(chosen: dict[str, Any], profile: Profile | None) -> Placement:
-    name = chosen.pop("shape")
-    require_known("placement.shape", name, SHAPES, "a shape")
+    name = chosen.pop("kind")
     shape = SHAPES[name]
     tick_ms = chosen.pop("tick_ms", 1.0)
     chosen.pop("num_gpus", None)
     defaults = {key: known.default for key, known in inspect.signature(shape).parameters.items()}
-    _only(chosen, list(defaults), "tick_ms", "num_gpus", "data_parallel")
+    for key in chosen.keys() - defaults.keys():
+        known = [*defaults, "tick_ms", "num_gpus", "data_parallel"]
+        raise OptionError(f"placement.{key}: is not an option; {did_you_mean(key, known)}")
     if chosen.get("num_devices") is None:
         chosen.pop("num_devices", None)  # the profile's, or the shape's default
     for key, value in chosen.items():
@@ -173,6 +191,7 @@ def _gpt(given: dict[str, Any], gpu: Gpu) -> Placement:
             "give one number, or a plan (placement=galvatron) or times of your own (placement=file)",
         )
     chosen = asdict(options)
+    del chosen["kind"]
     arrangement = chosen.pop("arrangement")
     require_known("placement.arrangement", arrangement, GPT_ARRANGEMENTS)
     config = GptConfig(**{field.name: chosen.pop(field.name) for field in fields(GptConfig)})
@@ -181,9 +200,3 @@ def _gpt(given: dict[str, Any], gpu: Gpu) -> Placement:
         return GPT_ARRANGEMENTS[arrangement](config, gpu, **chosen)
     except PlacementError as error:
         raise OptionError(f"placement.{error}") from None
-
-
-def _only(chosen: dict[str, Any], known: list[str], *more: str) -> None:
-    for key in chosen:
-        if key not in known and key not in more:
-            raise OptionError(f"placement.{key}: is not an option; {did_you_mean(key, [*known, *more])}")

@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.config.options import OptionError, planned_by, read_fields, read_gpu, require, require_path
+from experiments.config.options import (
+    OptionError,
+    kind_of,
+    planned_by,
+    read_fields,
+    read_gpu,
+    require,
+    require_path,
+)
 from experiments.config.plans import rates_of
 from experiments.config.records import GptPlacementOptions, Options
 from placements import BlockingPower, Placement, Profile
@@ -19,6 +27,7 @@ from placements.models.gpt import GptConfig, gpt_compute_shares
 from placements.placement_file import read_times_source
 from placements.planners.galvatron import plan_compute_shares
 from placements.profile import checked_blocking_power
+from placements.shapes import SHAPES
 from placements.stages import DevicePower
 
 log = logging.getLogger(__name__)
@@ -184,7 +193,7 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
     gpu = read_gpu(options.profile.gpu)
     if planned := planned_by(options):
         modelled = modelled_profile(placement, gpu, plan_compute_shares(planned.plan, planned.work))
-    elif "shape" in options.placement or "path" in options.placement:
+    elif kind_of(options.placement) != "gpt":
         modelled = modelled_profile(placement, gpu)
     else:
         chosen = read_fields(options.placement, GptPlacementOptions, "placement")
@@ -198,24 +207,24 @@ def complete_profile(options: Options, placement: Placement, profile: Profile | 
 def _times(options: Options) -> tuple[str, bool]:
     """Return where times come from if not from a profile, and whether they are placeholders."""
     placement, gpu = options.placement, read_gpu(options.profile.gpu)
-    if "planner" in placement:
-        return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
-    if "path" in placement:
-        path = Path(placement["path"])
-        return (
-            (f"measured by experiments.profile, {path}", False) if path.is_dir() else read_times_source(path)
-        )
-    if "shape" in placement:
-        return f"placeholders, the ticks of {placement['shape']}", True
-    return f"cost model of placement=gpt on {gpu.name}", False
+    match kind_of(placement):
+        case "gpt":
+            return f"cost model of placement=gpt on {gpu.name}", False
+        case "file":
+            return read_times_source(Path(placement["path"]))
+        case "profiled":
+            return f"measured by experiments.profile, {placement['path']}", False
+        case shape if shape in SHAPES:
+            return f"placeholders, the ticks of {shape}", True
+    return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False
 
 
 def _measured(options: Options) -> Path | None:
     """Return the output directory of `experiments.profile` that the options name, if it has energies."""
-    directory = options.placement.get("path")
-    if not isinstance(directory, str) or not directory or not Path(directory).is_dir():
+    if kind_of(options.placement) != "profiled":
         return None
-    return Path(directory) if _facts(Path(directory))["energy"] else None
+    directory = Path(require_path("placement.path", options.placement.get("path")))
+    return directory if _facts(directory)["energy"] else None
 
 
 def _facts(directory: Path) -> dict[str, Any]:

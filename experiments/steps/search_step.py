@@ -59,7 +59,9 @@ def search_and_save(
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
     cut = result is not None and is_cut(options, schedule, result)
-    return SearchStepResult(placement, profile, schedule, result, costs, memory_unit(options), is_cut=cut)
+    return SearchStepResult(
+        placement, profile, schedule, result, costs, memory_unit(options, placement), is_cut=cut
+    )
 
 
 def check_search_export(options: Options, placement: Placement) -> None:
@@ -120,7 +122,7 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
         makespan += f": {status} (bound {in_ms(placement, result.makespan_bound)})"
     yield "makespan", makespan
     yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
-    yield "peak memory", _peaks(schedule, memory_unit(options))
+    yield "peak memory", _peaks(schedule, memory_unit(options, schedule.placement))
     if result is not None:
         yield "search", f"{result.seconds:.2f} s"
     if result is not None and is_cut(options, schedule, result):

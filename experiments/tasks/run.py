@@ -56,16 +56,19 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     model = choose_model(options.runtime, placement, number, planned_by(options))
     check_energy_on(options, placement, profile)
     check_simulated_on(options)
+    resume = Path(options.runtime.resume) if options.runtime.resume else None
+    if resume and not any(resume.glob("iteration_*/manifest.json")):
+        raise OptionError(
+            f"runtime.resume: {resume} holds no whole checkpoint; give the output directory or the "
+            "checkpoints of a run"
+        )
     found, tuned = search_and_tune(options, placement, profile, directory)
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
         scripts, traces = directory / "scripts", options.runtime.trace
         simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
-    resume = options.runtime.resume
-    measurement = run_and_save(
-        KeptOptions.of(options), placement, directory, Path(resume) if resume else None
-    )
+    measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
     utilisation = None
     if options.runtime.trace:
         planned = planned_scripts(found, tuned, measurement.num_micro_batches)

@@ -1,5 +1,6 @@
 """What models cost: operations, bytes and activation sizes of their layers, and placements made of them.
 
 - `transformer`: a GPT's sizes; `rates`: how fast a GPU does such work
-- `gpt`: a GPT on one GPU per device; `parallel`: layers shared by the GPUs of a device
+- `parallel`: layers shared by the GPUs of a device; `gpt_costs`: blocks of a GPT in stages
+- `gpt`: placements of them
 """

@@ -9,10 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placements.hardware import Gpu
-from placements.models.parallel import LayerStrategy, Pass, Workload, layer_cost
+from placements.models.gpt_costs import (
+    BlockPair,
+    SharedGpt,
+    capacities,
+    even_shares,
+    least_largest_shares,
+    stage_pairs,
+)
 from placements.models.rates import (
     COPY_COMPUTE_SHARE,
     LINK_EFFICIENCY,
@@ -29,11 +36,8 @@ from placements.models.rates import (
 )
 from placements.models.transformer import (
     HALF_BYTES,
-    STATIC_BYTES,
     GptConfig,
     hidden_bytes,
-    layer_parameters,
-    layer_working_bytes,
     output_activation_bytes,
     position_parameters,
     table_parameters,
@@ -118,12 +122,12 @@ def gpt_m_shape(
             f"data_parallel: {data_parallel} is not 1, and arrangement m_shape is not costed with groups "
             "that share the samples; use arrangement=v_shape, or give 1"
         )
-    shared = _Shared.of(config, rates, num_devices, num_gpus, data_parallel)
+    shared = SharedGpt.of(config, rates, num_devices, num_gpus, data_parallel)
     shards = num_devices * num_gpus
     rows = math.ceil(config.vocab_size / shards)
     everywhere = tuple(range(num_devices))
-    shares = _even_shares(config.num_layers, num_devices)
-    embedding = _Pair(
+    shares = even_shares(config.num_layers, num_devices)
+    embedding = BlockPair(
         "E",
         "EB",
         everywhere,
@@ -131,7 +135,7 @@ def gpt_m_shape(
         table_gradient_ms(config, rates, rows),
         hidden_bytes(config),
     )
-    output = _Pair(
+    output = BlockPair(
         "H",
         "HB",
         everywhere,
@@ -141,7 +145,7 @@ def gpt_m_shape(
     )
     parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
     parameters[0] += position_parameters(config)
-    pairs = [embedding, *_stages(shared, shares), output]
+    pairs = [embedding, *stage_pairs(shared, shares), output]
     return _placement("gpt_m_shape", shared, pairs, parameters, tick_ms)
 
 
@@ -196,7 +200,7 @@ def gpt_v_shape(
         link_efficiency,
         reserve_gib,
     )
-    shared = _Shared.of(config, rates, num_devices, num_gpus, data_parallel)
+    shared = SharedGpt.of(config, rates, num_devices, num_gpus, data_parallel)
     config, shards, last = shared.config, shared.strategy.tensor_parallel, num_devices - 1
     rows, sum_ms = math.ceil(config.vocab_size / shards), rates.all_reduce_ms(hidden_bytes(config), shards)
     forward, backward, kept = ([0.0] * num_devices for _ in range(3))
@@ -206,11 +210,11 @@ def gpt_v_shape(
     backward[last] += output_backward_ms(config, rates, rows) + sum_ms
     kept[last] += output_activation_bytes(config, rows)
     layer_ms = shared.layer_forward.time_ms + shared.layer_backward.time_ms
-    shares = _least_largest_shares(
+    shares = least_largest_shares(
         config.num_layers, layer_ms, [a + b for a, b in zip(forward, backward, strict=True)]
     )
     pairs = [
-        _Pair(
+        BlockPair(
             layers.forward,
             layers.backward,
             layers.devices,
@@ -218,7 +222,7 @@ def gpt_v_shape(
             layers.backward_ms + backward[i],
             layers.kept_bytes + kept[i],
         )
-        for i, layers in enumerate(_stages(shared, shares))
+        for i, layers in enumerate(stage_pairs(shared, shares))
     ]
     parameters = [share * shared.layer_parameters for share in shares]
     parameters[0] += table_parameters(config, rows) + position_parameters(config)
@@ -247,7 +251,7 @@ def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) ->
         if block.name in ("E", "EB") or block.kind is Kind.O
     }
     groups = placement.by_name["F0"].data_parallel
-    shared = _Shared.of(config, rates, placement.num_devices, placement.gpus[0], groups)
+    shared = SharedGpt.of(config, rates, placement.num_devices, placement.gpus[0], groups)
     if shared.strategy.tensor_parallel > 1:
         own, stages = rates.gpu.power.compute_share, range(placement.num_devices)
         for letter, part in (("F", shared.layer_forward), ("B", shared.layer_backward)):
@@ -256,136 +260,10 @@ def gpt_compute_shares(placement: Placement, config: GptConfig, rates: Rates) ->
     return shares
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """A model on devices that each stand for some GPUs.
-
-    Attributes:
-        config: The model, with the samples of one data-parallel group.
-        rates: What a GPU reaches.
-        strategy: How the GPUs of a device share its layers.
-        layer_forward: Time of one layer's forward on one micro-batch.
-        layer_backward: Likewise of its backward.
-        layer_kept_bytes: What each GPU holds of one layer from the one to the other.
-    """
-
-    config: GptConfig
-    rates: Rates
-    strategy: LayerStrategy
-    layer_forward: Pass
-    layer_backward: Pass
-    layer_kept_bytes: float
-
-    @classmethod
-    def of(
-        cls, config: GptConfig, rates: Rates, num_devices: int, num_gpus: int, data_parallel: int
-    ) -> _Shared:
-        """Check the numbers, and return what a layer takes.
-
-        Raises:
-            PlacementError: A number is out of its range, or does not divide what it shares.
-        """
-        _check_stages(config, num_devices)
-        for name, number in (("num_gpus", num_gpus), ("data_parallel", data_parallel)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise PlacementError(f"{name}: {number!r} is not a whole number of at least 1; give one")
-        for what, count in (
-            ("GPUs of a device", num_gpus),
-            ("samples of a micro-batch", config.micro_batch_size),
-        ):
-            if count % data_parallel:
-                raise PlacementError(
-                    f"data_parallel: {data_parallel} does not divide the {count} {what}; give a divisor"
-                )
-        tensor_parallel = num_gpus // data_parallel
-        if config.num_heads % tensor_parallel:
-            raise PlacementError(
-                f"num_gpus: {num_gpus} in {data_parallel} data-parallel groups are {tensor_parallel} GPUs "
-                f"that share a layer, which does not divide num_heads {config.num_heads}; change one of them"
-            )
-        strategy = LayerStrategy(tensor_parallel, data_parallel, checkpoint=config.recompute)
-        work = Workload(config, rates, num_micro_batches=1)  # their number counts with ZeRO alone
-        layer = layer_cost(work, strategy)
-        group = work.of_group(data_parallel, config.recompute)
-        return cls(group, rates, strategy, layer.forward, layer.backward, layer.kept_bytes)
-
-    @property
-    def layer_parameters(self) -> float:
-        """Parameters of a layer on each GPU."""
-        return layer_parameters(self.config) / self.strategy.tensor_parallel
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A forward block and its backward, before times become ticks.
-
-    Attributes:
-        forward: Name of the forward block.
-        backward: Name of the backward block.
-        devices: Of both.
-        forward_ms: Time of the forward.
-        backward_ms: Time of the backward.
-        kept_bytes: What each device holds from the one to the other.
-    """
-
-    forward: str
-    backward: str
-    devices: tuple[int, ...]
-    forward_ms: float
-    backward_ms: float
-    kept_bytes: float
-
-    @property
-    def kept_mib(self) -> int:
-        """Return what each device holds, rounded up."""
-        return math.ceil(self.kept_bytes / 2**20)
-
-
-def _even_shares(num_layers: int, num_stages: int) -> list[int]:
-    """Return the layers of each stage, as even as possible; earlier stages have the extra ones.
-
-    >>> _even_shares(10, 4)
-    [3, 3, 2, 2]
-    """
-    fewer, extra = divmod(num_layers, num_stages)
-    return [fewer + (stage < extra) for stage in range(num_stages)]
-
-
-def _least_largest_shares(num_layers: int, layer_ms: float, other_ms: Sequence[float]) -> list[int]:
-    """Return the layers of each stage such that the largest stage takes the least time.
-
-    Layers cost the same, so each may go where it makes the least sum; a stage between the ends gets at
-    least one.
-
-    >>> _least_largest_shares(10, 1.0, [0.5, 0.0, 0.0, 2.8])
-    [3, 3, 3, 1]
-    """
-    last = len(other_ms) - 1
-    shares = [0 if stage in (0, last) and other_ms[stage] > 0 else 1 for stage in range(last + 1)]
-    for _ in range(num_layers - sum(shares)):
-        sums = [other + (share + 1) * layer_ms for share, other in zip(shares, other_ms, strict=True)]
-        shares[sums.index(min(sums))] += 1
-    return shares
-
-
-def _stages(shared: _Shared, shares: Sequence[int]) -> list[_Pair]:
-    return [
-        _Pair(
-            f"F{stage}",
-            f"B{stage}",
-            (stage,),
-            share * shared.layer_forward.time_ms,
-            share * shared.layer_backward.time_ms,
-            share * shared.layer_kept_bytes,
-        )
-        for stage, share in enumerate(shares)
-    ]
-
-
 def _placement(
     name: str,
-    shared: _Shared,
-    pairs: Sequence[_Pair],
+    shared: SharedGpt,
+    pairs: Sequence[BlockPair],
     parameters: Sequence[float],
     tick_ms: float | None,
 ) -> Placement:
@@ -405,12 +283,12 @@ def _placement(
             for before, after in itertools.pairwise(blocks)
             if not set(after.devices) <= set(before.devices)
         ),
-        memory=_capacities(shared, pairs, parameters),
+        memory=capacities(shared, pairs, parameters),
         num_gpus=(shared.strategy.tensor_parallel * groups,) * len(parameters),
     )
 
 
-def _exchanges(shared: _Shared, parameters: Sequence[float], tick_ms: float) -> list[Block]:
+def _exchanges(shared: SharedGpt, parameters: Sequence[float], tick_ms: float) -> list[Block]:
     """Return the block of each device that sums the gradients of its groups, after its last backward."""
     times_ms = [
         shared.rates.all_reduce_ms(HALF_BYTES * count, shared.strategy.data_parallel) for count in parameters
@@ -421,7 +299,7 @@ def _exchanges(shared: _Shared, parameters: Sequence[float], tick_ms: float) -> 
     ]
 
 
-def _chain(pairs: Sequence[_Pair], tick_ms: float) -> list[Block]:
+def _chain(pairs: Sequence[BlockPair], tick_ms: float) -> list[Block]:
     """Return the blocks, each after the one before it."""
     whole = [(pair.forward, Kind.F, pair, pair.forward_ms, pair.kept_mib) for pair in pairs]
     whole += [(pair.backward, Kind.B, pair, pair.backward_ms, -pair.kept_mib) for pair in reversed(pairs)]
@@ -430,36 +308,3 @@ def _chain(pairs: Sequence[_Pair], tick_ms: float) -> list[Block]:
         Block(name, kind, pair.devices, round(time_ms / tick_ms), memory, after)
         for (name, kind, pair, time_ms, memory), after in zip(whole, afters, strict=False)
     ]
-
-
-def _capacities(shared: _Shared, pairs: Sequence[_Pair], parameters: Sequence[float]) -> tuple[int, ...]:
-    """Return the MiB that each GPU of a device has for activations.
-
-    Raises:
-        PlacementError: They do not hold those of one micro-batch.
-    """
-    config, rates, tensor_parallel = shared.config, shared.rates, shared.strategy.tensor_parallel
-    working_gib = layer_working_bytes(config, tensor_parallel) / 2**30 if config.recompute else 0.0
-    capacities = []
-    for device, count in enumerate(parameters):
-        static_gib = STATIC_BYTES * count / 2**30
-        needed_mib = sum(pair.kept_mib for pair in pairs if device in pair.devices)
-        free_gib = rates.gpu.memory_gib - rates.reserve_gib - static_gib - working_gib
-        capacities.append(math.floor(free_gib * 1024))
-        if capacities[-1] < needed_mib:
-            raise PlacementError(
-                f"num_devices: with {len(parameters)}, device {device} needs {static_gib:.1f} GiB for "
-                f"parameters, {needed_mib / 1024 + working_gib:.1f} for one micro-batch and "
-                f"{rates.reserve_gib:g} in reserve; {rates.gpu.name} has {rates.gpu.memory_gib:g}; use more "
-                "devices, a smaller micro_batch_size or a smaller vocab_size"
-            )
-    return tuple(capacities)
-
-
-def _check_stages(config: GptConfig, num_devices: int) -> None:
-    if isinstance(num_devices, bool) or not isinstance(num_devices, int) or num_devices < 1:
-        raise PlacementError(f"num_devices: {num_devices!r} is not a whole number of at least 1; give one")
-    if config.num_layers < num_devices:
-        raise PlacementError(
-            f"num_layers: {config.num_layers} is fewer than {num_devices} stages; use at least {num_devices}"
-        )

@@ -72,6 +72,12 @@ def compute_frontier(
         EnergyError: A deadline is too short, `num_plans` is below 1, the curve is not known, or the schedule
             is not valid.
     """
+    for what, given, wanted, remedy in (
+        ("schedule", schedule, Schedule, "give the schedule of a search result, or one made by hand"),
+        ("profile", profile, Profile, "give that of Profile.from_csv, or of modelled_profile"),
+    ):
+        if not isinstance(given, wanted):
+            raise EnergyError(f"{what}: a {type(given).__name__} is not a {what}; {remedy}")
     profile.require(schedule.placement)
     if num_plans < 1:
         raise EnergyError(f"num_plans: {num_plans} is not at least 1")

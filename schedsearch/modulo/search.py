@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import SupportsIndex
 
 from placements import Placement
 from schedsearch.bounds.ends import device_span_bound
@@ -71,6 +72,11 @@ def search(
         SearchError: An argument is out of its range.
         CapacityError: A device's memory is too small for one micro-batch.
     """
+    if not isinstance(placement, Placement):
+        raise SearchError(
+            f"placement: a {type(placement).__name__} is not a placement; give that of v_shape, of "
+            "read_placement or the like"
+        )
     wanted = read_objectives(objectives)
     before, after = _around_period(wanted)
     _check_arguments(
@@ -127,6 +133,8 @@ def _check_arguments(
     if solver not in SOLVERS:
         raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
     for name, number in at_least_one.items():
+        if not isinstance(number, SupportsIndex | None):
+            raise SearchError(f"search.{name}: {number!r} is not a whole number")
         if number is not None and number < 1:
             raise SearchError(f"search.{name}: {number} is not at least 1")
     if not polish_time_limit_s >= 0:
@@ -143,6 +151,8 @@ def read_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
             the last.
     """
     known = [objective.value for objective in Objective]
+    if isinstance(names, str):
+        raise SearchError(f"search.objectives: {names!r} is not a list; write [{names!r}]")
     for name in names:
         if name not in known:
             raise SearchError(f"search.objectives: {name!r} is not an objective; use {', '.join(known)}")

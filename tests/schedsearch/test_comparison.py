@@ -148,12 +148,14 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["zb_w"], 4), "schedules: 'zb_w' is not a schedule; use some of searched, searched@v_shape,"),
-        ((["gpipe", "gpipe"], 4), "schedules: one is there twice"),
-        (([], 4), "schedules: one is there twice, or none"),
+        ((["zb_w"], 4), "schedules: 'zb_w' is not a schedule; did you mean zb_v?"),
+        ((["gpipe", "gpipe"], 4), "schedules: 'gpipe' is named twice; name each once"),
+        (("gpipe", 4), r"schedules: 'gpipe' is not a list; write \['gpipe'\]"),
+        (([], 4), "schedules: is empty; use some of searched, searched@v_shape,"),
         ((["gpipe"], 0), "search.num_micro_batches: 0 is not at least 1"),
+        ((["gpipe"], "4"), "search.num_micro_batches: '4' is not a whole number"),
     ],
 )
-def test_wrong_arguments(arguments: tuple[list[str], int], message: str) -> None:
+def test_wrong_arguments(arguments: tuple[Any, Any], message: str) -> None:
     with pytest.raises(SearchError, match=message):
         compare(chain(), *arguments)

@@ -98,7 +98,7 @@ def test_a_frontier_shows_itself(tmp_path: Path) -> None:
             {"forward_ms": [1, 2], "backward_ms": [1]},
             "backward_ms: has 1 numbers for 2 stages; give",
         ),
-        ({"forward_ms": 1, "backward_ms": 2}, r"stages: \[\] is not a list of at least one"),
+        ({"forward_ms": 1, "backward_ms": 2}, r"num_stages: has no value"),
         ({"forward_ms": [1], "backward_ms": 2, "speed": 3}, "has an unknown field 'speed'"),
     ],
 )

@@ -65,11 +65,8 @@ class UserFile:
         self.path, self.seed = Path(options.path), options.seed
         if not self.path.is_file():
             raise ModelError(f"model.path: {self.path} is not a file; give the Python file of the model")
-        try:
-            with seeded(digest(self.seed, "file"), torch.device("cpu")):
-                self._defined = runpy.run_path(str(self.path))
-        except (Exception, SystemExit) as error:  # whatever the file raises
-            raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
+        with self._seeded("file"):
+            self._defined = runpy.run_path(str(self.path))
         self.loss = self._function("loss")
         if self._function("data") is None or not (self._function("build") or self._function("blocks")):
             raise ModelError(
@@ -85,18 +82,13 @@ class UserFile:
         """
         build, blocks = self._function("build"), self._function("blocks")
         found: dict[str, Any] = {}
-        try:
-            if blocks is not None:
-                with seeded(digest(self.seed, "blocks"), torch.device("cpu")):
-                    found = dict(blocks())
-            elif build is not None:
-                for name in names:
-                    with seeded(digest(self.seed, name), torch.device("cpu")):
-                        found[name] = build(name)
-        except ModelError:
-            raise
-        except (Exception, SystemExit) as error:  # whatever the file raises
-            raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
+        if blocks is not None:
+            with self._seeded("blocks"):
+                found = dict(blocks())
+        elif build is not None:
+            for name in names:
+                with self._seeded(name):
+                    found[name] = build(name)
         for name in names:
             if not isinstance(found.get(name), nn.Module):
                 given = ", ".join(found) if blocks is not None else type(found[name]).__name__
@@ -110,11 +102,11 @@ class UserFile:
         """Return inputs and targets of a micro-batch, as the file makes them.
 
         Raises:
-            ModelError: It returns something else.
+            ModelError: It fails, or returns something else.
         """
         function = self._function("data")
         assert function is not None
-        with seeded(digest(self.seed, "data", iteration, micro_batch), torch.device("cpu")):
+        with self._seeded("data", iteration, micro_batch):
             found = function(iteration, micro_batch)
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise ModelError(
@@ -122,6 +114,21 @@ class UserFile:
                 "(inputs, targets)"
             )
         return found[0], found[1]
+
+    @contextmanager
+    def _seeded(self, *what: object) -> Iterator[None]:
+        """Run a part of the file, which draws the same numbers each time.
+
+        Raises:
+            ModelError: It fails.
+        """
+        try:
+            with seeded(digest(self.seed, *what), torch.device("cpu")):
+                yield
+        except ModelError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever the file raises
+            raise ModelError(f"model.path: {self.path} fails with {type(error).__name__}: {error}") from error
 
     def _function(self, name: str) -> Callable[..., Any] | None:
         found = self._defined.get(name)

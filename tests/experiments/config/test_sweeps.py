@@ -67,6 +67,25 @@ def test_a_point_that_fails_is_a_row_and_the_sweep_goes_on(command, tmp_path: Pa
     assert statuses(tmp_path) == ["done", "done", "rejected"]
 
 
+def test_a_point_that_cannot_be_composed_is_a_row(sweep, tmp_path: Path, capsys) -> None:
+    ran: list[str] = []
+
+    def task(config: DictConfig) -> dict[str, float | str]:
+        ran.append(config.placement.kind)
+        return {}
+
+    assert sweep(task, "placement=gpt,v_shape") == 0
+    assert sweep(task, "placement=v_shap,v_shape") == 1
+    assert ran == ["gpt", "v_shape"]
+    table = collect(tmp_path)
+    assert list(table["placement"]) == ["v_shap", "v_shape"]
+    assert list(table["status"]) == ["rejected", "done"]
+    assert table["message"][0] == "placement=v_shap: is not there; did you mean v_shape?"
+    assert f"{tmp_path}/0: rejected: placement=v_shap: placement=v_shap: is not" in capsys.readouterr().err
+    assert sweep(task, "placement=v_shap,w_shap") == 2
+    assert capsys.readouterr().err == "search: error: placement=v_shap: is not there; did you mean v_shape?\n"
+
+
 def test_no_kind_of_failure_ends_a_sweep(sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     minimized: list[float] = []
     monkeypatch.setattr(

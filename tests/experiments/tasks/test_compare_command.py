@@ -67,7 +67,7 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
     ("override", "message"),
     [
         ("stages=none.yaml", "none.yaml: cannot be read"),
-        ("schedules=[zb_w]", "schedules: 'zb_w' is not a schedule; use some of searched, "),
+        ("schedules=[zb_w]", "schedules: 'zb_w' is not a schedule; did you mean zb_v?"),
         ("schedules=[3]", "schedules: [3] is not a list of names"),
         ("num_chunks=0", "num_chunks: 0 is not at least 1"),
         ("search.memory=3", "search.memory: 3 is not for a comparison; give memory_mib in"),

@@ -252,7 +252,7 @@ def test_what_a_run_leaves_out_of_a_plan() -> None:
 WRONG = [
     (["placement=galvatron"], "placement.path: has no value"),
     (["placement=galvatron", "placement.path=none.json"], "none.json: cannot be read (No such file"),
-    ([*PLANNED, "placement.planner=galvatrom"], "placement.planner: 'galvatrom' is not known; did you mean"),
+    ([*PLANNED, "placement.kind=galvatrom"], "placement.kind: 'galvatrom' is not known; did you mean"),
     (
         [*PLANNED, "placement.world_size=16"],
         f"{EXAMPLE}: world_size: 8 is not the 16 of placement.world_size",

@@ -50,11 +50,13 @@ def test_every_shape_with_any_number_of_devices(shape: str, command, tmp_path: P
 
 def test_a_placement_of_ones_own(command, tmp_path: Path) -> None:
     data = placement_to_dict(m_shape()) | {"transfer": [{"from": "F0", "to": "F1", "time": 2}]}
+    data["memory_unit_mib"] = 512
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
     path = tmp_path / "mine.yaml"
     options = ["placement=file", f"placement.path={path}", "search.polish_time_limit_s=1"]
-    done = command("search", *options, "search.memory=[6,6,6,5]")
+    done = command("search", *options, "search.memory=[6,6,3GiB,2.5GiB]")
     assert done.returncode == 0, done.stderr
+    assert "of 6, 6, 6, 5 units of 512 MiB\n" in done.stdout
     schedule = read_schedule(tmp_path / "out/schedule.json")
     assert schedule.placement.memory == (6, 6, 6, 5)
     assert schedule.placement.transfer_time("F0", "F1") == 2
@@ -186,7 +188,7 @@ WRONG = [
     (["search.time_limit_s=-1234567.5"], "search.time_limit_s: -1234567.5 is not"),
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
     (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
-    (["placement=v_shape", "+placement.path=none.yaml"], "placement.shape: is not an option"),
+    (["placement=v_shape", "+placement.path=none.yaml"], "placement.path: is not an option"),
     (
         ["placement=v_shape", "search.memory=0"],
         "memory[0]: 0 is too small for one micro-batch, which needs 1",
@@ -216,7 +218,7 @@ WRONG = [
         ["placement=v_shape", "placement.path=x"],
         "placement.path: is not an option of the placement that is chosen",
     ),
-    (["placement=null"], "Config group override"),
+    (["placement=null"], "placement=null: is a group of options and cannot be null"),
     (["placement=v_shape", "search.memory=-1"], "search.memory: -1 is negative"),
     (["placement=v_shape", "placement.forward_time=0"], "placement.forward_time: 0 is not at least 1 tick"),
     (

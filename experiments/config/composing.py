@@ -1,0 +1,112 @@
+"""Configs that Hydra cannot compose: as one line with a remedy, and in a sweep as a row like any other."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import re
+import sys
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.config.option_list import COMMANDS, names_of
+from experiments.config.options import OptionError, did_you_mean
+
+_PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
+
+_LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+"""What must be installed for a launcher of Hydra's."""
+
+
+def check_flags(command: str) -> None:
+    """Reject flags that Hydra does not know, and let ``-m`` stand anywhere.
+
+    Raises:
+        OptionError: One is not known, or there are options on both sides of one.
+    """
+    sys.argv.sort(key=lambda given: given in ("-m", "--multirun"))
+    parser = get_args_parser()
+    for given in parser.parse_known_args()[1]:
+        if given.startswith("-"):
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            raise OptionError(f"{given}: is not a flag of {command}; {did_you_mean(given, flags)}")
+        raise OptionError(f"{given}: stands apart from others; give flags such as --cfg after all options")
+
+
+def sweep_past_points_that_are_wrong() -> None:
+    """Let Hydra sweep with `PatientSweeper`, unless another sweeper is chosen."""
+    basic = f"{BasicSweeper.__module__}.{BasicSweeper.__name__}"
+    _PLUGINS.class_name_to_class[basic] = PatientSweeper
+
+
+class PatientSweeper(BasicSweeper):
+    """Hydra's own sweeper, but where that refuses the whole sweep for one point, here it goes on.
+
+    A point that names a config or an option that is not there, in whichever process, only writes its record;
+    see `run_record.RunRecord.of_this_run`.
+    """
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Put in the place of each wrong point one that can be composed and says what was wrong.
+
+        Raises:
+            HydraException: No point is right.
+            OmegaConfBaseException: Likewise.
+        """
+        assert self.config is not None
+        assert isinstance(batch, list)
+        wrong: dict[int, Exception] = {}
+        for number, overrides in enumerate(batch):
+            try:
+                super().validate_batch_is_legal([overrides])
+            except (HydraException, OmegaConfBaseException) as error:
+                wrong[number] = error
+        if len(wrong) == len(batch):
+            raise wrong[0]
+        for number, why in wrong.items():
+            refused = json.dumps([batch[number], config_error(why, self.config.hydra.job.name)])
+            batch[number] = [f"hydra.callbacks.sweep.refused='{quote(refused)}'"]
+
+
+def config_error(error: Exception, command: str) -> str:
+    """Return Hydra's message about the config of a command as one line with a remedy."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    misspelt = re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0])
+    if misspelt:
+        key = misspelt.group(1)
+        names, where = names_of(command), f"is not an option of experiments.{command}"
+        if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
+            return f"{key}: {where}; did you mean {own[0]}?"
+        others = [o for o in COMMANDS if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]
+        if key in names:
+            return f"{key}: is not an option of the placement that is chosen; choose another or leave it out"
+        if others:
+            return f"{key}: {where}, but of {', '.join(others)}; leave it out"
+        near = difflib.get_close_matches(key, names, n=1)
+        help_flag = "--hydra-help" if key.startswith("hydra") else "--help"
+        return f"{key}: {where}; {f'did you mean {near[0]}?' if near else f'{help_flag} says more'}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: is not NAME=VALUE, or its quotes or brackets are not closed; mend that"
+    if lines[0].startswith("Config group override must be"):
+        nulls = [given for given in sys.argv[1:] if re.fullmatch(r"\w+=(.*,)?(null)?(,.*)?", given)]
+        return (
+            f"{' '.join(nulls)}: is a group of options and cannot be null; choose a config, or leave it out"
+        )
+    if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):
+        return f"{several[1]}: has several values; write -m too to sweep over them, or [ ] around a list"
+    if "does not support sweep type" in lines[0]:
+        return "hydra/sweeper: basic takes values one by one; give them as in 3,4,5 or range(3,6)"
+    group = re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0])
+    if group:
+        choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
+        folder, _, kind = group.group(1).rpartition("/")
+        remedy = f"pip install 'schedsearch[{_LAUNCHERS[kind]}]'" if kind in _LAUNCHERS else ""
+        return f"{folder}={kind}: is not there; {remedy or did_you_mean(kind, choices)}"
+    return " ".join(lines)

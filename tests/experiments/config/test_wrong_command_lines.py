@@ -1,0 +1,169 @@
+"""What a user may type wrong: one line that names the place and the remedy, before any work starts."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+V_SHAPE = "placement=v_shape"
+
+WRONG = [
+    (
+        "search",
+        [V_SHAPE, "search.objectives=period"],
+        "search.objectives: 'period' is not a list; write [period]",
+    ),
+    (
+        "search",
+        [V_SHAPE, "placement.kind=v_shap"],
+        "placement.kind: 'v_shap' is not known; did you mean v_shape?",
+    ),
+    (
+        "search",
+        [V_SHAPE, "~placement.kind"],
+        "placement.kind: None is not known; the options are v_shape, x_shape",
+    ),
+    (
+        "search",
+        ["placement=file", "placement.path=."],
+        "placement.path: . is a directory; give a file, or choose",
+    ),
+    ("search", ["placement=profiled", "placement.path=none"], "placement.path: none has no profile.json of"),
+    (
+        "search",
+        ["placement=null"],
+        "placement=null: is a group of options and cannot be null; choose a config",
+    ),
+    (
+        "search",
+        ["search.memory=[1,2"],
+        "search.memory=[1,2: is not NAME=VALUE, or its quotes or brackets are not",
+    ),
+    (
+        "search",
+        ["search.memory"],
+        "search.memory: is not NAME=VALUE, or its quotes or brackets are not closed",
+    ),
+    (
+        "search",
+        ["search.memory=3,4"],
+        "search.memory=3,4: has several values; write -m too to sweep over them",
+    ),
+    (
+        "search",
+        ["placement.num_devices=${none}"],
+        "placement.num_devices: Interpolation key 'none' not found; give",
+    ),
+    ("search", ["--multirunn"], "--multirunn: is not a flag of search; did you mean --multirun?"),
+    (
+        "search",
+        [V_SHAPE, "--config-dir=.", "search.seed=1"],
+        "search.seed=1: stands apart from others; give flags",
+    ),
+    (
+        "search",
+        [V_SHAPE, "-m", "search.memori=3,4"],
+        "search.memori: is not an option of experiments.search; did",
+    ),
+    (
+        "search",
+        ["-m", "search.memory=interval(1,4)"],
+        "hydra/sweeper: basic takes values one by one; give them as",
+    ),
+    (
+        "search",
+        ["-m", "hydra/launcher=ray"],
+        "hydra/launcher=ray: is not there; pip install 'schedsearch[ray]'",
+    ),
+    (
+        "frontier",
+        ["energy.baselines=zeus_global"],
+        "energy.baselines: 'zeus_global' is not a list; write [zeus_gl",
+    ),
+    ("compare", ["stages={}", "schedules=gpipe"], "schedules: 'gpipe' is not a list; write [gpipe]"),
+    ("compare", ["stages={}", "schedules=[]"], "schedules: is empty; use some of searched, searched@v_shape"),
+    (
+        "compare",
+        ["stages={}", "schedules=[one_f_one_c]"],
+        "schedules: 'one_f_one_c' is not a schedule; did you mean",
+    ),
+    (
+        "compare",
+        ["stages={}", "schedules=[gpipe,gpipe]"],
+        "schedules: 'gpipe' is named twice; name each once",
+    ),
+    ("bubble_by_memory", ["shapes=[v_shape,v_shape]"], "shapes: 'v_shape' is named twice; name each once"),
+    ("bubble_by_in_flight", ["shapes=v_shape"], "shapes: 'v_shape' is not a list; write [v_shape]"),
+    (
+        "time_by_transfer",
+        ["memory=0", "placements=[v_shape]"],
+        "v_shape: memory[0]: 0 is too small for one micro-",
+    ),
+    (
+        "run",
+        [V_SHAPE, "runtime.resume=docs"],
+        "runtime.resume: docs holds no whole checkpoint; give the output",
+    ),
+    (
+        "run",
+        [V_SHAPE, "runtime.model=module", "runtime.path={}"],
+        " fails with TypeError: data() takes 1 positional",
+    ),
+    ("profile", [V_SHAPE, "runtime.recompute={F0: 1}"], "runtime.recompute: {'F0': 1} is not text or a list"),
+    ("check", ["schedule=."], ".: cannot be read (Is a directory); give a schedule.json"),
+]
+
+FILES = {
+    "compare": "stages:\n- {forward_ms: 1, backward_ms: 2}\n- {forward_ms: 1, backward_ms: 2}\n",
+    "run": "from torch.nn import *\ndef build(block): return Linear(2, 2)\ndef data(iteration): return 1\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize(("name", "given", "message"), WRONG, ids=[message for *_, message in WRONG])
+def test_a_wrong_command_line_is_one_line(
+    name: str,
+    given: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path, out = tmp_path / "given", tmp_path / "out"
+    path.write_text(FILES.get(name, ""))
+    places = [f"hydra.run.dir={out}", f"hydra.sweep.dir={out}"]
+    line = [name, *places, *(each.replace("{}", str(path)) for each in given)]
+    monkeypatch.setattr(sys, "argv", line)
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"experiments.{name}").main()
+    assert end.value.code == 2
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"{name}: error: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert not list(out.rglob("*.json"))
+
+
+@pytest.mark.parametrize("line", [["-m", V_SHAPE], [V_SHAPE, "-m"]])
+def test_m_may_stand_anywhere(
+    line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[int] = []
+    monkeypatch.setattr("experiments.tasks.search.task", lambda config: ran.append(config.search.memory))
+    monkeypatch.setattr(sys, "argv", ["search", *line, "search.memory=3,4", f"hydra.sweep.dir={tmp_path}"])
+    importlib.import_module("experiments.search").main()
+    assert ran == [3, 4]
