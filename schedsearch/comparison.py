@@ -18,6 +18,7 @@ from placements.stages import DevicePower, StageChain, StagesError
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.methods import Report as SearchReport
 from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import bubble_rate, peak_memory
@@ -81,7 +82,8 @@ class ComparedRow:
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
         period_ms: By how much one more micro-batch lengthens it in the steady state.
-        device_span_ms: The longest time from a device's own first start to its last end.
+        device_span_ms: The longest time from a device's own first start to its last end, with the orders of
+            the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
         peak_memory_mib: The most that any device holds, weights included.
         energy_j: Of all devices from the first start to the last end; None where their power is not known.
         search_seconds: Wall-clock time of the search.
@@ -395,16 +397,14 @@ def _best_row(name: str, tried: Sequence[_Tried], reasons: Sequence[str], cut: s
 
 def _row(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> ComparedRow:
     """Return what a schedule itself tells."""
-    orders = [schedule.order(device) for device in range(placed.placement.num_devices)]
-    time_of, start = placed.placement.by_name, schedule.start_of
-    spans = [start[order[-1]] + time_of[order[-1][0]].time - start[order[0]] for order in orders if order]
+    back_to_back = with_least_device_span(schedule)
     return ComparedRow(
         name,
         placed.placement.name,
         Status.FEASIBLE,
         makespan_ms=placed.placement.ms(schedule.makespan),
         bubble_rate=bubble_rate(schedule),
-        device_span_ms=placed.placement.ms(max(spans)),
+        device_span_ms=placed.placement.ms(int(device_spans(back_to_back).max())),
         peak_memory_mib=placed.placement.mib(int(peak_memory(schedule).max())),
         note=note,
         found=schedule,

@@ -11,6 +11,7 @@ import pandas as pd
 
 from placements.files import read_json, write_json
 from schedsearch.comparison import COLUMNS, Comparison
+from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import image
 from schedsearch.figures.comparison import draw_timelines, title_of
@@ -61,6 +62,8 @@ def _(result: SearchResult) -> pd.DataFrame:
             row["period_bound_ms"] = result.period_bound * placement.tick_ms
         row["makespan_ms"] = placement.ms(schedule.makespan)
         row["makespan_bound_ms"] = placement.ms(result.makespan_bound)
+        row["device_span_ms"] = placement.ms(int(device_spans(schedule).max()))
+        row["device_span_bound_ms"] = placement.ms(result.device_span_bound)
         row["bubble_rate"] = bubble_rate(schedule)
         row["peak_memory_mib"] = placement.mib(int(peak_memory(schedule).max()))
     return pd.DataFrame([row | {"search_seconds": result.seconds, "reason": result.reason}])

@@ -13,6 +13,7 @@ from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.plain_data import Field, in_file
 from schedsearch.certificate.certificate import Certificate, CertificateError, certificate_of
 from schedsearch.certificate.file import certificate_from_dict, certificate_to_dict
+from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status, makespan_status
 from schedsearch.repetend import Repetend
@@ -58,6 +59,8 @@ def schedule_to_dict(schedule: Schedule, result: SearchResult | None = None) -> 
         "makespan": schedule.makespan,
         "makespan_bound": result.makespan_bound if result else None,
         **({"makespan_status": makespan_status(schedule, result).value} if result else {}),
+        "device_span": int(device_spans(schedule).max()),
+        "device_span_bound": result.device_span_bound if result else None,
         "bubble_rate": bubble_rate(schedule),
         "steady_bubble_rate": repetend.bubble_rate if repetend else None,
         "peak_memory": peak_memory(schedule).tolist(),
@@ -92,6 +95,8 @@ class Claims:
         period_bound: Ticks per micro-batch, as a float; None where nothing is claimed.
         certificate: Why; None for a hand-made schedule. What it claims is not checked yet.
         span_bound: Ticks that no repetend of its period beats; None where nothing is claimed.
+        device_span: The longest of its devices' own spans, in ticks; None where nothing is claimed.
+        device_span_bound: Ticks that no schedule beats in it; None where nothing is claimed.
     """
 
     schedule: Schedule
@@ -101,6 +106,14 @@ class Claims:
     period_bound: float | None
     certificate: Certificate | None
     span_bound: int | None = None
+    device_span: int | None = None
+    device_span_bound: int | None = None
+
+    @property
+    def meets_a_bound(self) -> bool:
+        """Whether the whole schedule is said to be the shortest: of its makespan, or its device span."""
+        values = (self.makespan, self.makespan_bound), (self.device_span, self.device_span_bound)
+        return any(value is not None and bound is not None and value <= bound for value, bound in values)
 
 
 def read_schedule(path: str | Path) -> Schedule:
@@ -130,6 +143,7 @@ def result_to_dict(result: SearchResult) -> dict[str, Any]:
         "status": result.status.value,
         "period_bound": result.period_bound,
         "makespan_bound": result.makespan_bound,
+        "device_span_bound": result.device_span_bound,
         "search_seconds": result.seconds,
         "search": search_to_dict(result),
     }
@@ -198,6 +212,8 @@ def _read_claims(data: Field) -> Claims:
         whole_or_none(data["makespan_bound"]),
         None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),
         None,
+        device_span=whole_or_none(data.get("device_span")),
+        device_span_bound=whole_or_none(data.get("device_span_bound")),
     )
     certificate = data.get("certificate")
     if certificate.value is None:

@@ -66,6 +66,7 @@ def search_from_dict(
         period_bound=data["period_bound"].number(),
         span_bound=search["span_bound"].whole(),
         makespan_bound=data["makespan_bound"].whole(),
+        device_span_bound=data["device_span_bound"].whole(),
         queries=search["queries"].whole(),
         seconds=data["search_seconds"].number(),
         tried=tuple(map(_read_tried, search["tried"].items())),

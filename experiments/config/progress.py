@@ -79,7 +79,8 @@ class SearchBar(_Bar):
         bound = self._in_units(progress, progress.bound)
         several = f" of {progress.micro_batches} micro-batches" if progress.phase == Objective.PERIOD else ""
         several = several if progress.micro_batches > 1 else ""
-        self._show(f"{progress.phase}{several} {best} (bound {bound})", progress.queries, None)
+        phase = progress.phase.replace("_", " ")
+        self._show(f"{phase}{several} {best} (bound {bound})", progress.queries, None)
 
     def _in_units(self, progress: Progress, value: int) -> str:
         if progress.phase == Objective.MEMORY:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from experiments.steps.profile_reading import CostSource
 from placements import Placement, Profile
+from schedsearch.device_span import device_spans
 from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.ordering import Chosen, Judged
@@ -66,11 +67,13 @@ class SearchStepResult:
         tick_ms = schedule.placement.tick_ms
         figures: dict[str, float | str] = {"times_from": self.costs.times}
         figures["makespan_ms"] = schedule.makespan * tick_ms
+        figures["device_span_ms"] = int(device_spans(schedule).max()) * tick_ms
         figures["bubble_rate"] = bubble_rate(schedule)
         if self.memory_unit == "MiB":
             figures["peak_memory_mib"] = float(peak_memory(schedule).max())
         if result is not None:
             figures["makespan_bound_ms"] = result.makespan_bound * tick_ms
+            figures["device_span_bound_ms"] = result.device_span_bound * tick_ms
             figures["search_seconds"] = result.seconds
             if result.repetend is not None:
                 figures["period_ms"] = float(result.repetend.period_per_micro_batch) * tick_ms

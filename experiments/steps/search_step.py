@@ -21,6 +21,7 @@ from placements.files import write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.galvatron_file import galvatron_to_dict
 from runtime.torch_pipelining.csv import NoTorchFormError, stage_of, torch_order
+from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory, steady_period
 from schedsearch.modulo.result import SearchResult, Status, makespan_status
 from schedsearch.picture import fitted
@@ -121,6 +122,10 @@ def figures(options: Options, schedule: Schedule, result: SearchResult | None) -
         status = makespan_status(schedule, result)
         makespan += f": {status} (bound {in_ms(placement, result.makespan_bound)})"
     yield "makespan", makespan
+    device_span = in_ms(placement, int(device_spans(schedule).max()))
+    if result is not None:
+        device_span += f" (bound {in_ms(placement, result.device_span_bound)})"
+    yield "device span", f"{device_span}, from a device's first start to its last end"
     yield "bubble", f"{bubble_rate(schedule):.1%} of makespan times devices"
     yield "peak memory", _peaks(schedule, memory_unit(options, schedule.placement))
     if result is not None:
@@ -138,8 +143,12 @@ def is_cut(options: Options, schedule: Schedule, result: SearchResult) -> bool:
     is_open = result.repetend is not None and result.status is not Status.OPTIMAL
     if chosen.method != "modulo" or "latency" in chosen.objectives:
         return result.seconds >= chosen.time_limit_s
-    makespan_is_open = schedule.makespan > result.makespan_bound and "makespan" in chosen.objectives
-    return not result.interrupted and (is_open or makespan_is_open)
+    open_ends = {
+        "makespan": schedule.makespan > result.makespan_bound,
+        "device_span": device_spans(schedule).max() > result.device_span_bound,
+    }
+    is_open |= any(open_ends.get(name, False) for name in chosen.objectives)
+    return not result.interrupted and is_open
 
 
 def in_ms(placement: Placement, ticks: float) -> str:

@@ -12,9 +12,15 @@ from omegaconf import DictConfig
 from experiments.config.command import Failed
 from experiments.config.options import read_record, require
 from experiments.config.records import CheckOptions
+from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.certificate.certificate import CertificateError
 from schedsearch.certificate.check import CheckReport, Claim, check
-from schedsearch.certificate.check_other_bounds import check_makespan_bound, check_span_bound
+from schedsearch.certificate.check_other_bounds import (
+    check_device_span_bound,
+    check_makespan_bound,
+    check_span_bound,
+)
+from schedsearch.device_span import device_spans
 from schedsearch.modulo.result import Status
 from schedsearch.schedule_file import Claims, read_claims
 
@@ -64,6 +70,10 @@ def _schedule_claims(claims: Claims, deadline: float) -> Iterator[Claim]:
     if claims.makespan_bound is not None:
         half_s = (deadline - time.monotonic()) / 2
         yield check_makespan_bound(claims.schedule, claims.makespan_bound, half_s)
+    if claims.device_span not in (None, int(device_spans(claims.schedule).max())):
+        raise CertificateError(f"device_span: {claims.device_span} is not that of the blocks")
+    if claims.device_span_bound is not None:
+        yield check_device_span_bound(claims.schedule, claims.device_span_bound)
     if claims.certificate is not None and claims.span_bound is not None:
         yield check_span_bound(claims.certificate, claims.span_bound, deadline - time.monotonic())
 
@@ -77,10 +87,12 @@ def _check_summary(claims: Claims, report: CheckReport | None) -> None:
     optimal = claims.status is Status.OPTIMAL
     certificate = claims.certificate
     if report is None or certificate is None:
-        if optimal or claims.period_bound is not None:
+        if (claims.period_bound or 0) > period_bound(claims.schedule.placement):
             raise CertificateError(
                 "certificate: is missing, but the file claims a bound on the period; search again"
             )
+        if optimal and not claims.meets_a_bound:
+            raise CertificateError("status: OPTIMAL, but neither makespan nor device span meets its bound")
         return
     if claims.period_bound is None or not claims.period_bound <= float(certificate.period_bound):
         raise CertificateError(
@@ -96,7 +108,7 @@ def _check_summary(claims: Claims, report: CheckReport | None) -> None:
 
 def _verdict(claims: Claims, report: CheckReport | None) -> str:
     if report is None or claims.certificate is None:
-        return "no certificate: nothing is claimed of the period"
+        return "no certificate: no repetend is claimed"
     certificate = claims.certificate
     figures = (certificate.period, certificate.period_bound)
     period, bound = (certificate.in_ms(each) for each in figures)

@@ -1,15 +1,17 @@
-"""Checks the bounds of a schedule file for which its certificate gives no reason: on makespan and span.
+"""Checks the bounds of a file for which its certificate gives no reason: on makespan, device span and span.
 
 Where adding up does not show one, it is shown once more without the search, or said not to be rechecked.
 """
 
 from __future__ import annotations
 
+from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.certificate.certificate import Certificate, CertificateError, Limits
 from schedsearch.certificate.check import Claim, ask_again
 from schedsearch.certificate.recheck_makespan import no_shorter_schedule
+from schedsearch.device_span import device_spans
 from schedsearch.schedule import Schedule
 from schedsearch.solver.query import Answer, Query
 
@@ -42,6 +44,27 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
     if shown is None:
         return Claim(f"{text}; {placement.ms(added_up):.10g} ms follow by adding up", holds=False)
     return Claim(f"{text}; by all orders of their starts")
+
+
+def check_device_span_bound(schedule: Schedule, bound: int) -> Claim:
+    """Check that no schedule of as many micro-batches has a lesser device span than a bound, by adding up.
+
+    Args:
+        schedule: Valid.
+        bound: Ticks.
+
+    Raises:
+        CertificateError: The schedule has a lesser one.
+    """
+    placement, longest = schedule.placement, int(device_spans(schedule).max())
+    if bound > longest:
+        raise CertificateError(
+            f"device_span_bound: {bound} is above the device span {longest} of the schedule itself"
+        )
+    least = f"{placement.ms(bound):.10g} ms"
+    text = f"device_span_bound: in no schedule does each device take less than {least} by its own clock"
+    added_up = device_span_bound(placement, schedule.num_micro_batches)
+    return Claim(f"{text}; by adding up") if bound <= added_up else Claim(text, holds=False)
 
 
 def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) -> Claim:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,16 @@ if TYPE_CHECKING:  # as it loads OR-Tools, which is slow
     from schedsearch.improve.neighbourhood_model import NeighbourhoodModel
 
 
+_ENDS = 0.35
+"""Share of a schedule, from each end, that counts as near it."""
+
+_GROWTH = 1.03
+"""By how much a band grows after one that was solved to the optimum."""
+
+_SMALLEST = 20.0
+"""Blocks of the smallest band."""
+
+
 @dataclass(frozen=True)
 class RoundBudget:
     """What the first round may spend; each later one has twice the work, states and blocks.
@@ -38,6 +49,9 @@ class RoundBudget:
         share_of_states: Of the seconds left that these may take, so that most are left to the solver where
             there are too many states.
         neighbourhood_blocks: Of a neighbourhood, few enough to be ordered anew in one step.
+        devices_at_once: Most devices on which neighbourhoods are taken along all the time; on more, so few
+            blocks are of each that nothing is found.
+        bands_for_each: Neighbourhoods of some devices for each of these.
         whole_blocks: Most blocks of a schedule that is also solved as a whole, and twice those of the largest
             neighbourhood: the constraints on pairs of blocks grow with their square.
     """
@@ -47,6 +61,8 @@ class RoundBudget:
     states: int = 5_000_000
     share_of_states: float = 0.4
     neighbourhood_blocks: int = 40
+    devices_at_once: int = 8
+    bands_for_each: int = 1
     whole_blocks: int = 420
 
 
@@ -123,6 +139,8 @@ class _Improvement:
         self.first_round = first_round
         self.on_progress = on_progress or (lambda best, bound: None)
         self.seeds = itertools.count(1000 * seed)
+        self.random = random.Random(seed)
+        self.solved = True
         self.objective = objective
         self.bound = max(bound, objective.bound(schedule.placement, schedule.num_micro_batches))
         self.current = objective.settled(neighbourhood.in_order(schedule))
@@ -201,29 +219,74 @@ class _Improvement:
             self.raise_bound(bound)
 
     def solve_neighbourhoods(self, size: float, more: float) -> None:
-        """Order neighbourhoods of so many blocks anew: warmup, cooldown, then along all the time."""
+        """Order neighbourhoods of so many blocks anew: warmup, cooldown, along all the time, then bands."""
         length = max(1, int(self.current.makespan * size / len(self.current.blocks)))
         self.shorten(0, 2 * length, 2 * more)
         end = self.current.makespan
         self.shorten(end - 2 * length, end, 2 * more)
+        bands = self.bands(size)
         begin = 0
         while begin < self.current.makespan and not self.proved:
-            self.shorten(begin, begin + length, more)
+            if self.current.placement.num_devices <= self.first_round.devices_at_once:
+                self.shorten(begin, begin + length, more)
+            for _ in range(self.first_round.bands_for_each):
+                self.shorten(*next(bands))
             begin += max(1, length // 2)
 
-    def shorten(self, begin: int, end: int, more: float, quickly: bool = False) -> None:
-        """Order the neighbourhood between two ticks anew, and keep what is found."""
+    def bands(self, size: float) -> Iterator[tuple[int, int, float, tuple[int, ...]]]:
+        """Yield neighbourhoods of some neighbouring devices: begin, end, work and the devices.
+
+        Half of them are near the begin or the end, where schedules are furthest from their bounds. Their size
+        follows what the solver can do: it grows while they are solved to the optimum, and shrinks otherwise.
+        """
+        num_devices = self.current.placement.num_devices
+        widths = [width for width in (2, 3, 4, 6, 8) if width < num_devices] + [num_devices]
+        while True:
+            width = self.random.choice(widths)
+            first = self.random.randrange(num_devices - width + 1)
+            makespan = self.current.makespan
+            share = size * num_devices / width / len(self.current.blocks)
+            length = max(1, int(makespan * share))
+            begin = self.random.randrange(-length // 2, makespan)
+            if self.random.random() < 0.5:
+                near = int(_ENDS * makespan * self.random.random() ** 2)
+                begin = self.random.choice((near, makespan - near - length))
+            yield begin, begin + length, 1.0, tuple(range(first, first + width))
+            size = max(_SMALLEST, size * (_GROWTH if self.solved else 1 / _GROWTH))
+
+    def shorten(
+        self,
+        begin: int,
+        end: int,
+        more: float,
+        devices: tuple[int, ...] | None = None,
+        quickly: bool = False,
+    ) -> None:
+        """Order the neighbourhood between two ticks anew, and keep what is found.
+
+        Args:
+            begin: Tick.
+            end: Tick.
+            more: Work, as of `round`.
+            devices: Whose order may change; None for all.
+            quickly: Without a preference among equally short ones.
+        """
         if not self.proved:
-            model = self.model_between(begin, end)
+            model = self.model_between(begin, end, devices)
             if model.start:
                 self.accept((model.shorten_quickly if quickly else model.shorten)(self.budget(more)))
+                self.solved = model.solved
 
-    def model_between(self, begin: int, end: int) -> NeighbourhoodModel:
+    def model_between(
+        self, begin: int, end: int, devices: tuple[int, ...] | None = None
+    ) -> NeighbourhoodModel:
         """Return the neighbourhood between two ticks as a solver's model."""
         from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
 
         clocks = self.objective.clocks(self.current)
-        return NeighbourhoodModel(neighbourhood.between(self.current, begin, end, self.bound, clocks))
+        return NeighbourhoodModel(
+            neighbourhood.between(self.current, begin, end, self.bound, clocks, devices)
+        )
 
     def accept(self, starts: dict[Instance, int] | None) -> None:
         """Go on from an order of a neighbourhood unless it is longer; equal ones lead off a plateau."""

@@ -27,6 +27,7 @@ class Neighbourhood:
         ran: How many micro-batches of each block run before.
         bound: Ticks that the makespan is known to need.
         makespan: With these starts, by the devices' clocks; to be beaten, or kept.
+        devices: Whose blocks are ordered anew; those of others keep their order, and only move.
     """
 
     placement: Placement
@@ -36,6 +37,7 @@ class Neighbourhood:
     ran: Mapping[str, int]
     bound: int
     makespan: int
+    devices: frozenset[int]
 
 
 def one_after_another(placement: Placement, blocks: Iterable[str]) -> Schedule:
@@ -98,7 +100,14 @@ def span_from(schedule: Schedule, clocks: Sequence[int]) -> int:
     return max(end - clocks[device] for device, end in ends.items())
 
 
-def between(schedule: Schedule, begin: int, end: int, bound: int, clocks: Sequence[int]) -> Neighbourhood:
+def between(
+    schedule: Schedule,
+    begin: int,
+    end: int,
+    bound: int,
+    clocks: Sequence[int],
+    devices: Iterable[int] | None = None,
+) -> Neighbourhood:
     """Return the neighbourhood of the blocks that start from one tick on and before another.
 
     Args:
@@ -107,6 +116,7 @@ def between(schedule: Schedule, begin: int, end: int, bound: int, clocks: Sequen
         end: Tick.
         bound: Ticks that the makespan by the devices' clocks is known to need.
         clocks: The tick at which each device's clock begins; nothing starts there before.
+        devices: Whose blocks are ordered anew; None for all.
     """
     placement, start = schedule.placement, schedule.start_of
     idle_from = list(clocks)
@@ -143,6 +153,7 @@ def between(schedule: Schedule, begin: int, end: int, bound: int, clocks: Sequen
         ran=ran,
         bound=bound,
         makespan=span_from(schedule, clocks),
+        devices=frozenset(range(placement.num_devices) if devices is None else devices),
     )
 
 

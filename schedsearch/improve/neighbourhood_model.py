@@ -7,6 +7,7 @@ if every start of b comes after the end of a of its micro-batch, the k-th start 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -30,6 +31,7 @@ class NeighbourhoodModel:
     """
 
     def __init__(self, neighbourhood: Neighbourhood) -> None:
+        self.solved = False  # to the optimum, by the last call
         self.neighbourhood = neighbourhood
         self.placement = neighbourhood.placement
         self.model = cp_model.CpModel()
@@ -84,7 +86,9 @@ class NeighbourhoodModel:
         solver.parameters.use_strong_propagation_in_disjunctive = True
         for name, value in parameters.items():
             setattr(solver.parameters, name, value)
-        return solver, solve(solver, self.model)
+        status = solve(solver, self.model)
+        self.solved = status == cp_model.OPTIMAL
+        return solver, status
 
     def wait_for_inputs(self) -> None:
         """A block starts after the blocks of its micro-batch that it waits for."""
@@ -101,17 +105,26 @@ class NeighbourhoodModel:
                 self.model.add(self.start[name, micro_batch + 1] >= self._end((name, micro_batch)))
 
     def run_one_at_a_time(self) -> None:
-        """A device runs one block at a time."""
+        """A device runs one block at a time; one that is not ordered anew in the order that it has."""
         runs = {
             i: self.model.new_fixed_size_interval_var(self.start[i], self._time(i), f"{i}")
             for i in self.instances
+            if self.neighbourhood.devices & set(self.placement.by_name[i[0]].devices)
         }
         for device in range(self.placement.num_devices):
-            self.model.add_no_overlap(runs[i] for i in self._on(device))
+            here = self._on(device)
+            if device in self.neighbourhood.devices:
+                self.model.add_no_overlap(runs[i] for i in here)
+            else:
+                in_order = sorted(here, key=lambda i: self.neighbourhood.start[i])
+                for a, b in itertools.pairwise(in_order):
+                    self.model.add(self.start[b] >= self._end(a))
 
     def respect_memory(self) -> None:
         """A block starts only once enough memory was released."""
         for check, precedences in memory_precedence.checks(self.placement):
+            if check.device not in self.neighbourhood.devices:
+                continue
             starting = [i for i in self.instances if i[0] == check.block]
             for rule in precedences:
                 for name, micro_batch in starting:

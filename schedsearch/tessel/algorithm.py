@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from placements import Placement
+from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.modulo.result import InFlightPeriod, Progress, SearchResult, Status
@@ -248,6 +249,7 @@ class _Search:
             period_bound=float(bound),
             span_bound=critical_path(self.placement),
             makespan_bound=makespan_bound(self.whole, self.num_micro_batches),
+            device_span_bound=device_span_bound(self.whole, self.num_micro_batches),
             queries=self.budget.calls,
             seconds=time.monotonic() - self.began,
             interrupted=interrupted,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from placements import Placement
+from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import critical_path, load_bound, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.modulo.result import Objective, Progress, SearchResult, Status
@@ -68,6 +69,7 @@ def time_optimal(
         period_bound=float(period_bound(whole)),
         span_bound=critical_path(placement),
         makespan_bound=bound,
+        device_span_bound=device_span_bound(whole, num_micro_batches),
         queries=budget.calls,
         seconds=time.monotonic() - began,
         interrupted=ending.interrupted,

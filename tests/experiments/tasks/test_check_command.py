@@ -7,7 +7,7 @@ import pytest
 from commands import one_line_error
 
 from placements.files import write_json
-from placements.shapes import v_shape
+from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.modulo.search import search
 from schedsearch.schedule_file import schedule_to_dict
@@ -35,7 +35,17 @@ def test_a_proved_file_holds_claim_by_claim(checked: Command, proved: dict[str, 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split(":")[1].split()[0] for line in lines[:-1]] == [
-        *("schedule", "makespan_bound", "span_bound", "repetend", "load", "memory", "refutation", "bound")
+        *(
+            "schedule",
+            "makespan_bound",
+            "device_span_bound",
+            "span_bound",
+            "repetend",
+            "load",
+            "memory",
+            "refutation",
+            "bound",
+        )
     ]
     assert all(line.startswith("holds: ") for line in lines[:-1])
     assert lines[-1] == "OPTIMAL: the period of 8 ms per micro-batch is proved to be the least"
@@ -50,22 +60,23 @@ def test_out_of_time_is_a_failure_not_an_error(checked: Command, proved: dict[st
     assert done.stdout.splitlines()[-1].endswith("is the least if what is not rechecked is true")
 
 
-def test_bounds_that_only_a_search_knows_are_rechecked_or_named(
-    checked: Command, proved: dict[str, Any]
-) -> None:
-    """The makespan is 36; the least is 32, of which 28 follow by adding up."""
-    data = proved | {"makespan_bound": 32}
+def test_bounds_that_only_a_search_knows_are_rechecked_or_named(checked: Command) -> None:
+    """The makespan is 34; the least is 33, of which 32 follow by adding up."""
+    placement = x_shape(4, 1, 3).with_memory(3)
+    result = search(placement, 3, micro_batches_per_repetend=1, objectives=["period"])
+    assert result.schedule is not None and result.schedule.makespan > 33
+    data = schedule_to_dict(result.schedule, result) | {"makespan_bound": 33}
     line = checked(data).stdout.splitlines()[1]
-    assert line.startswith("holds: makespan_bound: no schedule of as many micro-batches takes less than 32")
+    assert line.startswith("holds: makespan_bound: no schedule of as many micro-batches takes less than 33")
     line = checked(data, "time_limit_s=1e-6").stdout.splitlines()[1]
     assert line.startswith("not rechecked: makespan_bound: no schedule of as many micro-batches takes less")
-    assert "takes less than 33 ms, but there is one" in one_line_error(checked(data | {"makespan_bound": 33}))
+    assert "takes less than 34 ms, but there is one" in one_line_error(checked(data | {"makespan_bound": 34}))
 
 
 def test_a_hand_made_schedule_claims_nothing_of_the_period(checked: Command) -> None:
     done = checked(schedule_to_dict(one_f_one_b(v_shape(2), 3)))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "no certificate: nothing is claimed of the period"
+    assert done.stdout.splitlines()[-1] == "no certificate: no repetend is claimed"
 
 
 def test_a_bound_that_is_not_met_is_feasible(checked: Command, proved: dict[str, Any]) -> None:
@@ -84,6 +95,8 @@ def test_false_claims_are_errors_in_one_line(
     certificate = proved["certificate"]
     for change, message in (
         ({"makespan": proved["makespan"] - 1}, "makespan: "),
+        ({"device_span": proved["device_span"] - 1}, "device_span: "),
+        ({"device_span_bound": proved["device_span"] + 1}, "is above the device span"),
         ({"makespan_bound": proved["makespan"] + 1}, "is above the makespan"),
         ({"period_bound": 9}, "period_bound: 9 is not at most that of the certificate, 8"),
         ({"period": 7}, "repetend: "),

@@ -77,9 +77,10 @@ def test_hand_made_schedules(schedule: str, memory: int, command, tmp_path: Path
 def test_a_hand_made_schedule_shows_its_figures_with_units(command) -> None:
     options = ["placement=v_shape", "search.num_micro_batches=16", "search.memory=16"]
     lines = command("search", *options, "schedule=one_f_one_b").stdout.splitlines()
-    assert lines[-5:-1] == [
+    assert lines[-6:-1] == [
         "period      40 ms per micro-batch in its middle",
         "makespan    760 ms",
+        "device span 760 ms, from a device's first start to its last end",
         "bubble      15.8% of makespan times devices",
         "peak memory 4, 3, 2, 1 of 16 units of the placement",
     ]
