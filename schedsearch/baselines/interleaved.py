@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from fractions import Fraction
+
 from placements import Placement
 from schedsearch.baselines.structure import UnsuitablePlacementError, loop_stages
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
+
+_AHEAD = (Fraction(2), Fraction(3, 2), Fraction(5, 4), Fraction(1))
+"""Forward blocks ahead for each device that follows, as they are tried; the usual is 2."""
 
 
 def interleaved_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -17,24 +24,75 @@ def interleaved_one_f_one_b(placement: Placement, num_micro_batches: int) -> Sch
     Raises:
         UnsuitablePlacementError: The placement is not a loop, or the micro-batches are no multiple of p.
     """
-    stages, num_devices = loop_stages(placement, "interleaved 1F1B")
+    _, num_devices = loop_stages(placement, "interleaved 1F1B")
     if num_micro_batches % num_devices:
         raise UnsuitablePlacementError(
             f"schedule: interleaved 1F1B needs a multiple of {num_devices} micro-batches, not "
             f"{num_micro_batches}; change search.num_micro_batches or use schedule=breadth_first"
         )
+    return as_soon_as_possible(
+        placement, num_micro_batches, _orders(placement, num_micro_batches, num_devices, Fraction(2))
+    )
+
+
+def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
+    """Yield interleaved 1F1B made to fit the placement's memory, for any number of micro-batches.
+
+    With groups of fewer than p micro-batches, a chunk's next group comes sooner, and with fewer forward
+    blocks ahead of the first backward a device holds less. For each of some numbers ahead the largest group
+    that fits is taken.
+
+    Raises:
+        UnsuitablePlacementError: The placement is not a loop.
+    """
+    _, num_devices = loop_stages(placement, "interleaved 1F1B")
+    for ahead in _AHEAD:
+        for group in range(num_devices, num_devices // 3, -1):
+            orders = _orders(placement, num_micro_batches, group, ahead)
+            if _fit(placement, orders):
+                with contextlib.suppress(DeadlockError):
+                    yield as_soon_as_possible(placement, num_micro_batches, orders)
+                break
+
+
+def _orders(
+    placement: Placement, num_micro_batches: int, group: int, ahead: Fraction
+) -> list[list[Instance]]:
+    """Return the order of each device.
+
+    Args:
+        placement: A loop.
+        num_micro_batches: How many to run.
+        group: Micro-batches that a device takes through a chunk before the next chunk.
+        ahead: Forward blocks before the first backward for each device that follows, besides whole groups.
+    """
+    stages, num_devices = loop_stages(placement, "interleaved 1F1B")
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    groups = [
+        range(first, min(first + group, num_micro_batches)) for first in range(0, num_micro_batches, group)
+    ]
     for device in range(num_devices):
         chunks = stages[device::num_devices]
-        rounds = range(0, num_micro_batches, num_devices)
-        forward = [(c.forward, n + i) for n in rounds for c in chunks for i in range(num_devices)]
-        backward = [(c.backward, n + i) for n in rounds for c in chunks[::-1] for i in range(num_devices)]
-        warmup = min(2 * (num_devices - device - 1) + (len(chunks) - 1) * num_devices, len(forward))
+        forward = [(chunk.forward, n) for numbers in groups for chunk in chunks for n in numbers]
+        backward = [(chunk.backward, n) for numbers in groups for chunk in chunks[::-1] for n in numbers]
+        warmup = min(round(ahead * (num_devices - device - 1)) + (len(chunks) - 1) * group, len(forward))
         order = forward[:warmup]
         for i, block in enumerate(backward):
             order += [*forward[warmup + i : warmup + i + 1], block]
         orders[chunks[0].device] = order
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    return orders
+
+
+def _fit(placement: Placement, orders: list[list[Instance]]) -> bool:
+    """Return whether what the devices hold in these orders fits in their memory."""
+    for device, capacity in enumerate(placement.free_memory or ()):
+        held = 0
+        for name, _ in orders[device]:
+            block = placement.by_name[name]
+            held += block.memory_on(device)
+            if held + block.transient > capacity:
+                return False
+    return True
 
 
 def breadth_first(placement: Placement, num_micro_batches: int) -> Schedule:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from placements import Placement
-from schedsearch.baselines import applicable
 from schedsearch.improve.improve import improve
 from schedsearch.improve.objective import FiniteObjective
 from schedsearch.metrics import total_slack
@@ -18,11 +18,15 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.event_simulation import RULES, simulate
-from schedsearch.validate import validate
+from schedsearch.starts.first_repetends import hand_made
+from schedsearch.validate import InvalidScheduleError, validate
 
 _PATIENCE = 12
 """Repetends in a row that may bring no shorter makespan before the search for one ends."""
 
+
+_MOST_INSTANCES = 600
+"""Blocks times micro-batches of the largest repetend that is sampled; with more, a question takes long."""
 
 _SHARE_OF_RULES = 0.25
 """Share of the time for a schedule that simulating rules gets."""
@@ -60,6 +64,8 @@ class FiniteSchedule:
 
         Of equally short ones the one with more slack is better, since lower clocks can use it.
         """
+        if len(search.known.placement.blocks) * search.known.micro_batches > _MOST_INSTANCES:
+            return
         if Objective.SPAN not in search.known.limit:
             search.minimise(Objective.SPAN)
             search.known = search.known.without_limit(Objective.SPAN)
@@ -118,8 +124,9 @@ class FiniteSchedule:
     def _starts(self, placement: Placement, time_limit_s: float) -> Iterator[Schedule]:
         """Yield schedules made by hand and by rules, each as short as its order lets it be."""
         deadline = time.monotonic() + time_limit_s
-        for schedule in applicable(placement, self.num_micro_batches).values():
-            yield self._goal.settled(schedule)
+        for schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
+            with contextlib.suppress(InvalidScheduleError):  # it needs more memory
+                yield self._goal.settled(validate(replace(schedule, placement=placement)))
         for rule in RULES:
             INTERRUPTS.raise_if_seen()
             if time.monotonic() >= deadline:

@@ -26,6 +26,9 @@ _SHARE_OF_ONE = 0.5
 _SHARE_OF_STARTS = 0.1
 """Share of the time that making repetends without a solver gets."""
 
+_MANY_BLOCKS = 48
+"""Blocks from which on a hand-made repetend of many micro-batches that meets the bound is enough."""
+
 _SHARE_OF_STATES = 0.2
 """Share of the time left that the state-space search for the least period gets."""
 
@@ -87,6 +90,8 @@ class Sweep:
         Of more than the most, what was made by hand counts where it is the best.
         """
         self.sizes = tuple(range(1, most + 1))
+        if most > 1 and self._takes_what_is_proved(most):
+            return
         one = self._one(deadline, 1.0 if most == 1 else _SHARE_OF_ONE)
         limit = one.known.without_limit(Objective.PERIOD).limit
         for size in self.sizes[1:]:
@@ -94,11 +99,7 @@ class Sweep:
                 break
             self._minimise_period(self._search(self._better(size, limit), deadline, 1 / (most - size + 1)))
         for size in sorted(set(self.starts) - set(self.sizes)) if self.best is not None and most > 1 else ():
-            known = self._better(size, limit)
-            if known.repetend is not None:
-                self.sizes = (*self.sizes, size)
-                with self._recorded(self._search(known, deadline, 0.0)):
-                    pass  # as it is: a search of so many would be too large
+            self._take(self._better(size, limit))
 
     def exactly(self, size: int, deadline: float) -> None:
         """Search the least period for a number of micro-batches per repetend; begin with the best of one."""
@@ -154,6 +155,27 @@ class Sweep:
         """What the objectives before the period reached."""
         reached = self.searches[0].known.limit if self.searches else {}
         return {objective: value for objective, value in reached.items() if objective in self.before}
+
+    def _takes_what_is_proved(self, most: int) -> bool:
+        """Take a large hand-made repetend if it meets the bound; return whether there is one.
+
+        One of fewer micro-batches would be nicer, but where there are many blocks it takes long to find.
+        """
+        if len(self.placement.blocks) < _MANY_BLOCKS:
+            return False
+        for size, start in self.starts.items():
+            if size > most and Fraction(start.period, size) <= self.period_bound:
+                known = Known.without_search(self.placement, size, least=self.period_bound)
+                self._take(known.beginning_with(start))
+                return self.best is not None
+        return False
+
+    def _take(self, known: Known) -> None:
+        """Count a repetend as tried, if there is one, as it is."""
+        if known.repetend is not None:
+            self.sizes = tuple(sorted({*self.sizes, known.micro_batches}))
+            with self._recorded(ModuloSearch(known, self.asking, time.monotonic())):
+                pass
 
     def _better(self, size: int, limit: Mapping[Objective, int]) -> Known:
         """Return what is known of repetends of a number of micro-batches that are better than the best."""

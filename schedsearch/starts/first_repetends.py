@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.baselines.interleaved import interleavings
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -45,13 +46,21 @@ def first_repetends(
 def _steady_states(placement: Placement, most_micro_batches: int) -> Iterator[Repetend]:
     """Yield the steady state of each schedule that has one, those made by hand first, latest rules first."""
     enough = max(placement.num_devices, 2)
-    for name in reversed(HAND_MADE):
-        with contextlib.suppress(UnsuitablePlacementError):
-            yield from _steady_state(HAND_MADE[name](placement, 6 * enough), placement.num_devices)
+    for schedule in hand_made(placement, 6 * enough):
+        yield from _steady_state(schedule, placement.num_devices)
     for rule in RULES:
         simulated = simulate(placement, 4 * enough, rule)
         if simulated is not None:
             yield from _steady_state(simulated, most_micro_batches)
+
+
+def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
+    """Yield each hand-made schedule that is defined for a placement, whatever it holds, latest first."""
+    for make in reversed(HAND_MADE.values()):
+        with contextlib.suppress(UnsuitablePlacementError):
+            yield make(placement, num_micro_batches)
+    with contextlib.suppress(UnsuitablePlacementError):
+        yield from interleavings(placement, num_micro_batches)
 
 
 def _steady_state(schedule: Schedule, most: int) -> Iterator[Repetend]:
