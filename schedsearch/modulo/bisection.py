@@ -95,6 +95,12 @@ class ModuloSearch:
         if self.known.repetend is not None:
             self.known = self.known.with_limit(objective)
 
+    def look_at_bound(self) -> bool:
+        """Ask once whether the period can meet its bound; return whether it does."""
+        if self.known.is_open(Objective.PERIOD):
+            self._try(Objective.PERIOD, self.known.bound[Objective.PERIOD], FIRST_SLICE_S)
+        return not self.known.is_open(Objective.PERIOD)
+
     def _descend(self, objective: Objective, slice_s: float) -> int | None:
         """Bisect for a lesser value as if what gets no answer were refuted; return the least such value."""
         low, unknown = self.known.bound[objective], None

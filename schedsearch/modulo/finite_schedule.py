@@ -17,8 +17,7 @@ from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.starts.event_simulation import RULES, simulate
-from schedsearch.starts.first_repetends import hand_made
+from schedsearch.starts.first_repetends import hand_made, simulated
 from schedsearch.validate import InvalidScheduleError, validate
 
 _PATIENCE = 12
@@ -127,13 +126,11 @@ class FiniteSchedule:
         for schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield self._goal.settled(validate(replace(schedule, placement=placement)))
-        for rule in RULES:
+        for schedule in simulated(placement, self.num_micro_batches):
             INTERRUPTS.raise_if_seen()
+            yield self._goal.settled(schedule)
             if time.monotonic() >= deadline:
                 return
-            simulated = simulate(placement, self.num_micro_batches, rule)
-            if simulated is not None:
-                yield self._goal.settled(simulated)
 
     def best(self, repetend: Repetend) -> Schedule:
         """Return the shortest valid schedule found."""

@@ -97,7 +97,7 @@ def search(
     finite = FiniteSchedule(placement, num_micro_batches, last)
     with INTERRUPTS.answered() as ending:
         period_deadline = deadline - min(polish_time_limit_s, time_limit_s / 2)
-        sweep.begin(micro_batches_per_repetend or most_micro_batches_per_repetend, period_deadline)
+        sweep.begin(period_deadline)
         if Objective.PERIOD not in wanted:
             sweep.first(deadline)
             polish_time_limit_s = time_limit_s

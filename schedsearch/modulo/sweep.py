@@ -17,7 +17,7 @@ from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import Objective, Status, Tried
 from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Answer
-from schedsearch.starts.first_repetends import first_repetends
+from schedsearch.starts.first_repetends import hand_made_repetends, simulated_repetends
 from schedsearch.state_space import LeastPeriod, least_period
 
 _SHARE_OF_ONE = 0.5
@@ -65,16 +65,23 @@ class Sweep:
         self.period_bound = period_bound(placement)
         self.least_period: LeastPeriod | None = None
         self.sizes: tuple[int, ...] = (1,)
-        self.starts: Mapping[int, Repetend] = {}
+        self.starts: dict[int, Repetend] = {}
         self.searches: list[ModuloSearch] = []
         self.best: ModuloSearch | None = None
         self.failure = Status.UNKNOWN, ""
 
-    def begin(self, most: int, deadline: float) -> None:
-        """Make the repetends that need no solver; what comes before the period may need a longer one."""
+    def begin(self, deadline: float) -> None:
+        """Take the repetends of hand-made schedules; what comes before the period may need a longer one."""
         share_s = (deadline - time.monotonic()) * _SHARE_OF_STARTS
         if not self.before:
-            self.starts = first_repetends(self.placement, most, self.period_bound, share_s)
+            self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
+
+    def _simulate(self, most: int, deadline: float) -> None:
+        """Take those of simulated schedules where they are better."""
+        share_s = (deadline - time.monotonic()) * _SHARE_OF_STARTS
+        for size, start in simulated_repetends(self.placement, most, self.period_bound, share_s).items():
+            if size not in self.starts or start.period < self.starts[size].period:
+                self.starts[size] = start
 
     def first(self, deadline: float) -> None:
         """Find some repetend, and make nothing of it less."""
@@ -199,6 +206,9 @@ class Sweep:
                 self._explain(answer)
                 return search
             search.report(Objective.PERIOD)
+            if not self.before and not search.look_at_bound():
+                self._simulate(self.sizes[-1], deadline)
+                search.known = search.known.beginning_with(self.starts.get(1))
             for objective in (*self.before, Objective.PERIOD):
                 search.minimise(objective)
         if not self.is_proved:

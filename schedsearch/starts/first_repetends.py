@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from placements import Placement
@@ -17,43 +17,6 @@ from schedsearch.starts.event_simulation import RULES, simulate
 from schedsearch.starts.steady_state import steady_state
 
 
-def first_repetends(
-    placement: Placement, most_micro_batches: int, enough: Fraction, time_limit_s: float
-) -> dict[int, Repetend]:
-    """Return the best repetend found without a solver for each number of micro-batches per repetend.
-
-    Args:
-        placement: What runs where, without optimizer blocks.
-        most_micro_batches: Per repetend of a simulated schedule; one made by hand may repeat after as many as
-            there are devices, as interleaved 1F1B does.
-        enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
-        time_limit_s: Seconds after which no more are made.
-    """
-    deadline = time.monotonic() + time_limit_s
-    best: dict[int, Repetend] = {}
-    for repetend in _steady_states(placement, most_micro_batches):
-        INTERRUPTS.raise_if_seen()
-        size = repetend.micro_batches
-        if size not in best or repetend.period < best[size].period:
-            best[size] = repetend
-        if Fraction(repetend.period, size) <= enough:
-            return {size: repetend}
-        if time.monotonic() > deadline:
-            break
-    return best
-
-
-def _steady_states(placement: Placement, most_micro_batches: int) -> Iterator[Repetend]:
-    """Yield the steady state of each schedule that has one, those made by hand first, latest rules first."""
-    enough = max(placement.num_devices, 2)
-    for schedule in hand_made(placement, 6 * enough):
-        yield from _steady_state(schedule, placement.num_devices)
-    for rule in RULES:
-        simulated = simulate(placement, 4 * enough, rule)
-        if simulated is not None:
-            yield from _steady_state(simulated, most_micro_batches)
-
-
 def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
     """Yield each hand-made schedule that is defined for a placement, whatever it holds, latest first."""
     for make in reversed(HAND_MADE.values()):
@@ -63,8 +26,50 @@ def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[Schedule
         yield from interleavings(placement, num_micro_batches)
 
 
-def _steady_state(schedule: Schedule, most: int) -> Iterator[Repetend]:
-    """Yield the steady state that fits in memory, if there is one; warmup and cooldown may need more."""
-    repetend = steady_state(schedule, most)
-    if repetend is not None:
-        yield repetend
+def simulated(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
+    """Yield the schedule that each rule makes under the placement's memory."""
+    for rule in RULES:
+        schedule = simulate(placement, num_micro_batches, rule)
+        if schedule is not None:
+            yield schedule
+
+
+def hand_made_repetends(placement: Placement, enough: Fraction, time_limit_s: float) -> dict[int, Repetend]:
+    """Return the best repetend of a hand-made schedule for each number of micro-batches per repetend.
+
+    These are up to as many as there are devices: interleaved 1F1B repeats after so many.
+
+    Args:
+        placement: What runs where, without optimizer blocks.
+        enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
+        time_limit_s: Seconds after which no more are made.
+    """
+    schedules = hand_made(placement, 6 * max(placement.num_devices, 2))
+    return _steady_states(schedules, placement.num_devices, enough, time_limit_s)
+
+
+def simulated_repetends(
+    placement: Placement, most_micro_batches: int, enough: Fraction, time_limit_s: float
+) -> dict[int, Repetend]:
+    """Return likewise those of simulated schedules, of up to so many micro-batches per repetend."""
+    schedules = simulated(placement, 4 * max(placement.num_devices, 2))
+    return _steady_states(schedules, most_micro_batches, enough, time_limit_s)
+
+
+def _steady_states(
+    schedules: Iterable[Schedule], most_micro_batches: int, enough: Fraction, time_limit_s: float
+) -> dict[int, Repetend]:
+    deadline = time.monotonic() + time_limit_s
+    best: dict[int, Repetend] = {}
+    for schedule in schedules:
+        INTERRUPTS.raise_if_seen()
+        repetend = steady_state(schedule, most_micro_batches)
+        if repetend is not None:
+            size = repetend.micro_batches
+            if size not in best or repetend.period < best[size].period:
+                best[size] = repetend
+            if Fraction(repetend.period, size) <= enough:
+                return {size: repetend}
+        if time.monotonic() > deadline:
+            break
+    return best
