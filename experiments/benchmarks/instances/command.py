@@ -107,7 +107,7 @@ def _search(options: argparse.Namespace) -> int:
         "time_limit_s": options.limit,
         "machine": machine(),
     }
-    rows = _rows_done(options.output, run)
+    run, rows = _resumed(options.output, run)
     work = [(each, "search", seed) for seed in range(options.seeds) for each in instances]
     if options.by_hand:
         work = [(each, BY_HAND, 0) for each in instances] + work
@@ -167,16 +167,17 @@ def _read_results(path: Path) -> tuple[dict[str, Any], list[InstanceRow]]:
         return top.mapping(), rows
 
 
-def _rows_done(path: Path, run: dict[str, Any]) -> list[InstanceRow]:
+def _resumed(path: Path, run: dict[str, Any]) -> tuple[dict[str, Any], list[InstanceRow]]:
+    """Return what a run says of itself, and its rows; those that a results file has already."""
     if not path.exists():
-        return []
+        return run, []
     before, rows = _read_results(path)
     for name in ("version", "time_limit_s"):
         if before.get(name) != run[name]:
             raise ResultsError(
                 f"{path}: is of {name} {before.get(name)}, not of {run[name]}; give another --output"
             )
-    return rows
+    return {name: before.get(name) for name in run}, rows
 
 
 def _write(path: Path, run: dict[str, Any], rows: Sequence[InstanceRow], library: Library) -> None:

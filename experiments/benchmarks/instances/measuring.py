@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from graphlib import CycleError
 
 from experiments.benchmarks.instances.answers import Found
 from experiments.benchmarks.instances.device_span import device_span, late_first_starts, starting_from
@@ -17,7 +18,7 @@ from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, earliest_starts, waits_in_order
 from schedsearch.validate import InvalidScheduleError, validate
 
 BY_HAND = "by_hand"
@@ -138,41 +139,72 @@ def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[Fo
 def _by_hand(instance: Instance, version: str) -> Iterator[Found]:
     """Yield what each hand-made schedule reaches, as a whole and in the midst of many micro-batches."""
     placement = instance.placement
-    many = 6 * placement.num_devices
+    depth, number = placement.num_devices, instance.num_micro_batches
+    many = (number if number >= 4 * depth else 6 * depth, 12 * depth)
     for name, make in HAND_MADE.items():
         schedules, repetend = list[Schedule](), None
         with suppress(UnsuitablePlacementError, InvalidScheduleError):
-            schedules.append(validate(make(placement, instance.num_micro_batches)))
+            schedules.append(validate(make(placement, number)))
         with suppress(UnsuitablePlacementError, InvalidScheduleError):
-            repetend = steady_state(validate(make(placement, many)))
+            longer = (validate(make(placement, each)) for each in many)
+            repetend = next(filter(None, map(steady_state, longer)), None)
         if schedules or repetend is not None:
             yield Found(name, version, repetend=repetend, schedules=tuple(schedules))
 
 
 def steady_state(schedule: Schedule) -> Repetend | None:
-    """Return the repetend in the middle of a schedule, of up to as many micro-batches as devices; or None.
+    """Return the best repetend in the middle of a schedule; None where nothing in it repeats.
 
-    >>> from placements.shapes import v_shape
-    >>> from schedsearch.baselines import gpipe, one_f_one_b
-    >>> steady_state(one_f_one_b(v_shape(4), 16)).period, steady_state(gpipe(v_shape(4), 16))
-    (4, None)
+    It has up to as many micro-batches as there are devices. Where devices run ahead for a while and their
+    number is a multiple of it, they are held to the pace of the slowest: each block then starts as many ticks
+    after the same block of a round before.
+
+    >>> from placements.shapes import loop_shape, v_shape
+    >>> from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b
+    >>> steady_state(one_f_one_b(v_shape(4), 16)).period
+    4
+    >>> found = steady_state(interleaved_one_f_one_b(loop_shape(4, 2), 24))
+    >>> found.period, found.micro_batches
+    (32, 4)
     """
-    starts, number, placement = schedule.start_of, schedule.num_micro_batches, schedule.placement
+    best = None
+    for several in range(1, min(schedule.placement.num_devices, schedule.num_micro_batches // 3) + 1):
+        found = _repeated(schedule, several)
+        if found is not None and (best is None or found.period_per_micro_batch < best.period_per_micro_batch):
+            best = found
+    return best
+
+
+def _repeated(schedule: Schedule, several: int) -> Repetend | None:
+    """Return the middle of a schedule as a repetend of so many micro-batches; None where it is none."""
+    placement, number, starts = schedule.placement, schedule.num_micro_batches, schedule.start_of
     names = [block.name for block in placement.blocks]
-    for several in range(1, min(placement.num_devices, number // 3) + 1):
-        first = (number - several) // 2
-        numbers = range(max(0, first - max(1, several // 2)), first + several)
-        steps = {starts[name, n + several] - starts[name, n] for name in names for n in numbers}
-        if len(steps) == 1:
-            period = steps.pop()
-            middle = {(name, n): starts[name, first + n] for name in names for n in range(several)}
-            repetend = Repetend.from_first_starts(placement, several, period, middle)
-            try:
-                validate(repetend.at_initiation_interval((repetend.in_flight + 1) * several))
-            except InvalidScheduleError:
-                continue
-            return repetend
-    return None
+    first = (number - several) // 2
+    numbers = range(max(0, first - max(1, several // 2)), first + several)
+
+    def steps() -> set[int]:
+        return {starts[name, n + several] - starts[name, n] for name in names for n in numbers}
+
+    period = max(steps())
+    if len(steps()) > 1 and placement.num_devices % several == 0:
+        orders = [schedule.order(device) for device in range(placement.num_devices)]
+        waits = waits_in_order(placement, number, orders)
+        for name, n in waits:
+            if n >= several:
+                waits[name, n].append(((name, n - several), period))
+        try:
+            starts = earliest_starts(waits)
+        except CycleError:
+            return None
+    if steps() != {period}:
+        return None
+    middle = {(name, n): starts[name, first + n] for name in names for n in range(several)}
+    repetend = Repetend.from_first_starts(placement, several, period, middle)
+    try:
+        validate(repetend.at_initiation_interval((repetend.in_flight + 1) * several))
+    except InvalidScheduleError:
+        return None
+    return repetend
 
 
 def _least_span(schedule: Schedule) -> int:

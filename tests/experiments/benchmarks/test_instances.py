@@ -81,7 +81,7 @@ def test_every_instance_has_memory_for_a_micro_batch(instances: list[Instance]) 
         # Times do not matter for it; of the instances that differ in nothing else one is enough.
         blocks = tuple(replace(block, time=1) for block in instance.placement.blocks)
         placement = replace(instance.placement, name="", blocks=blocks, transfer=(), tick_ms=1.0)
-        if placement.num_devices <= 16:
+        if placement.num_devices <= 8:  # the others have a schedule, see below; this takes long for many
             _require_capacity_of(placement)
 
 
@@ -93,6 +93,18 @@ def test_a_third_is_held_out_and_none_of_the_quick_ones(instances: list[Instance
     assert len(quick) == 20
     assert not [instance.name for instance in quick if instance.is_held_out]
     assert {instance.group for instance in quick} == {instance.group for instance in instances}
+
+
+def test_the_table_is_of_the_instances_and_answers_of_random_graphs_still_hold(
+    instances: list[Instance],
+) -> None:
+    library = Library()
+    assert library.best.keys() == {instance.name for instance in instances}
+    for instance in instances:
+        assert library.best[instance.name].micro_batches == instance.num_micro_batches
+        assert library.best[instance.name].best_makespan is not None  # so there is memory for it
+        if instance.group == "dags":  # a seed that gave another graph would show
+            library.check(instance)
 
 
 @pytest.mark.parametrize(
