@@ -75,7 +75,7 @@ def setup(app: Sphinx) -> None:
 
 def _as_site(app: Sphinx, name: str, source: list[str]) -> None:
     """Make links to measured figures downloads; drop the empty line with which a doctest ends."""
-    text = re.sub(r"\]\(((\.\./)+experiments/benchmarks/measured/)", r"](path:\1", source[0])
+    text = re.sub(r"\]\(((\.\./)+experiments/benchmarks/(?:measured|instances)/)", r"](path:\1", source[0])
     source[0] = re.sub(r"(?m)\n\n```$", "\n```", text)
 
 

@@ -2,5 +2,6 @@
 
 Each of `search`, `frontier`, `runtime` and `server` has its cases with what they must reach, and how they
 are measured. They share `benchmark_command` (choose cases, measure, write), `results` (rows, and their file)
-and `timing` (CPU seconds); what they gave is in ``measured``.
+and `timing` (CPU seconds); what they gave is in ``measured``. `instances` has named placements with the best
+answers known.
 """

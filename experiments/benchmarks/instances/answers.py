@@ -1,0 +1,355 @@
+"""The best answers known: what they reach in ``best_known.csv``, the answers themselves in ``answers``.
+
+Whatever is kept was rebuilt from what is written and passed `validate`: a repetend as a schedule of its own
+period, a schedule from the orders of its devices. Bounds are what a search proved; they are not proved again.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from graphlib import CycleError
+from pathlib import Path
+from typing import Any
+
+from experiments.benchmarks.instances.device_span import device_span, late_first_starts, starting_from
+from experiments.benchmarks.instances.instance_file import FOLDER, Instance
+from placements import Placement
+from placements.files import write_bytes, write_text
+from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Instance as BlockInstance
+from schedsearch.schedule import Schedule
+from schedsearch.validate import validate
+
+FIGURES = ("period", "makespan", "device_span")
+"""What is made least, each on its own."""
+
+
+class AnswerError(ValueError):
+    """A stored or offered answer is wrong; the message names the instance, the figure and the remedy."""
+
+
+@dataclass(frozen=True)
+class BestKnown:
+    """A row of ``best_known.csv``; figures that nothing reaches yet are None.
+
+    Attributes:
+        instance: Its name.
+        micro_batches: Of the whole schedules.
+        best_period: Ticks per micro-batch, of a repetend of any number of micro-batches.
+        period_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
+        best_makespan: Ticks.
+        makespan_bound: Ticks that no schedule beats.
+        best_device_span: Ticks; see `device_span`. Not always of the schedule of the best makespan.
+        device_span_bound: Ticks that no schedule beats.
+        status: OPTIMAL where period and makespan meet their bounds, whatever the device span does; FEASIBLE
+            where an answer is known; INFEASIBLE where it is proved that there is none; else UNKNOWN.
+        found_by: What found the period, the makespan and the device span.
+        seconds: Wall-clock time of the search that last made a figure better.
+        version: Its version.
+    """
+
+    instance: str
+    micro_batches: int
+    best_period: Fraction | None = None
+    period_bound: Fraction = Fraction(0)
+    best_makespan: int | None = None
+    makespan_bound: int = 0
+    best_device_span: int | None = None
+    device_span_bound: int = 0
+    status: str = "UNKNOWN"
+    found_by: str = "-/-/-"
+    seconds: float = 0.0
+    version: str = ""
+
+    def best(self, figure: str) -> Fraction | int | None:
+        """Return the best value of a figure."""
+        value: Fraction | int | None = getattr(self, f"best_{figure}")
+        return value
+
+    def bound(self, figure: str) -> Fraction | int:
+        """Return what no answer beats."""
+        value: Fraction | int = getattr(self, f"{figure}_bound")
+        return value
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether period and makespan meet their bounds."""
+        return self.best_period == self.period_bound and self.best_makespan == self.makespan_bound
+
+
+COLUMNS = [field.name for field in fields(BestKnown)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search or a rule found for an instance.
+
+    Attributes:
+        found_by: What found it: ``search``, or a hand-made schedule's name.
+        version: Of what found it.
+        seconds: Wall-clock time that it took.
+        repetend: The steady state; None for none.
+        schedules: Whole schedules, each of which may be the best by one figure.
+        period_bound: As in `BestKnown`; 0 where nothing is proved.
+        makespan_bound: Likewise.
+        device_span_bound: Likewise.
+        is_infeasible: It is proved that there is no schedule.
+    """
+
+    found_by: str
+    version: str
+    seconds: float = 0.0
+    repetend: Repetend | None = None
+    schedules: tuple[Schedule, ...] = ()
+    period_bound: Fraction = Fraction(0)
+    makespan_bound: int = 0
+    device_span_bound: int = 0
+    is_infeasible: bool = False
+
+
+def orders_as_text(schedule: Schedule) -> list[str]:
+    """Return for each device its blocks in order: names, which count their micro-batches from 0 on.
+
+    Where a block is not of the micro-batch after that of the same block before, ``@`` and the number follow.
+
+    >>> from placements.shapes import v_shape
+    >>> from schedsearch.baselines import one_f_one_b
+    >>> orders_as_text(one_f_one_b(v_shape(2), 3))
+    ['F0 F0 B0 F0 B0 B0', 'F1 B1 F1 B1 F1 B1']
+    """
+    texts = []
+    for device in range(schedule.placement.num_devices):
+        following: dict[str, int] = {}
+        words = []
+        for name, n in schedule.order(device):
+            words.append(name if following.get(name, 0) == n else f"{name}@{n}")
+            following[name] = n + 1
+        texts.append(" ".join(words))
+    return texts
+
+
+def orders_from_text(texts: Iterable[str]) -> list[list[BlockInstance]]:
+    """Return the orders that `orders_as_text` wrote."""
+    orders = []
+    for text in texts:
+        following: dict[str, int] = {}
+        order = []
+        for word in text.split():
+            name, _, number = word.partition("@")
+            n = int(number) if number else following.get(name, 0)
+            following[name] = n + 1
+            order.append((name, n))
+        orders.append(order)
+    return orders
+
+
+def rebuilt(instance: Instance, figure: str, answer: dict[str, Any]) -> Fraction | int:
+    """Return what a stored answer reaches, rebuilt from what is written and validated.
+
+    Raises:
+        AnswerError: It breaks a rule of the instance.
+    """
+    placement, number = instance.placement, instance.num_micro_batches
+    try:
+        if figure == "period":
+            return _repetend_value(placement, answer)
+        orders = orders_from_text(answer["orders"])
+        first = answer.get("first_starts", [0] * placement.num_devices)
+        schedule = validate(starting_from(placement, number, orders, first))
+    except CycleError:
+        raise AnswerError(
+            f"{instance.name}: {figure}: the answer is wrong: its orders make a cycle; remove it"
+        ) from None
+    except (KeyError, ValueError) as error:  # an invalid schedule is one, too
+        text = str(error).splitlines()[0]
+        raise AnswerError(f"{instance.name}: {figure}: the answer is wrong: {text}; remove it") from None
+    return schedule.makespan if figure == "makespan" else device_span(schedule)
+
+
+def _repetend_value(placement: Placement, answer: dict[str, Any]) -> Fraction:
+    first = {
+        (name, n): start for name, starts in answer["first_starts"].items() for n, start in enumerate(starts)
+    }
+    size, period = int(answer["micro_batches"]), int(answer["period"])
+    if set(answer["first_starts"]) != set(placement.by_name) or len(first) != size * len(placement.blocks):
+        raise AnswerError("not every block has a start for each micro-batch")
+    repetend = Repetend.from_first_starts(placement, size, period, first)
+    validate(repetend.at_initiation_interval((repetend.in_flight + 1) * size))  # all rounds meet in it
+    return Fraction(period, size)
+
+
+def _written(figure: str, found: Repetend | Schedule) -> dict[str, Any]:
+    """Return an answer as it is stored."""
+    if isinstance(found, Repetend):
+        starts = {
+            name: [found.first_starts[name, n] for n in range(found.micro_batches)] for name in found.start
+        }
+        return {"micro_batches": found.micro_batches, "period": found.period, "first_starts": starts}
+    answer: dict[str, Any] = {"orders": orders_as_text(found)}
+    if figure == "device_span":
+        answer["first_starts"] = late_first_starts(found)
+    return answer
+
+
+class Library:
+    """The best answers of a folder, read when they are needed and written whenever one is better.
+
+    Attributes:
+        best: By the name of the instance.
+    """
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._folder = folder
+        self._groups: dict[str, dict[str, Any]] = {}
+        self.best: dict[str, BestKnown] = {}
+        path = folder / "best_known.csv"
+        if path.exists():
+            rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+            self.best = {row["instance"]: _read_row(path, row) for row in rows}
+
+    def answers(self, group: str) -> dict[str, Any]:
+        """Return the stored answers of a group: by instance, then by figure."""
+        if group not in self._groups:
+            path = self._path(group)
+            stored = json.loads(gzip.decompress(path.read_bytes())) if path.exists() else {}
+            for each in stored.values():
+                if "device_span" in each:  # its orders are left out where they are those of the makespan
+                    each["device_span"].setdefault("orders", each.get("makespan", {}).get("orders"))
+            self._groups[group] = stored
+        return self._groups[group]
+
+    def known(self, instance: Instance) -> BestKnown:
+        """Return what is known of an instance."""
+        load, number = load_bound(instance.placement), instance.num_micro_batches
+        nothing = BestKnown(
+            instance.name,
+            number,
+            period_bound=Fraction(load),
+            makespan_bound=number * load,
+            device_span_bound=number * load,
+        )
+        return self.best.get(instance.name, nothing)
+
+    def offer(self, instance: Instance, found: Found) -> list[str]:
+        """Keep what is better than what is known, and write it; return the figures that are.
+
+        Raises:
+            AnswerError: An answer breaks a rule, or is better than a bound.
+        """
+        known = before = self.known(instance)
+        answers = dict(self.answers(instance.group).get(instance.name, {}))
+        finders = known.found_by.split("/")
+        better = []
+        for i, figure in enumerate(FIGURES):
+            candidates = found.schedules if figure != "period" else [found.repetend] if found.repetend else []
+            for candidate in candidates:
+                answer = _written(figure, candidate)
+                value, best = rebuilt(instance, figure, answer), known.best(figure)
+                if best is None or value < best:
+                    answers[figure], finders[i] = answer, found.found_by
+                    better.append(figure)
+                    known = _with(known, f"best_{figure}", value)
+            bound = max(known.bound(figure), getattr(found, f"{figure}_bound"))
+            known = _with(known, f"{figure}_bound", bound)
+            best = known.best(figure)
+            if best is not None and best < bound:
+                raise AnswerError(
+                    f"{instance.name}: {figure}: {best} is below the bound, {bound}; one of them is wrong"
+                )
+        if better:
+            known = replace(known, found_by="/".join(finders), seconds=found.seconds, version=found.version)
+        known = replace(known, status=_status(known, found.is_infeasible))
+        if known != before:
+            self.best[instance.name] = known
+            self.answers(instance.group)[instance.name] = answers
+            self._write(instance.group)
+        return list(dict.fromkeys(better))
+
+    def check(self, instance: Instance) -> None:
+        """Rebuild the answers of an instance, and compare them with the row.
+
+        Raises:
+            AnswerError: One is missing, is wrong, or reaches another value than the row says.
+        """
+        known, answers = self.known(instance), self.answers(instance.group).get(instance.name, {})
+        if known.micro_batches != instance.num_micro_batches:
+            raise AnswerError(
+                f"{instance.name}: micro_batches: is {known.micro_batches} in best_known.csv and "
+                f"{instance.num_micro_batches} in the instance; give the instance another name"
+            )
+        for figure in FIGURES:
+            value = rebuilt(instance, figure, answers[figure]) if figure in answers else None
+            if value != known.best(figure):
+                raise AnswerError(
+                    f"{instance.name}: {figure}: the stored answer reaches {value}, and best_known.csv says "
+                    f"{known.best(figure)}; write what is reached"
+                )
+            if value is not None and value < known.bound(figure):
+                raise AnswerError(f"{instance.name}: {figure}: {value} is below its bound; one is wrong")
+        if known.status != _status(known, known.status == "INFEASIBLE"):
+            raise AnswerError(f"{instance.name}: status: {known.status} is not what the figures say")
+
+    def _path(self, group: str) -> Path:
+        return self._folder / "answers" / f"{group}.json.gz"
+
+    def _write(self, group: str) -> None:
+        """Write the answers of a group first: a row says no more than they do if this is interrupted."""
+        stored = {}
+        for name, answers in sorted(self.answers(group).items()):
+            span = answers.get("device_span")
+            if span and span["orders"] == answers.get("makespan", {}).get("orders"):
+                answers = answers | {"device_span": {"first_starts": span["first_starts"]}}
+            stored[name] = answers
+        text = json.dumps(stored, separators=(",", ":"))
+        write_bytes(self._path(group), gzip.compress(text.encode(), mtime=0))
+        table = io.StringIO()
+        rows = csv.writer(table, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        for _, known in sorted(self.best.items()):
+            values: Sequence[Any] = [getattr(known, name) for name in COLUMNS]
+            rows.writerow(["" if value is None else value for value in values])
+        write_text(self._folder / "best_known.csv", table.getvalue())
+
+
+def _status(known: BestKnown, is_infeasible: bool) -> str:
+    if known.best_makespan is None and known.best_period is None:
+        return "INFEASIBLE" if is_infeasible else "UNKNOWN"
+    return "OPTIMAL" if known.is_optimal else "FEASIBLE"
+
+
+def _with(known: BestKnown, column: str, value: Fraction | int) -> BestKnown:
+    changed: dict[str, Any] = {column: value}
+    return replace(known, **changed)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "micro_batches": int,
+    "best_period": Fraction,
+    "period_bound": Fraction,
+    "best_makespan": int,
+    "makespan_bound": int,
+    "best_device_span": int,
+    "device_span_bound": int,
+    "seconds": float,
+}
+"""What a column that is no text is read with; an empty one is None."""
+
+
+def _read_row(path: Path, row: dict[str, str]) -> BestKnown:
+    try:
+        values: dict[str, Any] = {
+            name: (_READERS[name](row[name]) if row[name] else None) if name in _READERS else row[name]
+            for name in COLUMNS
+        }
+    except (KeyError, ValueError) as error:
+        raise AnswerError(
+            f"{path}: {row.get('instance')}: is no row of {', '.join(COLUMNS)}: {error}"
+        ) from None
+    return BestKnown(**values)

@@ -1,0 +1,229 @@
+"""The command: search the instances, check the stored answers, add one, compare versions of the search."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from experiments.benchmarks.instances.answers import AnswerError, Found, Library
+from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError, read_instances
+from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow, made_by_hand, searched
+from experiments.benchmarks.instances.tables import gaps, history, markdown
+from experiments.benchmarks.results import machine
+from experiments.benchmarks.timing import load_solvers
+from experiments.config.command import INTERRUPTED
+from experiments.config.progress import StepBar
+from placements.files import read_json, write_json, write_text
+from placements.plain_data import Field, in_file
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import ScheduleFileError, read_schedule
+
+
+class ResultsError(ValueError):
+    """A results file is not one, or is of another run; the message names it and the remedy in one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="experiments.benchmarks.instances",
+        description="Named placements with the best answers known; see README.md beside this module.",
+    )
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of instances and answers (%(default)s)")
+    actions = parser.add_subparsers(metavar="action", required=True)
+    search = _action(
+        actions, "search", _search, "search instances and report the gaps; goes on where it ended"
+    )
+    search.add_argument("instances", nargs="*", metavar="name", help="groups or instances; default: all")
+    search.add_argument("--quick", action="store_true", help="the twenty for every day")
+    search.add_argument("--limit", type=float, default=20.0, metavar="S", help="seconds each (%(default)s)")
+    search.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (%(default)s)")
+    search.add_argument("--by-hand", action="store_true", help="the hand-made schedules, too")
+    search.add_argument(
+        "--update", action="store_true", help="keep answers that are better than the best known"
+    )
+    search.add_argument("--version", default="", help="name of this version (default: the commit)")
+    output = Path("outputs/instances.json")
+    search.add_argument("--output", type=Path, default=output, help="results file (%(default)s)")
+    check = _action(
+        actions, "check", _check, "rebuild every stored answer and compare it with best_known.csv"
+    )
+    check.add_argument("instances", nargs="*", metavar="name", help="groups or instances; default: all")
+    add = _action(actions, "add", _add, "keep a schedule found elsewhere, where it is better")
+    add.add_argument("instance", help="its name")
+    add.add_argument("schedule", type=Path, help="a schedule.json")
+    add.add_argument("--found-by", required=True, help="who or what found it")
+    table = _action(actions, "table", _table, "compare results files: the history of versions, in Markdown")
+    table.add_argument("results", nargs="+", type=Path, help="results files of 'search', oldest first")
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except (InstanceError, AnswerError, ResultsError, ScheduleFileError) as error:
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}")
+
+
+def _action(
+    actions: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _chosen(folder: Path, names: Sequence[str]) -> list[Instance]:
+    """Return the instances of some groups or names; all where there are none."""
+    instances = read_instances(sorted(folder.glob("*.yaml")))
+    known = {name for each in instances for name in (each.name, each.group)}
+    for name in names:
+        if name not in known:
+            groups = ", ".join(sorted({each.group for each in instances}))
+            raise InstanceError(f"name: {name!r} is no group or instance; the groups are {groups}")
+    return [each for each in instances if not names or each.name in names or each.group in names]
+
+
+def by_turns(instances: Sequence[Instance]) -> list[Instance]:
+    """Return the instances so that each group comes by turns: a run that is cut short has some of each."""
+    groups: dict[str, list[Instance]] = {}
+    for each in instances:
+        groups.setdefault(each.group, []).append(each)
+    return [each for turn in zip_longest(*groups.values()) for each in turn if each is not None]
+
+
+def _search(options: argparse.Namespace) -> int:
+    instances = by_turns(_chosen(options.folder, options.instances))
+    instances = [each for each in instances if each.is_quick or not options.quick]
+    library = Library(options.folder)
+    run = {
+        "schema_version": 1,
+        "version": options.version or _commit(),
+        "time_limit_s": options.limit,
+        "machine": machine(),
+    }
+    run, rows = _resumed(options.output, run)
+    work = [(each, "search", seed) for seed in range(options.seeds) for each in instances]
+    if options.by_hand:
+        work = [(each, BY_HAND, 0) for each in instances] + work
+    done = {(row.instance, row.method, row.seed) for row in rows}
+    load_solvers()
+    _write(options.output, run, rows, library)
+    try:
+        with StepBar("instances") as bar:
+            for i, (instance, method, seed) in enumerate(work):
+                if (instance.name, method, seed) not in done:
+                    bar(f"{instance.name}, {method}, seed {seed}", i, len(work))
+                    row, found = _measured(instance, method, seed, options.limit, run["version"])
+                    better = [library.offer(instance, each) for each in found] if options.update else []
+                    rows.append(row)
+                    bar.write(_line(row, {figure for figures in better for figure in figures}))
+                    _write(options.output, run, rows, library)
+            bar("done", len(work), len(work))
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"interrupted; the rows done are in {options.output}, and the same command goes on\n"
+        )
+        return INTERRUPTED
+    sys.stdout.write(markdown(rows, library.best) + f"results in {options.output}\n")
+    return 0
+
+
+def _measured(
+    instance: Instance, method: str, seed: int, limit_s: float, version: str
+) -> tuple[InstanceRow, list[Found]]:
+    if method == BY_HAND:
+        return made_by_hand(instance, version)
+    row, found = searched(instance, seed, limit_s, version)
+    return row, [found]
+
+
+def _line(row: InstanceRow, better: set[str]) -> str:
+    return (
+        f"{row.instance} {row.method} {row.seed}: {row.status} period {row.period} ({row.period_bound}), "
+        f"makespan {row.makespan} ({row.makespan_bound}), device span {row.device_span}, {row.seconds} s"
+        + (f"; better: {', '.join(sorted(better))}" if better else "")
+    )
+
+
+def _commit() -> str:
+    """Return the short name of the commit; empty where this is no repository."""
+    command = ["git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _read_results(path: Path) -> tuple[dict[str, Any], list[InstanceRow]]:
+    """Return what a results file says of its run, and its rows."""
+    top = Field(read_json(path, "a results file of 'search'", ResultsError), "", ResultsError)
+    with in_file(path, ResultsError):
+        top.version(1)
+        names = [field.name for field in fields(InstanceRow)]
+        rows = [InstanceRow(**each.only(names).value) for each in top["rows"].items()]
+        return top.mapping(), rows
+
+
+def _resumed(path: Path, run: dict[str, Any]) -> tuple[dict[str, Any], list[InstanceRow]]:
+    """Return what a run says of itself, and its rows; those that a results file has already."""
+    if not path.exists():
+        return run, []
+    before, rows = _read_results(path)
+    for name in ("version", "time_limit_s"):
+        if before.get(name) != run[name]:
+            raise ResultsError(
+                f"{path}: is of {name} {before.get(name)}, not of {run[name]}; give another --output"
+            )
+    return {name: before.get(name) for name in run}, rows
+
+
+def _write(path: Path, run: dict[str, Any], rows: Sequence[InstanceRow], library: Library) -> None:
+    """Write the rows so far, and the gaps as a table beside them."""
+    mean_gaps = gaps([row for row in rows if row.method != BY_HAND], library.best)
+    write_json(path, run | {"gaps": mean_gaps, "rows": [asdict(row) for row in rows]})
+    about = f"version {run['version']}, {run['time_limit_s']:g} s each; {run['machine']}"
+    write_text(path.with_suffix(".md"), f"{about}\n\n{markdown(rows, library.best)}")
+
+
+def _check(options: argparse.Namespace) -> int:
+    library, instances = Library(options.folder), _chosen(options.folder, options.instances)
+    if (
+        left := sorted(library.best.keys() - {each.name for each in instances})
+        if not options.instances
+        else []
+    ):
+        raise AnswerError(f"{left[0]}: is in best_known.csv and is no instance; remove the row")
+    with StepBar("check") as bar:
+        for i, instance in enumerate(instances):
+            bar(instance.name, i, len(instances))
+            library.check(instance)
+        bar("done", len(instances), len(instances))
+    sys.stdout.write(
+        f"{len(instances)} instances: every stored answer is valid and reaches what is written\n"
+    )
+    return 0
+
+
+def _add(options: argparse.Namespace) -> int:
+    (instance,) = [
+        each for each in _chosen(options.folder, [options.instance]) if each.name == options.instance
+    ]
+    given = read_schedule(options.schedule)
+    schedule = Schedule(instance.placement, instance.num_micro_batches, given.blocks)
+    better = Library(options.folder).offer(
+        instance, Found(options.found_by, _commit(), schedules=(schedule,))
+    )
+    sys.stdout.write(f"{instance.name}: {'better: ' + ', '.join(better) if better else 'no better'}\n")
+    return 0
+
+
+def _table(options: argparse.Namespace) -> int:
+    runs = {}
+    for path in options.results:
+        run, rows = _read_results(path)
+        runs[str(run["version"])] = rows
+    sys.stdout.write(history(runs, Library(options.folder).best))
+    return 0

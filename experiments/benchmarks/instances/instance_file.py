@@ -1,0 +1,171 @@
+"""The instances, read from the YAML files of this folder: one for each group."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from experiments.benchmarks.instances.random_dag import random_dag
+from placements import Placement, PlacementError
+from placements.placement_file import placement_from_dict, read_capacity, read_yaml
+from placements.plain_data import Field, in_file
+from placements.shapes import SHAPES
+
+FOLDER = Path(__file__).parent
+"""Where the instances and their answers are."""
+
+MAKERS: dict[str, Callable[..., Placement]] = SHAPES | {"random_dag": random_dag}
+"""What makes a placement, by the name in the field ``shape``."""
+
+_TOP = ("schema_version", "source", "common")
+_REQUIRED = ("name", "micro_batches")
+_EXPLICIT = ("num_devices", "blocks")
+_OPTIONAL = ("source", "quick", "tick_ms", "memory", "transfer")
+_OF_SHAPE = ("shape", "times")
+
+
+class InstanceError(ValueError):
+    """An instance is wrong; the message names file, entry, field and remedy in one line."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One named problem.
+
+    Attributes:
+        name: Unique: shape, devices x micro-batches, what the times are of, memory.
+        group: The file that it is in, without its ending.
+        placement: What runs where, with its memory.
+        num_micro_batches: Of a whole schedule.
+        source: Where its times come from.
+        is_quick: Whether it is one of the few for every day.
+    """
+
+    name: str
+    group: str
+    placement: Placement
+    num_micro_batches: int
+    source: str
+    is_quick: bool = False
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it must never be used to tune a search: decided by its name alone, a third of all."""
+        return hashlib.sha256(self.name.encode()).digest()[0] % 3 == 0
+
+
+def read_instances(paths: Iterable[Path] | None = None) -> list[Instance]:
+    """Return the instances of some files, by default all of this folder; groups by name, as in the files.
+
+    Raises:
+        InstanceError: An entry is wrong, or two have the same name.
+    """
+    found: dict[str, Instance] = {}
+    for path in sorted(FOLDER.glob("*.yaml")) if paths is None else paths:
+        for instance in read_group(path):
+            if instance.name in found:
+                first = found[instance.name].group
+                raise InstanceError(f"{path}: the name {instance.name!r} is used in {first} too; rename one")
+            found[instance.name] = instance
+    return list(found.values())
+
+
+def read_group(path: Path) -> list[Instance]:
+    """Return the instances of one file.
+
+    Raises:
+        InstanceError: The file or an entry is wrong.
+    """
+    data = read_yaml(path, InstanceError)
+    with in_file(path, InstanceError):
+        top = Field(data, "", InstanceError).only(("instances",), _TOP)
+        top.version(1, default=1)
+        common = top.get("common", {}).mapping()
+        common = {"source": top.get("source", "").value} | common
+        return [
+            _instance(path.stem, replace(each, value=common | each.mapping()))
+            for each in top["instances"].items()
+        ]
+
+
+def _instance(group: str, entry: Field) -> Instance:
+    name = entry["name"].text("a name")
+    entry = replace(entry, where=f"{entry.where} ({name})")
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise entry["name"].wrong("a name", "use small letters, digits and _")
+    placement = _explicit(entry) if "blocks" in entry.mapping() else _of_shape(entry)
+    quick = entry.get("quick", False)
+    if type(quick.value) is not bool:
+        raise quick.wrong("true or false")
+    return Instance(
+        name,
+        group,
+        replace(placement, name=name),
+        entry["micro_batches"].whole("a number of micro-batches", "give a whole number of 1 or more", 1),
+        entry["source"].text("a source", "say where the times come from"),
+        quick.value,
+    )
+
+
+def _explicit(entry: Field) -> Placement:
+    """Return a placement whose blocks are written out, as in a placement file."""
+    entry.only((*_REQUIRED, *_EXPLICIT), _OPTIONAL)
+    names = ("name", "num_devices", "blocks", "memory", "transfer")
+    data = {key: entry.value[key] for key in names if key in entry.value}
+    return _made(entry, lambda: placement_from_dict(data | {"tick_ms": entry.get("tick_ms", 1.0).value}))
+
+
+def _of_shape(entry: Field) -> Placement:
+    """Return a shape with the times, transfers and memory of an entry."""
+    shape = MAKERS[entry["shape"].choice(list(MAKERS))]
+    known = {name: parameter.default for name, parameter in inspect.signature(shape).parameters.items()}
+    entry.only(_REQUIRED, (*_OPTIONAL, *_OF_SHAPE, *known))
+    given = {name: entry[name] for name in known if name in entry.value}
+    for name, field in given.items():
+        if type(field.value) is not type(known[name]):
+            raise field.wrong("true or false" if type(known[name]) is bool else "a whole number")
+    placement = _made(entry, lambda: shape(**{name: field.value for name, field in given.items()}))
+    times = {
+        f"{letter}{i}": ticks.whole("a time", "give whole ticks of 1 or more", 1)
+        for letter in entry.get("times", {}).mapping()
+        for i, ticks in enumerate(entry["times"][letter].items("a time for each stage"))
+    }
+    for block in times.keys() - placement.by_name.keys():
+        raise InstanceError(f"{entry.where}.times: there is no block {block!r}; give a time for each stage")
+    blocks = tuple(replace(b, time=times.get(b.name, b.time)) for b in placement.blocks)
+    ticks = entry.get("transfer", 0).whole("a time", "give whole ticks of 0 or more", 0)
+    tick_ms = entry.get("tick_ms", 1.0).number("a number of milliseconds")
+    memory = entry.get("memory").value
+    return _made(
+        entry,
+        lambda: replace(
+            placement,
+            blocks=blocks,
+            tick_ms=float(tick_ms),
+            transfer=_between_devices(placement, ticks) if ticks else (),
+            memory=read_capacity(memory, "memory", placement.num_devices),
+        ),
+    )
+
+
+def _between_devices(placement: Placement, ticks: int) -> tuple[tuple[str, str, int], ...]:
+    """Return a transfer of so many ticks wherever a block waits for one that runs on none of its devices."""
+    return tuple(
+        (name, block.name, ticks)
+        for block in placement.blocks
+        for name in block.after
+        if not set(block.devices) & set(placement.by_name[name].devices)
+    )
+
+
+def _made(entry: Field, make: Callable[[], Any]) -> Placement:
+    try:
+        placement: Placement = make()
+    except PlacementError as error:
+        raise InstanceError(f"{entry.where}.{error}") from None
+    return placement

@@ -1,0 +1,222 @@
+"""What the search and the hand-made schedules reach on an instance."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from graphlib import CycleError
+
+from experiments.benchmarks.instances.answers import Found
+from experiments.benchmarks.instances.device_span import device_span, late_first_starts, starting_from
+from experiments.benchmarks.instances.instance_file import Instance
+from experiments.benchmarks.timing import CpuClock
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule, earliest_starts, waits_in_order
+from schedsearch.validate import InvalidScheduleError, validate
+
+BY_HAND = "by_hand"
+"""The method of rows with the best that any hand-made schedule reaches."""
+
+
+@dataclass(frozen=True)
+class InstanceRow:
+    """What one method reached on one instance.
+
+    Attributes:
+        instance: Its name.
+        group: Its group.
+        held_out: Whether it is never used to tune.
+        method: ``search`` or `BY_HAND`.
+        seed: Of the search.
+        status: Of the period, as the search says.
+        period: Ticks per micro-batch as a fraction; None for none.
+        period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches.
+        makespan: Ticks.
+        makespan_bound: Ticks.
+        device_span: Ticks; see `experiments.benchmarks.instances.device_span`.
+        seconds: Wall-clock time.
+        cpu_s: CPU seconds.
+        note: Which hand-made schedules are the best.
+    """
+
+    instance: str
+    group: str
+    held_out: bool
+    method: str
+    seed: int
+    status: str = ""
+    period: str | None = None
+    period_bound: str | None = None
+    makespan: int | None = None
+    makespan_bound: int | None = None
+    device_span: int | None = None
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    note: str = ""
+
+
+def searched(instance: Instance, seed: int, time_limit_s: float, version: str) -> tuple[InstanceRow, Found]:
+    """Search an instance with the default options.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted.
+    """
+    clock, began = CpuClock(), time.monotonic()
+    result = search(instance.placement, instance.num_micro_batches, time_limit_s=time_limit_s, seed=seed)
+    seconds, cpu_s = round(time.monotonic() - began, 2), round(clock.seconds, 2)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    repetend, schedules = result.repetend, list[Schedule]()
+    if result.schedule is not None:
+        schedules.append(result.schedule)
+    if repetend is not None:
+        schedules.append(validate(repetend.unroll(instance.num_micro_batches)))
+    found = Found(
+        "search",
+        version,
+        seconds,
+        repetend,
+        tuple(dict.fromkeys(schedules)),
+        _not_above(result.universal_bound),
+        result.makespan_bound,
+        is_infeasible=result.status is Status.INFEASIBLE,
+    )
+    row = InstanceRow(
+        instance.name,
+        instance.group,
+        instance.is_held_out,
+        "search",
+        seed,
+        result.status.value,
+        period=str(Fraction(repetend.period, repetend.micro_batches)) if repetend else None,
+        period_bound=str(found.period_bound),
+        makespan=result.schedule.makespan if result.schedule else None,
+        makespan_bound=result.makespan_bound,
+        device_span=min(map(_least_span, found.schedules), default=None),
+        seconds=seconds,
+        cpu_s=cpu_s,
+    )
+    return row, found
+
+
+def made_by_hand(instance: Instance, version: str) -> tuple[InstanceRow, list[Found]]:
+    """Make every hand-made schedule that fits an instance; the row has the best value of each figure."""
+    clock, began = CpuClock(), time.monotonic()
+    found = list(_by_hand(instance, version))
+    best: dict[str, tuple[Fraction | int, str]] = {}
+    for each in found:
+        values: dict[str, Fraction | int] = {}
+        if each.repetend is not None:
+            values["period"] = Fraction(each.repetend.period, each.repetend.micro_batches)
+        for schedule in each.schedules:
+            values |= {"makespan": schedule.makespan, "device_span": _least_span(schedule)}
+        for figure, value in values.items():
+            if figure not in best or value < best[figure][0]:
+                best[figure] = value, each.found_by
+    row = InstanceRow(
+        instance.name,
+        instance.group,
+        instance.is_held_out,
+        BY_HAND,
+        0,
+        period=str(best["period"][0]) if "period" in best else None,
+        makespan=int(best["makespan"][0]) if "makespan" in best else None,
+        device_span=int(best["device_span"][0]) if "device_span" in best else None,
+        seconds=round(time.monotonic() - began, 2),
+        cpu_s=round(clock.seconds, 2),
+        note=", ".join(f"{figure} {name}" for figure, (_, name) in best.items()),
+    )
+    return row, found
+
+
+def _by_hand(instance: Instance, version: str) -> Iterator[Found]:
+    """Yield what each hand-made schedule reaches, as a whole and in the midst of many micro-batches."""
+    placement = instance.placement
+    depth, number = placement.num_devices, instance.num_micro_batches
+    many = (number if number >= 4 * depth else 6 * depth, 12 * depth)
+    for name, make in HAND_MADE.items():
+        schedules, repetend = list[Schedule](), None
+        with suppress(UnsuitablePlacementError, InvalidScheduleError):
+            schedules.append(validate(make(placement, number)))
+        with suppress(UnsuitablePlacementError, InvalidScheduleError):
+            longer = (validate(make(placement, each)) for each in many)
+            repetend = next(filter(None, map(steady_state, longer)), None)
+        if schedules or repetend is not None:
+            yield Found(name, version, repetend=repetend, schedules=tuple(schedules))
+
+
+def steady_state(schedule: Schedule) -> Repetend | None:
+    """Return the best repetend in the middle of a schedule; None where nothing in it repeats.
+
+    It has up to as many micro-batches as there are devices. Where devices run ahead for a while and their
+    number is a multiple of it, they are held to the pace of the slowest: each block then starts as many ticks
+    after the same block of a round before.
+
+    >>> from placements.shapes import loop_shape, v_shape
+    >>> from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b
+    >>> steady_state(one_f_one_b(v_shape(4), 16)).period
+    4
+    >>> found = steady_state(interleaved_one_f_one_b(loop_shape(4, 2), 24))
+    >>> found.period, found.micro_batches
+    (32, 4)
+    """
+    best = None
+    for several in range(1, min(schedule.placement.num_devices, schedule.num_micro_batches // 3) + 1):
+        found = _repeated(schedule, several)
+        if found is not None and (best is None or found.period_per_micro_batch < best.period_per_micro_batch):
+            best = found
+    return best
+
+
+def _repeated(schedule: Schedule, several: int) -> Repetend | None:
+    """Return the middle of a schedule as a repetend of so many micro-batches; None where it is none."""
+    placement, number, starts = schedule.placement, schedule.num_micro_batches, schedule.start_of
+    names = [block.name for block in placement.blocks]
+    first = (number - several) // 2
+    numbers = range(max(0, first - max(1, several // 2)), first + several)
+
+    def steps() -> set[int]:
+        return {starts[name, n + several] - starts[name, n] for name in names for n in numbers}
+
+    period = max(steps())
+    if len(steps()) > 1 and placement.num_devices % several == 0:
+        orders = [schedule.order(device) for device in range(placement.num_devices)]
+        waits = waits_in_order(placement, number, orders)
+        for name, n in waits:
+            if n >= several:
+                waits[name, n].append(((name, n - several), period))
+        try:
+            starts = earliest_starts(waits)
+        except CycleError:
+            return None
+    if steps() != {period}:
+        return None
+    middle = {(name, n): starts[name, first + n] for name in names for n in range(several)}
+    repetend = Repetend.from_first_starts(placement, several, period, middle)
+    try:
+        validate(repetend.at_initiation_interval((repetend.in_flight + 1) * several))
+    except InvalidScheduleError:
+        return None
+    return repetend
+
+
+def _least_span(schedule: Schedule) -> int:
+    """Return the device span with every device's first block as late as `late_first_starts` allows."""
+    orders = [schedule.order(device) for device in range(schedule.placement.num_devices)]
+    late = late_first_starts(schedule)
+    return device_span(starting_from(schedule.placement, schedule.num_micro_batches, orders, late))
+
+
+def _not_above(bound: float) -> Fraction:
+    """Return a bound that is known as a float as the simple fraction that it is, or as one that is less."""
+    simple = Fraction(bound).limit_denominator(1000)
+    if abs(simple - Fraction(bound)) <= Fraction(1, 10**9) * simple:
+        return simple
+    return Fraction(math.floor(bound * 10**6), 10**6)

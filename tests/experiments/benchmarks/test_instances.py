@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.benchmarks.instances import command, measuring
+from experiments.benchmarks.instances.answers import (
+    FIGURES,
+    AnswerError,
+    Found,
+    Library,
+    orders_as_text,
+    orders_from_text,
+)
+from experiments.benchmarks.instances.device_span import device_span, late_first_starts, starting_from
+from experiments.benchmarks.instances.instance_file import (
+    FOLDER,
+    Instance,
+    InstanceError,
+    read_group,
+    read_instances,
+)
+from experiments.benchmarks.instances.measuring import made_by_hand, steady_state
+from placements import Placement
+from placements.files import write_json
+from placements.shapes import loop_shape, v_shape, wave_shape
+from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h2, zb_v
+from schedsearch.bounds.memory_need import require_capacity
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+
+TINY = """
+schema_version: 1
+source: our own
+instances:
+- {name: v_2, micro_batches: 4, shape: v_shape, num_devices: 2, memory: 2, quick: true}
+- name: v_3_split
+  micro_batches: 4
+  shape: v_shape
+  num_devices: 3
+  split_backward: true
+  transfer: 1
+  memory: 3
+- name: one_device
+  micro_batches: 3
+  num_devices: 1
+  blocks:
+  - {name: F, kind: F, devices: 0, time: 2, memory: 1}
+  - {name: B, kind: B, devices: 0, time: 3, memory: -1, after: [F]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def instances() -> list[Instance]:
+    return read_instances()
+
+
+@cache
+def _require_capacity_of(placement: Placement) -> None:
+    require_capacity(placement)
+
+
+def test_every_instance_has_memory_for_a_micro_batch(instances: list[Instance]) -> None:
+    for instance in instances:
+        # Times do not matter for it; of the instances that differ in nothing else one is enough.
+        blocks = tuple(replace(block, time=1) for block in instance.placement.blocks)
+        placement = replace(instance.placement, name="", blocks=blocks, transfer=(), tick_ms=1.0)
+        if placement.num_devices <= 8:  # the others have a schedule, see below; this takes long for many
+            _require_capacity_of(placement)
+
+
+def test_a_third_is_held_out_and_none_of_the_quick_ones(instances: list[Instance]) -> None:
+    assert len(instances) >= 150
+    assert {len(instance.name) <= 60 and bool(instance.source) for instance in instances} == {True}
+    assert 1 / 4 < sum(instance.is_held_out for instance in instances) / len(instances) < 2 / 5
+    quick = [instance for instance in instances if instance.is_quick]
+    assert len(quick) == 20
+    assert not [instance.name for instance in quick if instance.is_held_out]
+    assert {instance.group for instance in quick} == {instance.group for instance in instances}
+
+
+def test_the_table_is_of_the_instances_and_answers_of_random_graphs_still_hold(
+    instances: list[Instance],
+) -> None:
+    library = Library()
+    assert library.best.keys() == {instance.name for instance in instances}
+    for instance in instances:
+        assert library.best[instance.name].micro_batches == instance.num_micro_batches
+        assert library.best[instance.name].best_makespan is not None  # so there is memory for it
+        if instance.group == "dags":  # a seed that gave another graph would show
+            library.check(instance)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("num_devices: 2,", "num_devices: two,", r"instances\[0\] \(v_2\).num_devices: 'two' is not a whole"),
+        ("num_devices: 2,", "num_devices: 0,", r"instances\[0\] \(v_2\).num_devices: 0 is not at least 1"),
+        (
+            "shape: v_shape, num_devices: 2",
+            "shape: u_shape",
+            "shape: 'u_shape' is not known; use one of v_shape",
+        ),
+        ("num_devices: 2,", "depth: 2,", r"\(v_2\): has an unknown field 'depth'; the fields are name"),
+        ("name: v_2,", "name: V 2,", "name: 'V 2' is not a name; use small letters"),
+        (
+            "micro_batches: 4, shape: v_shape, num_devices: 2",
+            "shape: v_shape",
+            "lacks the field 'micro_batches'",
+        ),
+        (
+            "micro_batches: 3",
+            "micro_batches: 0",
+            r"instances\[2\] \(one_device\).micro_batches: 0 is not a number",
+        ),
+        ("memory: 2,", "memory: [1],", r"\(v_2\).memory: has 1 entries for 2 devices"),
+        ("memory: 2,", "times: {F: [1, 2, 3]},", "there is no block 'F2'; give a time for each stage"),
+        ("transfer: 1", "transfer: -1", r"\(v_3_split\).transfer: -1 is not a time"),
+        ("quick: true", "quick: 1", "quick: 1 is not true or false"),
+        (
+            "memory: -1",
+            "memory: 0",
+            r"instances\[2\] \(one_device\).blocks: one micro-batch never releases 1",
+        ),
+        ("source: our own", "", r"\(v_2\).source: '' is not a source; say where the times come from"),
+        ("name: v_3_split", "name: v_2", "the name 'v_2' is used in tiny too; rename one"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line(folder: Path, old: str, new: str, message: str) -> None:
+    path = folder / "tiny.yaml"
+    path.write_text(TINY.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InstanceError, match=message) as error:
+        read_instances([path])
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def search(folder: Path, *arguments: str) -> int:
+    output = str(folder / "results.json")
+    return command.main(["--folder", str(folder), "search", "--version", "1", "--output", output, *arguments])
+
+
+def test_a_run_is_resumed_and_keeps_what_is_better(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "load_solvers", lambda: None)
+    whole, calls = measuring.searched, list[str]()
+
+    def once(instance: Instance, *arguments: Any) -> Any:
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(instance.name)
+        return whole(instance, *arguments)
+
+    options = ["--seeds", "1", "--limit", "2", "--by-hand", "--update"]
+    monkeypatch.setattr(command, "searched", once)
+    assert search(folder, *options) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    monkeypatch.setattr(command, "searched", whole)
+    assert search(folder, *options) == 0
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert [row["instance"] for row in results["rows"] if row["method"] == "search"] == [
+        "v_2",
+        "v_3_split",
+        "one_device",
+    ]
+    best = {
+        row["instance"]: row for row in csv.DictReader((folder / "best_known.csv").open(encoding="utf-8"))
+    }
+    assert {name: row["best_period"] for name, row in best.items()} == {
+        "v_2": "4",
+        "v_3_split": "11/3",
+        "one_device": "5",
+    }
+    assert best["one_device"]["best_makespan"] == best["one_device"]["best_device_span"] == "15"
+    assert best["one_device"]["status"] == "OPTIMAL"
+    assert {gap["group"].split()[0] for gap in results["gaps"]} == {"tiny", "all"}
+    table = (folder / "results.md").read_text(encoding="utf-8")
+    assert "## Search" in table and "## Best schedule made by hand" in table
+
+    monkeypatch.setattr(command, "searched", once)  # would interrupt: nothing is left to do
+    assert search(folder, *options) == 0
+    assert command.main(["--folder", str(folder), "check"]) == 0
+    assert "3 instances: every stored answer is valid" in capsys.readouterr().out
+    assert command.main(["--folder", str(folder), "table", str(folder / "results.json")]) == 0
+    assert "| version | instances |" in capsys.readouterr().out
+
+
+def test_results_of_another_version_are_not_gone_on_with(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "results.json").write_text(
+        json.dumps({"schema_version": 1, "version": "0", "time_limit_s": 20.0, "rows": []}), encoding="utf-8"
+    )
+    with pytest.raises(SystemExit, match="2"):
+        search(folder)
+    assert "is of version 0, not of 1; give another --output" in capsys.readouterr().err
+
+
+@pytest.fixture
+def v_2(folder: Path) -> Instance:
+    return read_group(folder / "tiny.yaml")[0]
+
+
+def test_only_what_is_better_is_kept(folder: Path, v_2: Instance) -> None:
+    library = Library(folder)
+    short = one_f_one_b(v_2.placement, 4)
+    long = replace(short, blocks=tuple(block._replace(start=2 * block.start) for block in short.blocks))
+    slow = gpipe(v_2.placement.with_memory(1), 4)
+    assert library.offer(v_2, Found("first", "1", schedules=(short,))) == ["makespan", "device_span"]
+    before = (folder / "best_known.csv").read_text(encoding="utf-8")
+    assert "-/first/first" in before
+    assert library.offer(v_2, Found("worse", "2", schedules=(long,))) == []
+    assert library.offer(v_2, Found("same", "2", schedules=(short,))) == []
+    assert (folder / "best_known.csv").read_text(encoding="utf-8") == before
+    with pytest.raises(AnswerError, match=r"v_2: makespan: the answer is wrong: device 0 holds 3 of memory"):
+        library.offer(v_2, Found("too much memory", "2", schedules=(slow,)))
+    with pytest.raises(AnswerError, match="is below the bound, 1000; one of them is wrong"):
+        library.offer(v_2, Found("wrong bound", "2", makespan_bound=1000))
+    assert (folder / "best_known.csv").read_text(encoding="utf-8") == before
+    Library(folder).check(v_2)
+
+
+def _shortened(answers: dict[str, Any]) -> None:
+    answers["v_2"]["period"]["period"] = 3
+
+
+def _reordered(answers: dict[str, Any]) -> None:
+    orders = answers["v_2"]["makespan"]["orders"]
+    orders[1] = orders[1].replace("F1 B1", "B1 F1", 1)
+
+
+def _lost(answers: dict[str, Any]) -> None:
+    del answers["v_2"]["device_span"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_shortened, "v_2: period: the answer is wrong: .* starts at"),
+        (_reordered, "v_2: makespan: the answer is wrong: its orders make a cycle; remove it"),
+        (_lost, "v_2: device_span: the stored answer reaches None, and best_known.csv says"),
+    ],
+)
+def test_a_wrong_stored_answer_is_refused(
+    folder: Path, v_2: Instance, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    for found in made_by_hand(v_2, "1")[1]:
+        Library(folder).offer(v_2, found)
+    path = folder / "answers" / "tiny.json.gz"
+    answers = json.loads(gzip.decompress(path.read_bytes()))
+    change(answers)
+    path.write_bytes(gzip.compress(json.dumps(answers).encode()))
+    with pytest.raises(AnswerError, match=message):
+        Library(folder).check(v_2)
+
+
+def test_a_row_that_says_more_than_its_answer_is_refused(folder: Path, v_2: Instance) -> None:
+    Library(folder).offer(v_2, Found("first", "1", schedules=(one_f_one_b(v_2.placement, 4),)))
+    path = folder / "best_known.csv"
+    makespan = Library(folder).known(v_2).best_makespan
+    path.write_text(
+        path.read_text(encoding="utf-8").replace(f",{makespan},", f",{makespan - 1},", 1), encoding="utf-8"
+    )
+    with pytest.raises(AnswerError, match=f"reaches {makespan}, and best_known.csv says {makespan - 1}"):
+        Library(folder).check(v_2)
+
+
+def test_the_device_span_of_zb_h2_is_the_published_one() -> None:
+    """GPT-1.5B, 8 stages, 24 micro-batches: 0.1083, by m(F + B + W) + (p - 1)(F + B + 2 transfer - 2 W)."""
+    (instance,) = [
+        each for each in read_group(FOLDER / "zero_bubble.yaml") if each.name == "v_8x24_gpt_1b_2p"
+    ]
+    span = device_span(zb_h2(instance.placement, 24))
+    assert span == 24 * (18522 + 18086 + 9337) + 7 * (18522 + 18086 + 2 * 601 - 2 * 9337)
+    assert round(1 - 24 * (18522 + 18086 + 9337) / span, 4) == 0.1083
+
+
+@pytest.mark.parametrize("schedule", [gpipe(v_shape(4), 6), zb_v(wave_shape(3, 2, split_backward=True), 7)])
+def test_late_first_starts_shorten_spans_and_keep_the_ends(schedule: Schedule) -> None:
+    orders = [schedule.order(device) for device in range(schedule.placement.num_devices)]
+    first = late_first_starts(schedule)
+    late = starting_from(schedule.placement, schedule.num_micro_batches, orders, first)
+    assert min(first) == 0
+    assert [late.start_of[order[0]] for order in orders] == first
+    assert device_span(late) <= device_span(schedule)
+    assert late.makespan == schedule.makespan
+    assert orders_from_text(orders_as_text(schedule)) == [list(order) for order in orders]
+
+
+def test_a_steady_state_of_several_micro_batches_is_found() -> None:
+    repetend = steady_state(interleaved_one_f_one_b(loop_shape(2, 2), 12))
+    assert repetend is not None
+    assert Fraction(repetend.period, repetend.micro_batches) == 8
+    assert steady_state(gpipe(v_shape(3), 18)) is None
+
+
+def test_a_schedule_found_elsewhere_is_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_json(folder / "schedule.json", schedule_to_dict(one_f_one_b(v_shape(2).with_memory(2), 4)))
+    add = ["--folder", str(folder), "add", "v_2", str(path), "--found-by", "hand"]
+    assert command.main(add) == 0
+    assert capsys.readouterr().out == "v_2: better: makespan, device_span\n"
+    assert command.main(add) == 0
+    assert capsys.readouterr().out == "v_2: no better\n"
+    assert FIGURES == ("period", "makespan", "device_span")
+    shutil.rmtree(folder / "answers")
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["--folder", str(folder), "check"])
