@@ -210,11 +210,12 @@ class _Improvement:
 
     def solve_whole(self, more: float) -> None:
         """Order everything anew; first to be shorter, then to prove that it cannot be."""
-        self.shorten(0, self.current.makespan, more)
-        self.shorten(0, self.current.makespan, more, quickly=True)
-        if self.objective.one_clock and not self.proved:
-            model = self.model_between(0, self.current.makespan)
-            starts, bound = model.prove(self.budget(2 * more))
+        if not self.proved:
+            self.accept(self.model_of_all().shorten(self.budget(more)))
+        if not self.proved:
+            self.accept(self.model_of_all().shorten_quickly(self.budget(more)))
+        if not self.proved:
+            starts, bound = self.model_of_all().prove(self.budget(2 * more))
             self.accept(starts)
             self.raise_bound(bound)
 
@@ -254,14 +255,7 @@ class _Improvement:
             yield begin, begin + length, 1.0, tuple(range(first, first + width))
             size = max(_SMALLEST, size * (_GROWTH if self.solved else 1 / _GROWTH))
 
-    def shorten(
-        self,
-        begin: int,
-        end: int,
-        more: float,
-        devices: tuple[int, ...] | None = None,
-        quickly: bool = False,
-    ) -> None:
+    def shorten(self, begin: int, end: int, more: float, devices: tuple[int, ...] | None = None) -> None:
         """Order the neighbourhood between two ticks anew, and keep what is found.
 
         Args:
@@ -269,13 +263,21 @@ class _Improvement:
             end: Tick.
             more: Work, as of `round`.
             devices: Whose order may change; None for all.
-            quickly: Without a preference among equally short ones.
         """
         if not self.proved:
             model = self.model_between(begin, end, devices)
             if model.start:
-                self.accept((model.shorten_quickly if quickly else model.shorten)(self.budget(more)))
+                self.accept(model.shorten(self.budget(more)))
                 self.solved = model.solved
+
+    def model_of_all(self) -> NeighbourhoodModel:
+        """Return the whole schedule as a solver's model."""
+        from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
+
+        if self.objective.one_clock:
+            return self.model_between(0, self.current.makespan)
+        value = self.objective.value(self.current)
+        return NeighbourhoodModel(neighbourhood.by_own_clocks(self.current, self.bound, value))
 
     def model_between(
         self, begin: int, end: int, devices: tuple[int, ...] | None = None

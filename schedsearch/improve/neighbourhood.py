@@ -28,6 +28,8 @@ class Neighbourhood:
         bound: Ticks that the makespan is known to need.
         makespan: With these starts, by the devices' clocks; to be beaten, or kept.
         devices: Whose blocks are ordered anew; those of others keep their order, and only move.
+        horizon: Of a whole schedule in which each device's clock begins with its first start, the tick by
+            which all has ended; None where the clocks are given.
     """
 
     placement: Placement
@@ -38,6 +40,7 @@ class Neighbourhood:
     bound: int
     makespan: int
     devices: frozenset[int]
+    horizon: int | None = None
 
 
 def one_after_another(placement: Placement, blocks: Iterable[str]) -> Schedule:
@@ -98,6 +101,34 @@ def span_from(schedule: Schedule, clocks: Sequence[int]) -> int:
         for device in by_name[name].devices
     }
     return max(end - clocks[device] for device, end in ends.items())
+
+
+def by_own_clocks(schedule: Schedule, bound: int, longest: int) -> Neighbourhood:
+    """Return a whole schedule to be ordered anew, with the clocks of all devices free.
+
+    The horizon loses nothing: if all devices were idle for longer than any transfer takes, what comes later
+    could come sooner. So the times in which some device is between its first start and its last end leave no
+    greater gaps, and none of them is longer than the longest span.
+
+    Args:
+        schedule: As made by `in_order`.
+        bound: Ticks that the longest device span is known to need.
+        longest: The longest device span of the schedule.
+    """
+    placement = schedule.placement
+    instances = [(name, n) for _, n, name in schedule.blocks]
+    return Neighbourhood(
+        placement,
+        start=schedule.start_of,
+        release=dict.fromkeys(instances, 0),
+        tail=dict.fromkeys(instances, 0),
+        ran={block.name: 0 for block in placement.blocks},
+        bound=bound,
+        makespan=longest,
+        devices=frozenset(range(placement.num_devices)),
+        horizon=placement.num_devices
+        * (longest + max((ticks for *_, ticks in placement.transfer), default=0)),
+    )
 
 
 def between(

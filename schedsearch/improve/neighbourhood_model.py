@@ -39,7 +39,7 @@ class NeighbourhoodModel:
         self.start = {
             i: self.model.new_int_var(
                 neighbourhood.release[i],
-                neighbourhood.makespan - neighbourhood.tail[i] - self._time(i),
+                (neighbourhood.horizon or neighbourhood.makespan) - neighbourhood.tail[i] - self._time(i),
                 f"start {i}",
             )
             for i in self.instances
@@ -47,11 +47,24 @@ class NeighbourhoodModel:
         self.makespan = self.model.new_int_var(neighbourhood.bound, neighbourhood.makespan, "makespan")
         for instance in self.instances:
             self.model.add_hint(self.start[instance], neighbourhood.start[instance])
-            self.model.add(self.makespan >= self._end(instance) + neighbourhood.tail[instance])
+        self.measure()
         self.wait_for_inputs()
         self.order_micro_batches()
         self.run_one_at_a_time()
         self.respect_memory()
+
+    def measure(self) -> None:
+        """The makespan is that by the devices' clocks, which are given or begin with their first starts."""
+        horizon = self.neighbourhood.horizon
+        if horizon is None:
+            for instance in self.instances:
+                self.model.add(self.makespan >= self._end(instance) + self.neighbourhood.tail[instance])
+            return
+        for device in range(self.placement.num_devices):
+            first = self.model.new_int_var(0, horizon, f"first {device}")
+            for instance in self._on(device):
+                self.model.add(first <= self.start[instance])
+                self.model.add(self.makespan >= self._end(instance) - first)
 
     def shorten(self, budget: SolverBudget) -> Starts | None:
         """Return starts of a makespan at most the given one, or None when none are found.
@@ -157,6 +170,9 @@ class NeighbourhoodModel:
 
     def minimise_ends(self) -> None:
         """The makespan comes first, then how late each device lets the schedule end."""
+        if self.neighbourhood.horizon is not None:
+            self.model.minimize(self.makespan)
+            return
         ends = []
         for device in range(self.placement.num_devices):
             end = self.model.new_int_var(0, self.neighbourhood.makespan, f"end {device}")

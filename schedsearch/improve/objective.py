@@ -19,8 +19,7 @@ class FiniteObjective:
 
     Attributes:
         name: In messages.
-        one_clock: Whether all clocks begin at tick 0 in every schedule. Then what is proved of all orders
-            with the clocks of one schedule is proved of all schedules.
+        one_clock: Whether all clocks begin at tick 0 in every schedule, and do not depend on it.
         clocks: The tick at which each device's clock begins in a schedule.
         settled: Returns the schedule of the same orders in which the objective is least.
         bound: Ticks that it cannot beat, for a placement and a number of micro-batches.

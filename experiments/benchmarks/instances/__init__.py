@@ -2,7 +2,6 @@
 
 The instances are in the YAML files here, one for each group; ``best_known.csv`` has the best period, makespan
 and device span of each, the folder ``answers`` the schedules themselves; see README.md. Read `random_dag`
-(placements from a seed), `instance_file` (reads the instances), `device_span` (how long a device is busy),
-`answers` (keeps the best answers and checks them), `measuring` (searches an instance), `tables` (gaps by
-group) and `command`.
+(placements from a seed), `instance_file` (reads the instances), `answers` (keeps the best answers and checks
+them), `measuring` (searches an instance), `tables` (gaps by group) and `command`.
 """

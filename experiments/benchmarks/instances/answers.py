@@ -10,21 +10,22 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from graphlib import CycleError
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks.instances.device_span import device_span, late_first_starts, starting_from
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance
 from placements import Placement
 from placements.files import write_bytes, write_text
+from schedsearch.bounds.ends import device_span_bound
 from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.device_span import device_spans, first_starts, with_least_device_span
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance as BlockInstance
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, ScheduledBlock, earliest_starts, waits_in_order
 from schedsearch.validate import validate
 
 FIGURES = ("period", "makespan", "device_span")
@@ -170,7 +171,38 @@ def rebuilt(instance: Instance, figure: str, answer: dict[str, Any]) -> Fraction
     except (KeyError, ValueError) as error:  # an invalid schedule is one, too
         text = str(error).splitlines()[0]
         raise AnswerError(f"{instance.name}: {figure}: the answer is wrong: {text}; remove it") from None
-    return schedule.makespan if figure == "makespan" else device_span(schedule)
+    return schedule.makespan if figure == "makespan" else int(device_spans(schedule).max())
+
+
+def starting_from(
+    placement: Placement,
+    num_micro_batches: int,
+    orders: Sequence[Sequence[BlockInstance]],
+    first_starts: Sequence[int],
+) -> Schedule:
+    """Return the schedule of these orders that starts each block as soon as it can, from asked ticks on.
+
+    Args:
+        placement: What runs where.
+        num_micro_batches: Of the schedule.
+        orders: For each device its blocks in order.
+        first_starts: For each device the least start of its first block, in ticks.
+    """
+    waits: dict[Hashable, list[tuple[Hashable, int]]] = {
+        instance: list(before)
+        for instance, before in waits_in_order(placement, num_micro_batches, orders).items()
+    }
+    begin = object()
+    waits[begin] = []
+    for order, ticks in zip(orders, first_starts, strict=True):
+        if order:
+            waits[order[0]].append((begin, ticks))
+    starts = earliest_starts(waits)
+    blocks = (
+        ScheduledBlock(starts[name, n], n, name)
+        for name, n in waits_in_order(placement, num_micro_batches, orders)
+    )
+    return Schedule(placement, num_micro_batches, tuple(blocks))
 
 
 def _repetend_value(placement: Placement, answer: dict[str, Any]) -> Fraction:
@@ -194,7 +226,7 @@ def _written(figure: str, found: Repetend | Schedule) -> dict[str, Any]:
         return {"micro_batches": found.micro_batches, "period": found.period, "first_starts": starts}
     answer: dict[str, Any] = {"orders": orders_as_text(found)}
     if figure == "device_span":
-        answer["first_starts"] = late_first_starts(found)
+        answer["first_starts"] = list(first_starts(with_least_device_span(found)))
     return answer
 
 
@@ -233,7 +265,7 @@ class Library:
             number,
             period_bound=Fraction(load),
             makespan_bound=number * load,
-            device_span_bound=number * load,
+            device_span_bound=device_span_bound(instance.placement, number),
         )
         return self.best.get(instance.name, nothing)
 

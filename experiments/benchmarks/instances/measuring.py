@@ -8,17 +8,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from graphlib import CycleError
 
 from experiments.benchmarks.instances.answers import Found
-from experiments.benchmarks.instances.device_span import device_span, late_first_starts, starting_from
 from experiments.benchmarks.instances.instance_file import Instance
 from experiments.benchmarks.timing import CpuClock
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
-from schedsearch.repetend import Repetend
-from schedsearch.schedule import Schedule, earliest_starts, waits_in_order
+from schedsearch.schedule import Schedule
+from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import InvalidScheduleError, validate
 
 BY_HAND = "by_hand"
@@ -40,7 +39,7 @@ class InstanceRow:
         period_bound: Ticks per micro-batch that no repetend beats, of any number of micro-batches.
         makespan: Ticks.
         makespan_bound: Ticks.
-        device_span: Ticks; see `experiments.benchmarks.instances.device_span`.
+        device_span: Ticks; with the devices' first starts chosen for it.
         seconds: Wall-clock time.
         cpu_s: CPU seconds.
         note: Which hand-made schedules are the best.
@@ -86,6 +85,7 @@ def searched(instance: Instance, seed: int, time_limit_s: float, version: str) -
         tuple(dict.fromkeys(schedules)),
         _not_above(result.universal_bound),
         result.makespan_bound,
+        result.device_span_bound,
         is_infeasible=result.status is Status.INFEASIBLE,
     )
     row = InstanceRow(
@@ -147,71 +147,14 @@ def _by_hand(instance: Instance, version: str) -> Iterator[Found]:
             schedules.append(validate(make(placement, number)))
         with suppress(UnsuitablePlacementError, InvalidScheduleError):
             longer = (validate(make(placement, each)) for each in many)
-            repetend = next(filter(None, map(steady_state, longer)), None)
+            repetend = next(filter(None, (steady_state(each, depth) for each in longer)), None)
         if schedules or repetend is not None:
             yield Found(name, version, repetend=repetend, schedules=tuple(schedules))
 
 
-def steady_state(schedule: Schedule) -> Repetend | None:
-    """Return the best repetend in the middle of a schedule; None where nothing in it repeats.
-
-    It has up to as many micro-batches as there are devices. Where devices run ahead for a while and their
-    number is a multiple of it, they are held to the pace of the slowest: each block then starts as many ticks
-    after the same block of a round before.
-
-    >>> from placements.shapes import loop_shape, v_shape
-    >>> from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b
-    >>> steady_state(one_f_one_b(v_shape(4), 16)).period
-    4
-    >>> found = steady_state(interleaved_one_f_one_b(loop_shape(4, 2), 24))
-    >>> found.period, found.micro_batches
-    (32, 4)
-    """
-    best = None
-    for several in range(1, min(schedule.placement.num_devices, schedule.num_micro_batches // 3) + 1):
-        found = _repeated(schedule, several)
-        if found is not None and (best is None or found.period_per_micro_batch < best.period_per_micro_batch):
-            best = found
-    return best
-
-
-def _repeated(schedule: Schedule, several: int) -> Repetend | None:
-    """Return the middle of a schedule as a repetend of so many micro-batches; None where it is none."""
-    placement, number, starts = schedule.placement, schedule.num_micro_batches, schedule.start_of
-    names = [block.name for block in placement.blocks]
-    first = (number - several) // 2
-    numbers = range(max(0, first - max(1, several // 2)), first + several)
-
-    def steps() -> set[int]:
-        return {starts[name, n + several] - starts[name, n] for name in names for n in numbers}
-
-    period = max(steps())
-    if len(steps()) > 1 and placement.num_devices % several == 0:
-        orders = [schedule.order(device) for device in range(placement.num_devices)]
-        waits = waits_in_order(placement, number, orders)
-        for name, n in waits:
-            if n >= several:
-                waits[name, n].append(((name, n - several), period))
-        try:
-            starts = earliest_starts(waits)
-        except CycleError:
-            return None
-    if steps() != {period}:
-        return None
-    middle = {(name, n): starts[name, first + n] for name in names for n in range(several)}
-    repetend = Repetend.from_first_starts(placement, several, period, middle)
-    try:
-        validate(repetend.at_initiation_interval((repetend.in_flight + 1) * several))
-    except InvalidScheduleError:
-        return None
-    return repetend
-
-
 def _least_span(schedule: Schedule) -> int:
-    """Return the device span with every device's first block as late as `late_first_starts` allows."""
-    orders = [schedule.order(device) for device in range(schedule.placement.num_devices)]
-    late = late_first_starts(schedule)
-    return device_span(starting_from(schedule.placement, schedule.num_micro_batches, orders, late))
+    """Return the longest device span with the devices' first starts chosen for it."""
+    return int(device_spans(with_least_device_span(schedule)).max())
 
 
 def _not_above(bound: float) -> Fraction:

@@ -17,6 +17,7 @@ from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.results import Case
 from experiments.benchmarks.search.measuring import BestKnown, against_tessel, finite, steady, sweep
 from experiments.benchmarks.search.real_ratios import GIVEN, WORKLOADS
+from experiments.benchmarks.search.real_times import real_times
 from experiments.benchmarks.timing import load_solvers
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
@@ -294,6 +295,7 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "several": several,
     "finite": finite_schedules,
     "real_ratios": real_ratios,
+    "real_times": real_times,
 }
 """The groups by the name that the command line uses."""
 

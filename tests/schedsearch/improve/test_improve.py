@@ -143,7 +143,8 @@ def test_the_bound_sees_memory_fill_and_empty() -> None:
 
 def test_neighbourhoods_improve_what_is_too_large_to_solve_as_a_whole() -> None:
     placement = v_shape(4, 1, 2).with_memory(3)
-    schedule = search(placement, 60, polish_time_limit_s=0, micro_batches_per_repetend=1).schedule
+    repetend = search(placement, 60, polish_time_limit_s=0, micro_batches_per_repetend=1).repetend
+    schedule = repetend.unroll(60)
     assert schedule.makespan >= 360
     better = improve(schedule, time_limit_s=60, bound=260)  # more than is proved, so that it ends soon
     assert len(schedule.blocks) > 420

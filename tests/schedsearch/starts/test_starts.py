@@ -1,0 +1,117 @@
+"""What a search begins with: schedules that keep the rules, and repetends that keep their orders."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements as random_placements
+
+from placements import Placement
+from placements.shapes import loop_shape, v_shape, wave_shape
+from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
+from schedsearch.bounds.load_and_path import load_bound
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
+from schedsearch.schedule import Schedule
+from schedsearch.starts.event_simulation import RULES, Rule, simulate
+from schedsearch.starts.first_repetends import hand_made, hand_made_repetends, simulated_repetends
+from schedsearch.starts.steady_state import steady_state
+from schedsearch.validate import InvalidScheduleError, validate
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_placements(), st.integers(1, 5), st.integers(0, 3), st.sampled_from(RULES))
+def test_a_simulated_schedule_keeps_the_rules(
+    placement: Placement, number: int, spare: int, rule: Rule
+) -> None:
+    """Under the memory that one micro-batch needs, and some spare; it may come to a standstill."""
+    placement = placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+    schedule = simulate(placement, number, rule)
+    if schedule is not None:
+        validate(schedule)
+
+
+def test_one_round_trip_ahead_is_one_f_one_b() -> None:
+    placement = v_shape(4, 1, 2).with_memory(4)
+    schedule = simulate(placement, 8, Rule(Fraction(1)))
+    assert schedule is not None
+    assert schedule.makespan == one_f_one_b(placement, 8).makespan
+    assert peak_memory(schedule).tolist() == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "micro_batches", "period"),
+    [
+        (one_f_one_b(v_shape(4), 16), 1, 4),
+        (zb_v(wave_shape(4, 2, split_backward=True), 24), 1, 6),
+        (interleaved_one_f_one_b(loop_shape(4, 2), 24), 4, 32),
+    ],
+)
+def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batches: int, period: int) -> None:
+    found = steady_state(schedule, 4)
+    assert found is not None
+    assert (found.micro_batches, found.period) == (micro_batches, period)
+    assert found.unroll(schedule.num_micro_batches).makespan >= schedule.makespan
+    validate(found.unroll(schedule.num_micro_batches))
+
+
+def test_where_nothing_repeats_there_is_no_steady_state() -> None:
+    assert steady_state(gpipe(v_shape(3), 18), 3) is None
+
+
+def test_a_steady_state_that_does_not_fit_is_none() -> None:
+    schedule = one_f_one_b(v_shape(4), 16)
+    tight = Schedule(schedule.placement.with_memory(3), 16, schedule.blocks)
+    assert steady_state(tight, 4) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_placements(max_time=3, training=True), st.integers(1, 3))
+def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) -> None:
+    placement = placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+    found = hand_made_repetends(placement, Fraction(0), 10.0) | simulated_repetends(
+        placement, 3, Fraction(0), 10.0
+    )
+    for size, repetend in found.items():
+        assert repetend.micro_batches == size
+        assert repetend.period_per_micro_batch >= load_bound(placement)
+        validate(repetend.at_initiation_interval(3 * size * repetend.in_flight))
+
+
+def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
+    placement = loop_shape(8, 2, 10, 20)
+    usual = interleaved_one_f_one_b(placement, 32)
+    less = placement.with_memory(int(max(peak_memory(usual)) * 0.75))
+    fitting = []
+    for schedule in hand_made(less, 32):
+        try:
+            fitting.append(validate(schedule).makespan)
+        except InvalidScheduleError:
+            continue
+    assert min(fitting) < 1.1 * usual.makespan
+
+
+def test_no_hand_made_schedule_has_a_lesser_period() -> None:
+    """Sixteen devices and little time: no solver finds a repetend of two chunks in it."""
+    placement = loop_shape(16, 2, 93, 274)
+    usual = interleaved_one_f_one_b(placement, 96)
+    result = search(
+        placement.with_memory([int(units) for units in peak_memory(usual)]),
+        32,
+        time_limit_s=5,
+        polish_time_limit_s=0.1,
+    )
+    assert (result.status, result.repetend.micro_batches, result.repetend.bubble_rate) == (
+        Status.OPTIMAL,
+        16,
+        0,
+    )
