@@ -27,7 +27,10 @@ _SHARE_OF_STARTS = 0.1
 """Share of the time that making repetends without a solver gets."""
 
 _MANY_BLOCKS = 48
-"""Blocks from which on a hand-made repetend of many micro-batches that meets the bound is enough."""
+"""Blocks from which on hand-made repetends come before the solver.
+
+One of many micro-batches that meets the bound is then enough.
+"""
 
 _SHARE_OF_STATES = 0.2
 """Share of the time left that the state-space search for the least period gets."""
@@ -71,17 +74,27 @@ class Sweep:
         self.failure = Status.UNKNOWN, ""
 
     def begin(self, deadline: float) -> None:
-        """Take the repetends of hand-made schedules; what comes before the period may need a longer one."""
-        share_s = (deadline - time.monotonic()) * _SHARE_OF_STARTS
-        if not self.before:
-            self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
+        """Take the repetends of hand-made schedules if there are many blocks; else a solver is as quick."""
+        if len(self.placement.blocks) >= _MANY_BLOCKS and not self.before:
+            self._take_starts(hand_made_repetends(self.placement, self.period_bound, self._share_s(deadline)))
 
-    def _simulate(self, most: int, deadline: float) -> None:
-        """Take those of simulated schedules where they are better."""
-        share_s = (deadline - time.monotonic()) * _SHARE_OF_STARTS
-        for size, start in simulated_repetends(self.placement, most, self.period_bound, share_s).items():
+    def _begin_better(self, deadline: float) -> None:
+        """Take the repetends of hand-made schedules, if not done yet, and of simulated ones."""
+        if len(self.placement.blocks) < _MANY_BLOCKS:
+            self._take_starts(hand_made_repetends(self.placement, self.period_bound, self._share_s(deadline)))
+        most = self.sizes[-1]
+        self._take_starts(
+            simulated_repetends(self.placement, most, self.period_bound, self._share_s(deadline))
+        )
+
+    def _take_starts(self, found: Mapping[int, Repetend]) -> None:
+        for size, start in found.items():
             if size not in self.starts or start.period < self.starts[size].period:
                 self.starts[size] = start
+
+    @staticmethod
+    def _share_s(deadline: float) -> float:
+        return (deadline - time.monotonic()) * _SHARE_OF_STARTS
 
     def first(self, deadline: float) -> None:
         """Find some repetend, and make nothing of it less."""
@@ -168,8 +181,6 @@ class Sweep:
 
         One of fewer micro-batches would be nicer, but where there are many blocks it takes long to find.
         """
-        if len(self.placement.blocks) < _MANY_BLOCKS:
-            return False
         for size, start in self.starts.items():
             if size > most and Fraction(start.period, size) <= self.period_bound:
                 known = Known.without_search(self.placement, size, least=self.period_bound)
@@ -207,7 +218,7 @@ class Sweep:
                 return search
             search.report(Objective.PERIOD)
             if not self.before and not search.look_at_bound():
-                self._simulate(self.sizes[-1], deadline)
+                self._begin_better(deadline)
                 search.known = search.known.beginning_with(self.starts.get(1))
             for objective in (*self.before, Objective.PERIOD):
                 search.minimise(objective)

@@ -101,7 +101,7 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
 
 
 def test_no_hand_made_schedule_has_a_lesser_period() -> None:
-    """Sixteen devices and little time: no solver finds a repetend of two chunks in it."""
+    """Also where it takes sixteen micro-batches, for which no solver searches."""
     placement = loop_shape(16, 2, 93, 274)
     usual = interleaved_one_f_one_b(placement, 96)
     result = search(

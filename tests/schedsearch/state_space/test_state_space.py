@@ -99,7 +99,8 @@ def test_makespan_equals_that_of_a_solver(placement: Placement, n: int, spare: i
         placement, n, time_limit_s=5, polish_time_limit_s=0, micro_batches_per_repetend=1
     ).schedule
     assume(schedule is not None and model_of(placement) is not None)
-    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0)
+    clocks = (0,) * placement.num_devices
+    whole = neighbourhood.between(neighbourhood.in_order(schedule), 0, schedule.makespan, 0, clocks)
     starts, bound = NeighbourhoodModel(whole).prove(SolverBudget(work=2.0, timeout_s=60.0, seed=0))
     assume(starts is not None)
     solved = neighbourhood.with_starts(neighbourhood.in_order(schedule), starts).makespan
