@@ -97,7 +97,7 @@ def search(
     finite = FiniteSchedule(placement, num_micro_batches, last)
     with INTERRUPTS.answered() as ending:
         period_deadline = deadline - min(polish_time_limit_s, time_limit_s / 2)
-        sweep.begin(period_deadline)
+        sweep.begin()
         if Objective.PERIOD not in wanted:
             sweep.first(deadline)
             polish_time_limit_s = time_limit_s

@@ -17,14 +17,14 @@ from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import Objective, Status, Tried
 from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Answer
-from schedsearch.starts.first_repetends import hand_made_repetends, simulated_repetends
+from schedsearch.starts.first_repetends import better_of, hand_made_repetends, simulated_repetends
 from schedsearch.state_space import LeastPeriod, least_period
 
 _SHARE_OF_ONE = 0.5
 """Share of the time that one micro-batch per repetend gets where more may follow."""
 
-_SHARE_OF_STARTS = 0.1
-"""Share of the time that making repetends without a solver gets."""
+_SHARE_OF_SIMULATED = 0.1
+"""Share of the time that making repetends of simulated schedules gets."""
 
 _MANY_BLOCKS = 48
 """Blocks from which on hand-made repetends come before the solver.
@@ -73,28 +73,18 @@ class Sweep:
         self.best: ModuloSearch | None = None
         self.failure = Status.UNKNOWN, ""
 
-    def begin(self, deadline: float) -> None:
+    def begin(self) -> None:
         """Take the repetends of hand-made schedules if there are many blocks; else a solver is as quick."""
         if len(self.placement.blocks) >= _MANY_BLOCKS and not self.before:
-            self._take_starts(hand_made_repetends(self.placement, self.period_bound, self._share_s(deadline)))
+            self.starts = hand_made_repetends(self.placement, self.period_bound)
 
     def _begin_better(self, deadline: float) -> None:
         """Take the repetends of hand-made schedules, if not done yet, and of simulated ones."""
         if len(self.placement.blocks) < _MANY_BLOCKS:
-            self._take_starts(hand_made_repetends(self.placement, self.period_bound, self._share_s(deadline)))
-        most = self.sizes[-1]
-        self._take_starts(
-            simulated_repetends(self.placement, most, self.period_bound, self._share_s(deadline))
-        )
-
-    def _take_starts(self, found: Mapping[int, Repetend]) -> None:
-        for size, start in found.items():
-            if size not in self.starts or start.period < self.starts[size].period:
-                self.starts[size] = start
-
-    @staticmethod
-    def _share_s(deadline: float) -> float:
-        return (deadline - time.monotonic()) * _SHARE_OF_STARTS
+            self.starts = hand_made_repetends(self.placement, self.period_bound)
+        share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
+        found = simulated_repetends(self.placement, self.sizes[-1], self.period_bound, share_s)
+        self.starts = better_of(self.starts, found)
 
     def first(self, deadline: float) -> None:
         """Find some repetend, and make nothing of it less."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from functools import partial
 
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
@@ -18,12 +20,25 @@ from schedsearch.starts.steady_state import steady_state
 
 
 def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
-    """Yield each hand-made schedule that is defined for a placement, whatever it holds, latest first."""
-    for make in reversed(HAND_MADE.values()):
+    """Yield each hand-made schedule that is defined for a placement, whatever it holds; GPipe last."""
+    for make in _makers():
+        yield from make(placement, num_micro_batches)
+
+
+def _makers() -> Iterator[Callable[[Placement, int], Iterator[Schedule]]]:
+    """Yield what makes the schedules of one kind, none where they are not defined for a placement."""
+
+    def one(name: str, placement: Placement, number: int) -> Iterator[Schedule]:
         with contextlib.suppress(UnsuitablePlacementError):
-            yield make(placement, num_micro_batches)
-    with contextlib.suppress(UnsuitablePlacementError):
-        yield from interleavings(placement, num_micro_batches)
+            yield HAND_MADE[name](placement, number)
+
+    def several(placement: Placement, number: int) -> Iterator[Schedule]:
+        with contextlib.suppress(UnsuitablePlacementError):
+            yield from interleavings(placement, number)
+
+    yield from (partial(one, name) for name in HAND_MADE if name != "gpipe")
+    yield several
+    yield partial(one, "gpipe")
 
 
 def simulated(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
@@ -34,18 +49,27 @@ def simulated(placement: Placement, num_micro_batches: int) -> Iterator[Schedule
             yield schedule
 
 
-def hand_made_repetends(placement: Placement, enough: Fraction, time_limit_s: float) -> dict[int, Repetend]:
+def hand_made_repetends(placement: Placement, enough: Fraction) -> dict[int, Repetend]:
     """Return the best repetend of a hand-made schedule for each number of micro-batches per repetend.
 
-    These are up to as many as there are devices: interleaved 1F1B repeats after so many.
+    These are up to as many as there are devices: interleaved 1F1B repeats after so many. All are made,
+    however long it takes, so that no search ends with a longer period than one of them has.
 
     Args:
         placement: What runs where, without optimizer blocks.
         enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
-        time_limit_s: Seconds after which no more are made.
     """
-    schedules = hand_made(placement, 6 * max(placement.num_devices, 2))
-    return _steady_states(schedules, placement.num_devices, enough, time_limit_s)
+    depth = max(placement.num_devices, 2)
+    best: dict[int, Repetend] = {}
+    for make in _makers():
+        for times in (4, 6):  # some repeat only after a long warmup
+            found = _steady_states(make(placement, times * depth), placement.num_devices, enough)
+            if found:
+                break
+        best = better_of(best, found)
+        if any(Fraction(repetend.period, size) <= enough for size, repetend in found.items()):
+            return found
+    return best
 
 
 def simulated_repetends(
@@ -57,7 +81,7 @@ def simulated_repetends(
 
 
 def _steady_states(
-    schedules: Iterable[Schedule], most_micro_batches: int, enough: Fraction, time_limit_s: float
+    schedules: Iterable[Schedule], most_micro_batches: int, enough: Fraction, time_limit_s: float = math.inf
 ) -> dict[int, Repetend]:
     deadline = time.monotonic() + time_limit_s
     best: dict[int, Repetend] = {}
@@ -65,11 +89,15 @@ def _steady_states(
         INTERRUPTS.raise_if_seen()
         repetend = steady_state(schedule, most_micro_batches)
         if repetend is not None:
-            size = repetend.micro_batches
-            if size not in best or repetend.period < best[size].period:
-                best[size] = repetend
-            if Fraction(repetend.period, size) <= enough:
-                return {size: repetend}
+            best = better_of(best, {repetend.micro_batches: repetend})
+            if repetend.period_per_micro_batch <= enough:
+                break
         if time.monotonic() > deadline:
             break
     return best
+
+
+def better_of(one: dict[int, Repetend], other: dict[int, Repetend]) -> dict[int, Repetend]:
+    """Return of each number of micro-batches the repetend of the lesser period."""
+    better = {size: each for size, each in other.items() if size not in one or each.period < one[size].period}
+    return one | better

@@ -78,9 +78,7 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
     placement = placement.with_memory(
         [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     )
-    found = hand_made_repetends(placement, Fraction(0), 10.0) | simulated_repetends(
-        placement, 3, Fraction(0), 10.0
-    )
+    found = hand_made_repetends(placement, Fraction(0)) | simulated_repetends(placement, 3, Fraction(0), 10.0)
     for size, repetend in found.items():
         assert repetend.micro_batches == size
         assert repetend.period_per_micro_batch >= load_bound(placement)
