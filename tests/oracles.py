@@ -5,7 +5,7 @@ from __future__ import annotations
 from placements import Block, Placement
 
 
-def least_period(placement: Placement, longest: int, rounds: int = 3) -> int | None:
+def least_period(placement: Placement, longest: int, rounds: int = 4) -> int | None:
     """The least period of a repetend of one micro-batch, by trying every start of every block.
 
     Args:

@@ -94,13 +94,12 @@ def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:
 def span_from(schedule: Schedule, clocks: Sequence[int]) -> int:
     """Return the ticks at which the last device has ended, each by a clock that began at its own tick."""
     by_name = schedule.placement.by_name
-    last = [order[-1] for order in (schedule.order(device) for device in range(len(clocks))) if order]
-    ends = {
-        device: schedule.start_of[name, n] + by_name[name].time
-        for name, n in last
-        for device in by_name[name].devices
-    }
-    return max(end - clocks[device] for device, end in ends.items())
+    spans = [0]
+    for device, began in enumerate(clocks):
+        if order := schedule.order(device):
+            name, micro_batch = order[-1]
+            spans.append(schedule.start_of[name, micro_batch] + by_name[name].time - began)
+    return max(spans)
 
 
 def by_own_clocks(schedule: Schedule, bound: int, longest: int) -> Neighbourhood:

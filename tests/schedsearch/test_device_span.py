@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements as random_placements
 
-from placements import Placement
+from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b, zb_h1
 from schedsearch.bounds.ends import device_span_bound
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
 from schedsearch.improve.improve import improve
-from schedsearch.improve.objective import DEVICE_SPAN
+from schedsearch.improve.objective import DEVICE_SPAN, MAKESPAN
 from schedsearch.modulo.result import SearchError, Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
@@ -96,3 +96,15 @@ def test_the_makespan_alone() -> None:
 def test_objectives_that_do_not_go_together(objectives: list[str]) -> None:
     with pytest.raises(SearchError, match=r"search\.objectives: "):
         search(v_shape(), 4, objectives=objectives)
+
+
+def test_a_device_ends_with_its_own_last_block() -> None:
+    """Not with the last one of a device with which it shares that one."""
+    schedule = gpipe(m_shape(4), 2)
+    by_hand = max(start + schedule.placement.by_name[name].time for start, _, name in schedule.blocks)
+    assert MAKESPAN.value(schedule) == schedule.makespan == by_hand
+    blocks = (
+        Block("F0", Kind.F, (0, 1), 1),
+        Block("F1", Kind.F, (0,), 3, after=("F0",)),
+    )
+    assert MAKESPAN.value(gpipe(Placement("shared", 2, blocks), 1)) == 4
