@@ -17,7 +17,7 @@ from schedsearch.bounds.timeline import Timeline, timelines
 from schedsearch.schedule import micro_batches_of
 
 _MOST_STATES = 500
-"""States of a micro-batch on one device beyond which nothing is claimed of what it can do at the ends."""
+"""States of a micro-batch on one device beyond which only its head and its tail are counted."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class _Ends:
         runs = {b.name: len(micro_batches_of(placement, b.name, num_micro_batches)) for b in self.blocks}
         self.work = sum(runs[block.name] * timeline.length[block.name] for block in self.blocks)
         here = [block for block in placement.on(device) if block.kind is not Kind.O]
-        self.states = list(_states(timeline, device, here))
         self.device = device
+        self.states, self.knows_all = _states(timeline, device, here)
 
     def bound(self, heads: Mapping[str, int], tails: Mapping[str, int]) -> int:
         """Return the device's work and idle time at its ends, by heads and tails of its blocks in ticks."""
@@ -114,7 +114,7 @@ class _Ends:
 
     def _firsts(self, heads: Mapping[str, int]) -> Iterator[_End]:
         """Yield what is idle before the first start of the blocks of each head or more."""
-        for least in {heads[block.name] for block in self.blocks}:
+        for least in self._thresholds(heads[block.name] for block in self.blocks):
             later = frozenset(block.name for block in self.blocks if heads[block.name] >= least)
             states = [state for state in self.states if not state.started & later]
             idle = []
@@ -128,11 +128,19 @@ class _Ends:
             if idle:
                 yield _End(later, max(0, min(idle)))
 
+    def _thresholds(self, ticks: Iterable[int]) -> set[int]:
+        """Return the heads or tails to look at: the least alone where not all states are known.
+
+        All blocks have that, so that before or after them a micro-batch is in one of the two known states.
+        """
+        found = set(ticks)
+        return found if self.knows_all or not found else {min(found)}
+
     def _lasts(self, tails: Mapping[str, int]) -> Iterator[_End]:
         """Yield what is idle after the last end of the blocks of each tail or more."""
         once = sum(self.timeline.length[block.name] for block in self.once)
         names = [block for block in self.blocks if block.kind is not Kind.O]
-        for least in {tails[block.name] for block in names}:
+        for least in self._thresholds(tails[block.name] for block in names):
             earlier = frozenset(block.name for block in names if tails[block.name] >= least)
             states = [state for state in self.states if earlier <= state.started]
             idle = []
@@ -229,22 +237,25 @@ def _is_below(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> boo
     return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])
 
 
-def _states(timeline: Timeline, device: int, here: list[Block]) -> Iterator[_State]:
-    """Yield how far a micro-batch can be on a device; only nothing and everything where that is too much."""
+def _states(timeline: Timeline, device: int, here: list[Block]) -> tuple[list[_State], bool]:
+    """Return how far a micro-batch can be on a device; nothing, everything and False if too much."""
     names = [block.name for block in here]
     before = {name: timeline.ancestors[name] & set(names) for name in names}
     found = {frozenset[str]()}
     for name in names:  # in topological order
         found |= {started | {name} for started in found if before[name] <= started}
         if len(found) > _MOST_STATES:
-            return
+            break
+    knows_all = len(found) <= _MOST_STATES
     shared = {block.name for block in timeline.shared}
     length = {name: 0 if name in shared else timeline.length[name] for name in names}
     memory = {block.name: block.memory_on(device) for block in here}
     total = sum(length.values())
-    for started in found:
+    states = []
+    for started in found if knows_all else (frozenset[str](), frozenset(names)):
         done = sum(length[name] for name in started)
-        yield _State(started, done, total - done, sum(memory[name] for name in started))
+        states.append(_State(started, done, total - done, sum(memory[name] for name in started)))
+    return states, knows_all
 
 
 def _own_heads(timeline: Timeline, device: int) -> dict[str, int]:

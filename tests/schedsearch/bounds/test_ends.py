@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 from strategies import placements as random_placements
 
-from placements import Placement
+from placements import Block, Kind, Placement
 from placements.shapes import v_shape, wave_shape, x_shape
 from schedsearch.baselines import one_f_one_b, zb_h1
 from schedsearch.bounds.ends import device_span_bound, ends_bound
@@ -107,3 +107,13 @@ def test_one_f_one_b_has_the_least_device_span_of_its_memory() -> None:
     placement = v_shape(4, 1, 2).with_memory(4)
     schedule = one_f_one_b(placement, 8)
     assert device_span_bound(placement, 8) == schedule.makespan
+
+
+def test_a_device_with_very_many_states_has_its_head_and_its_tail() -> None:
+    """Twelve blocks in any order, between one on another device before and one after."""
+    middle = [Block(f"F{i}", Kind.F, (1,), 2, after=("first",)) for i in range(12)]
+    names = tuple(block.name for block in middle)
+    first, last = Block("first", Kind.F, (0,), 5), Block("last", Kind.F, (0,), 7, after=names)
+    placement = Placement("many states", 2, (first, *middle, last))
+    assert makespan_bound(placement, 3) == 5 + 3 * 12 * 2 + 7
+    assert device_span_bound(placement, 3) >= 3 * 12 * 2
