@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -20,8 +21,8 @@ from typing import Protocol
 
 import torch
 
-from runtime.execution.results import read_position, write_failure
-from runtime.execution.run_options import RunOptions
+from runtime.execution.results import write_failure
+from runtime.execution.run_options import RunOptions, as_environment
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
 
@@ -82,11 +83,11 @@ class Torchrun:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--log-dir", str(options.results)]  # else it leaves a folder behind
         command += ["--nproc-per-node", str(options.num_devices), "-m", "runtime.launch", str(directory)]
-        self._folder = options.results
-        self._num_devices = options.num_devices
+        assert options.results is not None
+        self._environment = _environment(options)
         self._process = subprocess.Popen(
             command,
-            env=_environment(options),
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -124,12 +125,14 @@ class Torchrun:
             try:
                 self._process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()  # The devices die with torchrun.
+                self._process.kill()
                 self._process.wait()
-        assert self._folder is not None
-        pids = [read_position(self._folder, device)[0] for device in range(self._num_devices)]
+        # Devices die with torchrun, except one that it was just starting when it was told to end.
         deadline = time.monotonic() + _STOP_S
-        while any(pid is not None and _is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        while (pids := _with_environment(self._environment)) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(POLL_S)
         self._reader.join(1.0)
 
@@ -216,6 +219,18 @@ def end_if_orphaned() -> None:
     is_orphan = os.getppid() == 1 != launch_pid or not _is_alive(launch_pid)
     if sys.platform == "linux" and launch_pid and is_orphan:
         os._exit(1)
+
+
+def _with_environment(environment: Mapping[str, str]) -> list[int]:
+    """Return the processes that were started with what marks a run: its launch and its folder of results."""
+    marks = [_LAUNCH_PID, *as_environment({"results": None})]
+    wanted = {f"{name}={environment[name]}".encode() for name in marks}
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted <= set(path.read_bytes().split(b"\0")):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _is_alive(pid: int) -> bool:

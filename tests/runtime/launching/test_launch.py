@@ -173,6 +173,24 @@ def test_torchrun_and_its_devices_end_with_whoever_started_them(tmp_path: Path, 
     assert running(script.parent) == []
 
 
+@pytest.mark.slow
+def test_a_device_that_torchrun_was_just_starting_ends_too(scripts: Path, tmp_path: Path) -> None:
+    """It has torchrun's environment, and torchrun, told to end, knows nothing of it."""
+    script = tmp_path / "leaves_a_device.py"
+    script.write_text(
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)', sys.argv[1]],"
+        " start_new_session=True)\n"
+    )
+    insert(scripts / "device_0.py", f"__import__('runpy').run_path({str(script)!r})")
+    insert(scripts / "device_0.py", f"__import__('sys').argv[1:] = [{str(scripts)!r}]")
+    insert(scripts / "device_1.py", "__import__('time').sleep(1000)")
+    torchrun = Torchrun(scripts, RunOptions(0, 2, results=tmp_path))
+    wait_until(lambda: len(running(scripts)) == 4, "torchrun starts no device, or the device leaves none")
+    torchrun.stop()
+    assert running(scripts) == []
+
+
 def children(pid: int | None) -> list[int]:
     """Return the ids of the processes that a process has started and that still run."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
