@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,10 +194,17 @@ class Repetend:
         Returns:
             The repetend; None where the orders make a circle, or need a longer period.
         """
-        system = _DifferenceSystem(placement, micro_batches, cycles)
+        edges = input_edges(placement, micro_batches)
+        for cycle in cycles:
+            edges += order_edges(placement, cycle)
+        system = DifferenceSystem(edges)
         longest_block = max(block.time for block in placement.blocks)
         found = system.least_period(min(max(shortest, longest_block), longest), longest)
-        return None if found is None else cls.from_first_starts(placement, micro_batches, *found)
+        if found is None:
+            return None
+        period, starts = found
+        every = {(block.name, n): 0 for block in placement.blocks for n in range(micro_batches)}
+        return cls.from_first_starts(placement, micro_batches, period, every | starts)
 
     def cycle(self, device: int) -> Cycle:
         """Return what a device runs in one period, in order, with the round of each."""
@@ -208,31 +216,54 @@ class Repetend:
         return [((name, n), round_) for _, round_, name, n in around]
 
 
-class _DifferenceSystem:
-    """The constraints ``start[b] >= start[a] + ticks - rounds * period`` between the blocks of round 0."""
+class Edge(NamedTuple):
+    """The constraint ``start[target] >= start[source] + ticks - rounds * period`` on blocks of round 0."""
 
-    def __init__(self, placement: Placement, micro_batches: int, cycles: Sequence[Cycle]) -> None:
-        self.instances = [(block.name, n) for block in placement.blocks for n in range(micro_batches)]
-        index = {instance: i for i, instance in enumerate(self.instances)}
-        edges = [
-            (
-                index[name, n],
-                index[block.name, n],
-                placement.by_name[name].time + placement.transfer_time(name, block.name),
-                0,
-            )
-            for block in placement.blocks
-            for name in block.after
-            for n in range(micro_batches)
-        ]
-        for cycle in cycles:
-            for i, (instance, round_) in enumerate(cycle):
-                following, next_round = cycle[(i + 1) % len(cycle)]
-                wraps = i + 1 == len(cycle)
-                time = placement.by_name[instance[0]].time
-                edges.append((index[instance], index[following], time, next_round - round_ + wraps))
-        by_target = sorted(edges or [(0, 0, 0, 0)], key=lambda edge: edge[1])
-        self.source, self.target, self.ticks, self.rounds = np.array(by_target, dtype=np.int64).T
+    source: Instance
+    target: Instance
+    ticks: int
+    rounds: int
+
+
+def input_edges(placement: Placement, micro_batches: int) -> list[Edge]:
+    """Return that every block waits for its inputs, of so many micro-batches per repetend."""
+    return [
+        Edge(
+            (name, n),
+            (block.name, n),
+            placement.by_name[name].time + placement.transfer_time(name, block.name),
+            0,
+        )
+        for block in placement.blocks
+        for name in block.after
+        for n in range(micro_batches)
+    ]
+
+
+def order_edges(placement: Placement, cycle: Cycle) -> list[Edge]:
+    """Return that a device runs its blocks in the order of a cycle, period for period."""
+    edges = []
+    for i, (instance, round_) in enumerate(cycle):
+        following, next_round = cycle[(i + 1) % len(cycle)]
+        rounds = next_round - round_ + (i + 1 == len(cycle))
+        edges.append(Edge(instance, following, placement.by_name[instance[0]].time, rounds))
+    return edges
+
+
+class DifferenceSystem:
+    """Some constraints, each an edge of a graph between instances."""
+
+    def __init__(self, edges: Sequence[Edge]) -> None:
+        """Take the edges."""
+        index: dict[Instance, int] = {}
+        for edge in edges:
+            index.setdefault(edge.source, len(index))
+            index.setdefault(edge.target, len(index))
+        self.instances = list(index)
+        numbers = [(index[edge.source], index[edge.target], edge.ticks, edge.rounds) for edge in edges]
+        table = np.array(numbers, dtype=np.int64).reshape(-1, 4)
+        self.order = np.argsort(table[:, 1], kind="stable")
+        self.source, self.target, self.ticks, self.rounds = table[self.order].T
         self.targets, self.first_edge, self.inputs = np.unique(
             self.target, return_index=True, return_counts=True
         )
@@ -254,9 +285,16 @@ class _DifferenceSystem:
             period = -(-ticks // rounds)
         return None
 
+    def forbidding(self, period: int) -> list[int]:
+        """Return the positions of edges that make a cycle which forbids a period; empty where none does."""
+        _, cycle = self._earliest(period)
+        return self.order[cycle].tolist() if cycle else []
+
     def _earliest(self, period: int) -> tuple[NDArray[np.int64], list[int]]:
         """Return the earliest starts from 0 on at a period, and the edges of a cycle that forbids them."""
         starts = np.zeros(len(self.instances), dtype=np.int64)
+        if not len(self.source):
+            return starts, []
         pushed_by = np.full(len(starts), -1, dtype=np.int64)
         weights = self.ticks - self.rounds * period
         look = 16

@@ -25,7 +25,11 @@ OWNERS = {
         "schedsearch/certificate/recheck_z3.py",
         "schedsearch/tessel/queries.py",
     ],
-    "ortools": ["schedsearch/solver/cpsat.py", "schedsearch/improve/neighbourhood_model.py"],
+    "ortools": [
+        "schedsearch/solver/cpsat.py",
+        "schedsearch/improve/neighbourhood_model.py",
+        "schedsearch/modulo/segment_model.py",
+    ],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "matplotlib": ["schedsearch/figures/"],
     "pandas": ["schedsearch/notebook.py", "experiments/collect.py"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schedsearch.bounds.load_and_path import least_period
 from schedsearch.modulo.known import Known
@@ -14,8 +14,21 @@ from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Answer, Query, Solver
 from schedsearch.starts.serial import serial_period, serial_repetend
 
-FIRST_SLICE_S = 2.0
-"""Seconds that a query gets at first; those that stay open get four times as long the next time."""
+_FIRST_SLICE_S = (0.8, 2.0)
+"""Seconds that a query gets at first, at least and at most; what stays open gets four times as long then."""
+
+
+_FIRST_SHARE = 0.1
+"""Share of the time left that it gets, within these."""
+
+_EASY_INSTANCES = 48
+"""Blocks times micro-batches up to which the bound of the period is asked for before anything longer.
+
+Of several micro-batches and more blocks, it is rarely answered in the time of a first slice.
+"""
+
+_UNKNOWN_IN_A_ROW = 4
+"""Queries without an answer after which a bisection ends, until there is more time for each."""
 
 
 @dataclass
@@ -57,17 +70,23 @@ class ModuloSearch:
         asking: Whom to ask.
         deadline: When to stop, in seconds of `time.monotonic`.
         seconds: Time spent on the period.
+        asked_s: Seconds that each question without an answer has had.
     """
 
     known: Known
     asking: Asking
     deadline: float
     seconds: float = 0.0
+    asked_s: dict[tuple[Objective, int], float] = field(default_factory=dict)
 
     @property
     def time_left_s(self) -> float:
         """Seconds until the deadline."""
         return self.deadline - time.monotonic()
+
+    @property
+    def _first_slice_s(self) -> float:
+        return min(max(_FIRST_SLICE_S[0], self.time_left_s * _FIRST_SHARE), _FIRST_SLICE_S[1])
 
     def begin(self, start: Repetend | None = None) -> Answer:
         """Find a first repetend: one that is given, one block after another, or what the solver finds."""
@@ -87,28 +106,36 @@ class ModuloSearch:
         A query that gets no answer in its time splits what is open: above it there may be repetends to
         find, below it refutations. What stays open is asked again with more time.
         """
-        slice_s = FIRST_SLICE_S
+        slice_s = self._first_slice_s
         while self.known.is_open(objective) and self.time_left_s > 0:
+            queries, can_be_longer = self.asking.queries, slice_s < self.time_left_s
             unknown = self._descend(objective, slice_s)
             self._ascend(objective, self.known.value(objective) if unknown is None else unknown, slice_s)
+            if self.asking.queries == queries and not can_be_longer:
+                break  # all that is open was asked for longer than there is time now
             slice_s *= 4
         if self.known.repetend is not None:
             self.known = self.known.with_limit(objective)
 
     def look_at_bound(self) -> bool:
-        """Ask once whether the period can meet its bound; return whether it does."""
+        """Ask once, shortly, whether the period can meet its bound; return whether it does."""
         if self.known.is_open(Objective.PERIOD):
-            self._try(Objective.PERIOD, self.known.bound[Objective.PERIOD], FIRST_SLICE_S)
+            self._try(Objective.PERIOD, self.known.bound[Objective.PERIOD], self._first_slice_s)
         return not self.known.is_open(Objective.PERIOD)
 
     def _descend(self, objective: Objective, slice_s: float) -> int | None:
         """Bisect for a lesser value as if what gets no answer were refuted; return the least such value."""
-        low, unknown = self.known.bound[objective], None
-        from_below = objective in (Objective.PERIOD, Objective.LATENCY)
+        low, unknown, in_a_row = self.known.bound[objective], None, 0
+        instances = self.known.micro_batches * len(self.known.placement.blocks)
+        is_easy = self.known.micro_batches == 1 or instances < _EASY_INSTANCES
+        from_below = objective is Objective.LATENCY or (objective is Objective.PERIOD and is_easy)
         candidate = low if from_below else (low + self.known.value(objective)) // 2
-        while low < self.known.value(objective) and self.time_left_s > 0:
+        while low < self.known.value(objective) and self.time_left_s > 0 and in_a_row < _UNKNOWN_IN_A_ROW:
+            in_a_row += 1
             if self._try(objective, candidate, slice_s) is Answer.UNKNOWN:
                 unknown = candidate if unknown is None else min(unknown, candidate)
+            else:
+                in_a_row = 0
             if candidate < self.known.value(objective):
                 low = candidate + 1
             candidate = (low + self.known.value(objective)) // 2
@@ -118,8 +145,8 @@ class ModuloSearch:
         """Bisect for a greater bound below a value that got no answer."""
         high = unknown
         while (bound := self.known.bound[objective]) < min(high, self.known.value(objective)):
-            if self.time_left_s <= 0:
-                return
+            if self.time_left_s <= 0 or self.asked_s.get((objective, bound), 0.0) >= slice_s:
+                return  # what is above the bound is harder to refute
             candidate = (bound + high) // 2 if self.known.is_monotone(objective) else bound
             if self._try(objective, candidate, slice_s) is not Answer.NO:
                 high = candidate
@@ -128,7 +155,12 @@ class ModuloSearch:
         """Ask for a value, and keep the repetend or the proof."""
         if objective is Objective.PERIOD and candidate in self.known.refuted:
             return Answer.NO
-        answer, repetend = self.asking(self.known.query(objective, candidate), min(slice_s, self.time_left_s))
+        given_s = min(slice_s, self.time_left_s)
+        if self.asked_s.get((objective, candidate), 0.0) >= given_s:
+            return Answer.UNKNOWN
+        answer, repetend = self.asking(self.known.query(objective, candidate), given_s)
+        if answer is Answer.UNKNOWN:
+            self.asked_s[objective, candidate] = given_s
         if repetend is not None:
             self.known = self.known.with_repetend(objective, candidate, repetend)
         elif answer is Answer.NO:

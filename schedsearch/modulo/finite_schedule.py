@@ -74,14 +74,15 @@ class FiniteSchedule:
         limits = itertools.cycle([None, span, span + period // 2, span + period, span + 2 * period])
         best, improved = self._quality(repetend), 0
         for i, limit in enumerate(limits):
-            if best[0] <= self.bound or i - improved >= _PATIENCE or search.time_left_s <= 0:
+            if best[1] <= self.bound or i - improved >= _PATIENCE or search.time_left_s <= 0:
                 break
             for candidate in search.sample(limit, i):
                 quality = self._quality(candidate)
                 if quality < best:
-                    improved = i if quality[0] < best[0] else improved
-                    search.known, best = replace(search.known, repetend=candidate), quality
-            search.asking.report(self.objective, best[0], self.bound, search.known.micro_batches)
+                    improved = i if quality[:2] < best[:2] else improved
+                    known = replace(search.known, repetend=candidate)
+                    search.known, best = known.with_tightened_limits(), quality
+            search.asking.report(self.objective, best[1], self.bound, search.known.micro_batches)
 
     def shorten(self, search: ModuloSearch, time_limit_s: float) -> None:
         """Shorten the whole schedule.
@@ -141,10 +142,10 @@ class FiniteSchedule:
                 return validate(shortened)
         return validate(unrolled)
 
-    def _quality(self, repetend: Repetend) -> tuple[int, int, int]:
-        """Return what makes one repetend of a period better than another: less, from the first figure on."""
+    def _quality(self, repetend: Repetend) -> tuple[int, int, int, int]:
+        """Return what makes one repetend better than another: less, from the first figure on."""
         schedule = self._unrolled(repetend)
-        return self._goal.value(schedule), -total_slack(schedule), repetend.span
+        return repetend.period, self._goal.value(schedule), -total_slack(schedule), repetend.span
 
     def _unrolled(self, repetend: Repetend) -> Schedule:
         return self._goal.settled(with_optimizer(self.placement, repetend.unroll(self.num_micro_batches)))

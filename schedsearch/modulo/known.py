@@ -127,7 +127,16 @@ class Known:
         """Take a solver's repetend, with the least period of its order where that still reaches the value."""
         least = repetend.with_least_period(least_period(self.placement, self.micro_batches))
         is_as_good = self.keeps_limits(least) and VALUE[objective](least) <= candidate
-        return replace(self, repetend=least if is_as_good else repetend)
+        return replace(self, repetend=least if is_as_good else repetend).with_tightened_limits()
+
+    def with_tightened_limits(self) -> Known:
+        """Hold what comes next to what the repetend has, where that is less than what was to be kept."""
+        if self.repetend is None:
+            return self
+        reached = {
+            objective: min(limit, VALUE[objective](self.repetend)) for objective, limit in self.limit.items()
+        }
+        return replace(self, limit=reached)
 
     def with_refuted(self, objective: Objective, candidate: int) -> Known:
         """Take note that a value cannot be reached."""

@@ -20,11 +20,17 @@ from schedsearch.solver.query import Answer
 from schedsearch.starts.first_repetends import better_of, hand_made_repetends, simulated_repetends
 from schedsearch.state_space import LeastPeriod, least_period
 
-_SHARE_OF_ONE = 0.5
+_SHARE_OF_ONE = 0.6
 """Share of the time that one micro-batch per repetend gets where more may follow."""
 
-_SHARE_OF_SIMULATED = 0.1
+_SHARE_OF_SIMULATED = 0.2
 """Share of the time that making repetends of simulated schedules gets."""
+
+_SHARE_OF_NEIGHBOURHOODS = 0.2
+"""Share of the time that neighbourhoods of the best repetend get where there are many blocks."""
+
+_SIZES_OF_SIMULATED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Micro-batches per repetend into which simulated schedules are folded, up to the number of devices."""
 
 _MANY_BLOCKS = 48
 """Blocks from which on hand-made repetends come before the solver.
@@ -43,9 +49,9 @@ class Sweep:
         placement: What runs where, without optimizer blocks.
         period_bound: Ticks per micro-batch that no repetend beats.
         least_period: What the state-space search proved; None where it was not needed, or gave up.
-        sizes: Numbers of micro-batches per repetend that were asked for.
+        asked: Numbers of micro-batches per repetend that a solver is asked for.
         starts: Repetends that are known without a solver, by their number of micro-batches.
-        searches: One for each that was tried.
+        searches: One for each number that was tried.
         best: That of the best repetend; None before there is one.
         failure: The status and the reason while there is none.
     """
@@ -67,9 +73,9 @@ class Sweep:
         self.time_limit = time_limit
         self.period_bound = period_bound(placement)
         self.least_period: LeastPeriod | None = None
-        self.sizes: tuple[int, ...] = (1,)
+        self.asked: tuple[int, ...] = (1,)
         self.starts: dict[int, Repetend] = {}
-        self.searches: list[ModuloSearch] = []
+        self.searches: dict[int, ModuloSearch] = {}
         self.best: ModuloSearch | None = None
         self.failure = Status.UNKNOWN, ""
 
@@ -79,11 +85,16 @@ class Sweep:
             self.starts = hand_made_repetends(self.placement, self.period_bound)
 
     def _begin_better(self, deadline: float) -> None:
-        """Take the repetends of hand-made schedules, if not done yet, and of simulated ones."""
+        """Take the repetends of hand-made schedules, if not done yet, and of simulated ones.
+
+        Where more than one micro-batch may be in a repetend, there may be as many as there are devices.
+        """
         if len(self.placement.blocks) < _MANY_BLOCKS:
             self.starts = hand_made_repetends(self.placement, self.period_bound)
         share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
-        found = simulated_repetends(self.placement, self.sizes[-1], self.period_bound, share_s)
+        most = max(self.asked[-1], self.placement.num_devices if len(self.asked) > 1 else 1)
+        sizes = sorted({size for size in (*self.asked, *_SIZES_OF_SIMULATED) if size <= most})
+        found = simulated_repetends(self.placement, sizes, self.period_bound, share_s)
         self.starts = better_of(self.starts, found)
 
     def first(self, deadline: float) -> None:
@@ -97,28 +108,30 @@ class Sweep:
     def up_to(self, most: int, deadline: float) -> None:
         """Search the least period for 1, 2, ... micro-batches per repetend, until the bound is met.
 
-        Of more than the most, what was made by hand counts where it is the best.
+        Of more than the most, what was made by hand or simulated counts where it is the best.
         """
-        self.sizes = tuple(range(1, most + 1))
+        self.asked = tuple(range(1, most + 1))
         if most > 1 and self._takes_what_is_proved(most):
             return
-        one = self._one(deadline, 1.0 if most == 1 else _SHARE_OF_ONE)
+        queries_end = self._end_of_queries(deadline)
+        one = self._one(queries_end, 1.0 if most == 1 else _SHARE_OF_ONE)
         limit = one.known.without_limit(Objective.PERIOD).limit
-        for size in self.sizes[1:]:
-            if self.best is None or self.is_proved or time.monotonic() >= deadline:
+        for size in range(2, most + 1):
+            if self.best is None or self.is_proved or time.monotonic() >= queries_end:
                 break
-            self._minimise_period(self._search(self._better(size, limit), deadline, 1 / (most - size + 1)))
-        for size in sorted(set(self.starts) - set(self.sizes)) if self.best is not None and most > 1 else ():
-            self._take(self._better(size, limit))
+            search = self._search(self._better(size, limit), queries_end, 1 / (most - size + 1))
+            self._minimise_period(search)
+        self._shorten(deadline)
 
     def exactly(self, size: int, deadline: float) -> None:
         """Search the least period for a number of micro-batches per repetend; begin with the best of one."""
         if size == 1:
             self.up_to(1, deadline)
             return
-        self.sizes = (size,)
+        self.asked = (size,)
+        queries_end = self._end_of_queries(deadline)
         try:
-            self._one(deadline, _SHARE_OF_ONE)
+            self._one(queries_end, _SHARE_OF_ONE)
         finally:
             self.searches.clear()
             if self.best is not None:
@@ -129,14 +142,21 @@ class Sweep:
                 for several, start in self.starts.items():
                     if size % several == 0:
                         known = known.beginning_with(start.repeated(size // several))
-                self.best = self._search(known, deadline, 1.0)
+                self.best = self._search(known, queries_end, 1.0)
         if self.best is not None:
             self._minimise_period(self.best)
+        self._shorten(deadline)
 
     @property
     def is_proved(self) -> bool:
         """Whether no number of micro-batches per repetend has a lesser period than the best."""
         return self.best is not None and self.best.known.period_per_micro_batch <= self.period_bound
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of micro-batches per repetend that count: those asked for, and that of a better start."""
+        best = () if self.best is None else (self.best.known.micro_batches,)
+        return tuple(sorted({*self.asked, *best}))
 
     @property
     def tried(self) -> tuple[Tried, ...]:
@@ -149,22 +169,43 @@ class Sweep:
                 max(known.refuted, default=None),
                 search.seconds,
             )
-            for search in self.searches
+            for size, search in sorted(self.searches.items())
+            if size in self.sizes
             for known in [search.known]
         )
 
     @property
     def bound(self) -> Fraction:
         """Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for."""
-        if len(self.searches) < len(self.sizes):
+        if not set(self.asked) <= set(self.searches):
             return self.period_bound
         return max(self.period_bound, min(Fraction(each.bound, each.micro_batches) for each in self.tried))
 
     @property
     def limits(self) -> dict[Objective, int]:
         """What the objectives before the period reached."""
-        reached = self.searches[0].known.limit if self.searches else {}
+        reached = self.searches[1].known.limit if 1 in self.searches else {}
         return {objective: value for objective, value in reached.items() if objective in self.before}
+
+    def _end_of_queries(self, deadline: float) -> float:
+        """Return when to end asking for whole repetends; of many blocks, neighbourhoods follow."""
+        many = len(self.placement.blocks) >= _MANY_BLOCKS and not self.before
+        now = time.monotonic()
+        return deadline - (deadline - now) * _SHARE_OF_NEIGHBOURHOODS if many else deadline
+
+    def _shorten(self, deadline: float) -> None:
+        """Shorten the best repetend by ordering parts of it anew, in the time left."""
+        if self.best is None or self.is_proved or self.before or time.monotonic() >= deadline:
+            return
+        from schedsearch.modulo.shorten_period import shorten_period  # OR-Tools is slow to load
+
+        search = self.best
+        assert search.known.repetend is not None
+        bound = Fraction(search.known.bound[Objective.PERIOD], search.known.micro_batches)
+        for shorter in shorten_period(search.known.repetend, bound, deadline, self.asking.seed):
+            search.known = replace(search.known.without_limit(Objective.PERIOD), repetend=shorter)
+            search.known = search.known.with_limit(Objective.PERIOD)
+            search.report(Objective.PERIOD)
 
     def _takes_what_is_proved(self, most: int) -> bool:
         """Take a large hand-made repetend if it meets the bound; return whether there is one.
@@ -178,16 +219,30 @@ class Sweep:
                 return self.best is not None
         return False
 
+    def _with_best_start(self, one: Known) -> Known:
+        """Take the best start; return what is known of one micro-batch, which is to beat it."""
+        one = one.beginning_with(self.starts.get(1))
+        if len(self.asked) == 1:
+            return one
+        size = min(self.starts, key=lambda size: (Fraction(self.starts[size].period, size), size), default=1)
+        if size > 1 and Fraction(self.starts[size].period, size) < one.period_per_micro_batch:
+            known = Known.without_search(self.placement, size, least=self.period_bound)
+            self._take(known.beginning_with(self.starts[size]))
+            cutoff = math.ceil(Fraction(self.starts[size].period, size))
+            return replace(one, repetend=None, cutoff=cutoff)
+        return one
+
     def _take(self, known: Known) -> None:
         """Count a repetend as tried, if there is one, as it is."""
         if known.repetend is not None:
-            self.sizes = tuple(sorted({*self.sizes, known.micro_batches}))
             with self._recorded(ModuloSearch(known, self.asking, time.monotonic())):
                 pass
 
     def _better(self, size: int, limit: Mapping[Objective, int]) -> Known:
         """Return what is known of repetends of a number of micro-batches that are better than the best."""
         assert self.best is not None
+        if self.best.known.micro_batches == size:
+            return self.best.known
         cutoff = math.ceil(self.best.known.period_per_micro_batch * size)
         known = Known.without_search(self.placement, size, cutoff, self.period_bound)
         return replace(known, limit=limit).beginning_with(self.starts.get(size))
@@ -209,7 +264,7 @@ class Sweep:
             search.report(Objective.PERIOD)
             if not self.before and not search.look_at_bound():
                 self._begin_better(deadline)
-                search.known = search.known.beginning_with(self.starts.get(1))
+                search.known = self._with_best_start(search.known)
             for objective in (*self.before, Objective.PERIOD):
                 search.minimise(objective)
         if not self.is_proved:
@@ -224,7 +279,7 @@ class Sweep:
     def _recorded(self, search: ModuloSearch) -> Iterator[None]:
         """Count a search as tried, with its time, and keep its repetend where that is no worse."""
         began = time.monotonic()
-        self.searches.append(search)
+        self.searches[search.known.micro_batches] = search
         try:
             yield
         finally:
@@ -255,5 +310,5 @@ class Sweep:
         )
         if self.least_period is not None and self.least_period.ticks > self.period_bound:
             self.period_bound = self.least_period.ticks
-            for search in self.searches:
+            for search in self.searches.values():
                 search.known = search.known.with_period_bound(self.period_bound)

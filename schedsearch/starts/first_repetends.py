@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -16,7 +15,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.event_simulation import RULES, simulate
-from schedsearch.starts.steady_state import steady_state
+from schedsearch.starts.steady_state import folded, steady_state
 
 
 def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
@@ -73,17 +72,27 @@ def hand_made_repetends(placement: Placement, enough: Fraction) -> dict[int, Rep
 
 
 def simulated_repetends(
-    placement: Placement, most_micro_batches: int, enough: Fraction, time_limit_s: float
+    placement: Placement, sizes: Sequence[int], enough: Fraction, time_limit_s: float
 ) -> dict[int, Repetend]:
-    """Return likewise those of simulated schedules, of up to so many micro-batches per repetend."""
-    schedules = simulated(placement, 4 * max(placement.num_devices, 2))
-    return _steady_states(schedules, most_micro_batches, enough, time_limit_s)
+    """Return likewise those of simulated schedules, folded into each of some numbers of micro-batches."""
+    deadline = time.monotonic() + time_limit_s
+    best: dict[int, Repetend] = {}
+    for schedule in simulated(placement, 4 * max(placement.num_devices, 2)):
+        for size in sizes:
+            INTERRUPTS.raise_if_seen()
+            repetend = folded(schedule, size)
+            if repetend is not None:
+                best = better_of(best, {size: repetend})
+                if repetend.period_per_micro_batch <= enough:
+                    return best
+            if time.monotonic() > deadline:
+                return best
+    return best
 
 
 def _steady_states(
-    schedules: Iterable[Schedule], most_micro_batches: int, enough: Fraction, time_limit_s: float = math.inf
+    schedules: Iterable[Schedule], most_micro_batches: int, enough: Fraction
 ) -> dict[int, Repetend]:
-    deadline = time.monotonic() + time_limit_s
     best: dict[int, Repetend] = {}
     for schedule in schedules:
         INTERRUPTS.raise_if_seen()
@@ -92,8 +101,6 @@ def _steady_states(
             best = better_of(best, {repetend.micro_batches: repetend})
             if repetend.period_per_micro_batch <= enough:
                 break
-        if time.monotonic() > deadline:
-            break
     return best
 
 

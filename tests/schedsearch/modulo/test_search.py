@@ -333,7 +333,15 @@ def test_polishing_and_shortening_share_one_budget(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(finite_schedule, "improve", note)
     seen: list[Progress] = []
     placement = v_shape(3).with_memory(2)
-    search(placement, 4, solver="slow", polish_time_limit_s=10, time_limit_s=100, on_progress=seen.append)
+    search(
+        placement,
+        4,
+        micro_batches_per_repetend=1,
+        solver="slow",
+        polish_time_limit_s=10,
+        time_limit_s=100,
+        on_progress=seen.append,
+    )
     period_s = max(progress.elapsed_s for progress in seen if progress.phase == "period")
     assert now[0] > period_s
     assert given == [10 - (now[0] - period_s)]

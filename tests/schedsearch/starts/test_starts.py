@@ -19,8 +19,8 @@ from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.starts.event_simulation import RULES, Rule, simulate
-from schedsearch.starts.first_repetends import hand_made, hand_made_repetends, simulated_repetends
-from schedsearch.starts.steady_state import steady_state
+from schedsearch.starts.first_repetends import hand_made, hand_made_repetends, simulated, simulated_repetends
+from schedsearch.starts.steady_state import folded, steady_state
 from schedsearch.validate import InvalidScheduleError, validate
 
 
@@ -60,6 +60,18 @@ def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batch
     assert (found.micro_batches, found.period) == (micro_batches, period)
     assert found.unroll(schedule.num_micro_batches).makespan >= schedule.makespan
     validate(found.unroll(schedule.num_micro_batches))
+    again = folded(schedule, micro_batches)
+    assert again is not None and again.period == period
+
+
+def test_a_schedule_that_repeats_nothing_can_be_folded() -> None:
+    """Where memory lets micro-batches in by turns, some rules never do the same again on all devices."""
+    placement = loop_shape(11, 2, 7, 13).with_memory(14)
+    irregular = [each for each in simulated(placement, 44) if steady_state(each, 8) is None]
+    found = [each for schedule in irregular for size in (1, 3) if (each := folded(schedule, size))]
+    assert min(each.period_per_micro_batch for each in found) < 2 * load_bound(placement)
+    for each in found:
+        validate(each.unroll(20))
 
 
 def test_where_nothing_repeats_there_is_no_steady_state() -> None:
@@ -78,7 +90,9 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
     placement = placement.with_memory(
         [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     )
-    found = hand_made_repetends(placement, Fraction(0)) | simulated_repetends(placement, 3, Fraction(0), 10.0)
+    found = hand_made_repetends(placement, Fraction(0)) | simulated_repetends(
+        placement, (1, 2, 3), Fraction(0), 10.0
+    )
     for size, repetend in found.items():
         assert repetend.micro_batches == size
         assert repetend.period_per_micro_batch >= load_bound(placement)

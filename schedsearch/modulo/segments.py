@@ -1,0 +1,164 @@
+"""The parts of a repetend that are ordered anew while the rest keeps its order: a segment of some devices."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schedsearch.repetend import Cycle, DifferenceSystem, Edge, Repetend, input_edges
+from schedsearch.schedule import Instance
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Some blocks in a row around the cycle of a device.
+
+    Attributes:
+        first: Position of the first in the device's cycle.
+        number: How many; at most all of the cycle.
+    """
+
+    first: int
+    number: int
+
+    def with_positions(self, low: int, high: int, length: int) -> Segment:
+        """Return the shortest segment around a cycle of some length that also has two positions in a row."""
+        begin, end = min(
+            (
+                (min(self.first, low + turn), max(self.first + self.number - 1, high + turn))
+                for turn in range(-2 * length, 3 * length, length)
+            ),
+            key=lambda ends: ends[1] - ends[0],
+        )
+        return Segment(begin % length, min(length, end - begin + 1))
+
+
+@dataclass
+class Segments:
+    """A repetend and the segments of it that are free.
+
+    Attributes:
+        repetend: It.
+        free: Each device's segment; devices without one keep their order.
+    """
+
+    repetend: Repetend
+    free: dict[int, Segment] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        devices = range(self.repetend.placement.num_devices)
+        self.cycles: list[Cycle] = [self.repetend.cycle(device) for device in devices]
+
+    @property
+    def size(self) -> int:
+        """How many blocks are free."""
+        return sum(segment.number for segment in self.free.values())
+
+    def around(self, device: int) -> Cycle:
+        """Return a device's cycle from its segment on; rounds go on counting where the cycle begins again."""
+        cycle, first = self.cycles[device], self.free[device].first if device in self.free else 0
+        return [
+            (instance, round_ + again)
+            for again, part in enumerate((cycle[first:], cycle[:first]))
+            for instance, round_ in part
+        ]
+
+    def edges(self) -> tuple[list[Edge], dict[int, tuple[int, int, int]]]:
+        """Return what the fixed orders and the inputs ask, and where an edge is part of a fixed order.
+
+        Returns:
+            The edges; by their position the device and the two neighbouring positions of its cycle, freeing
+            which would remove the edge.
+        """
+        edges = input_edges(self.repetend.placement, self.repetend.micro_batches)
+        places: dict[int, tuple[int, int, int]] = {}
+        for device, cycle in enumerate(self.cycles):
+            segment = self.free.get(device, Segment(0, 0))
+            around, number = self.around(device), segment.number
+            last = len(cycle) - 1
+
+            def add(a: int, b: int, rounds: int = 0) -> None:
+                (source, early), (target, late) = around[a], around[b]  # noqa: B023
+                ticks = self.repetend.placement.by_name[source[0]].time
+                edges.append(Edge(source, target, ticks, late - early + rounds))
+
+            def fix(a: int, b: int, low: int, rounds: int = 0) -> None:
+                places[len(edges)] = device, segment.first + low, segment.first + low + 1  # noqa: B023
+                add(a, b, rounds)
+
+            if number == len(cycle):
+                for a, b in itertools.permutations(range(number), 2):
+                    add(a, b, 1)
+            else:
+                for a in range(number, last):
+                    fix(a, a + 1, a)
+                for a in range(number):
+                    fix(last, a, -1, 1)
+                    fix(a, number, number - 1)
+                if not number:
+                    fix(last, 0, -1, 1)
+            latest: dict[str, int] = {}
+            for a, ((name, _), _) in enumerate(around[:number]):
+                if name in latest:
+                    add(latest[name], a)
+                latest[name] = a
+        return edges, places
+
+    def grow_until_free(self, period: int, most: int, choice: random.Random) -> bool:
+        """Free what forbids a period, place by place; return whether nothing does, within so many blocks."""
+        while True:
+            edges, places = self.edges()
+            forbidding = DifferenceSystem(edges).forbidding(period)
+            if not forbidding:
+                return True
+            known = [places[edge] for edge in forbidding if edge in places]
+            if not known or self.size >= most:
+                return False
+            self.include(*choice.choice(known))
+
+    def grow(self, size: int, choice: random.Random) -> None:
+        """Free more next to what is free, up to a size: on the same device, or then on the next."""
+        for _ in range(4 * size):
+            if self.size >= size or not self.free:
+                return
+            device = choice.choice(sorted(self.free))
+            segment = self.free[device]
+            if choice.random() < 0.5:
+                self.include(device, segment.first - 1, segment.first + segment.number)
+                continue
+            other = device + choice.choice((-1, 1))
+            if 0 <= other < len(self.cycles) and other not in self.free and self.cycles[other]:
+                middle = self.cycles[device][
+                    (segment.first + segment.number // 2) % len(self.cycles[device])
+                ][0]
+                near = self._position_at(other, self._start(middle))
+                self.include(other, near - 1, near + 1)
+
+    def include(self, device: int, low: int, high: int) -> None:
+        """Free two positions of a device's cycle, and all between."""
+        length = len(self.cycles[device])
+        old = self.free.get(device, Segment(low % length, min(length, high - low + 1)))
+        self.free[device] = old.with_positions(low, high, length)
+
+    def _start(self, instance: Instance) -> int:
+        name, n = instance
+        return self.repetend.start[name][n]
+
+    def _position_at(self, device: int, ticks: int) -> int:
+        """Return the position of the block of a device that starts nearest to some tick of the period."""
+        period = self.repetend.period
+        away = [(self._start(instance) - ticks) % period for instance, _ in self.cycles[device]]
+        return min(range(len(away)), key=lambda i: min(away[i], period - away[i]))
+
+    def held_before(self, device: int) -> int:
+        """Return what a device holds before the first block of its segment, without static memory."""
+        repetend = self.repetend
+        first, at = repetend.first_starts, self.around(device)[0][0]
+        memory: Mapping[Instance, int] = {
+            instance: repetend.placement.by_name[instance[0]].memory_on(device)
+            for instance, _ in self.cycles[device]
+        }
+        rounds = {instance: (first[at] - first[instance]) // repetend.period for instance in memory}
+        return sum(memory[instance] * rounds[instance] for instance in memory) - memory[at]
