@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from schedsearch.repetend import Cycle, DifferenceSystem, Edge, Repetend, input_edges
@@ -72,39 +72,44 @@ class Segments:
             The edges; by their position the device and the two neighbouring positions of its cycle, freeing
             which would remove the edge.
         """
-        edges = input_edges(self.repetend.placement, self.repetend.micro_batches)
+        placement = self.repetend.placement
+        edges = input_edges(placement, self.repetend.micro_batches)
         places: dict[int, tuple[int, int, int]] = {}
-        for device, cycle in enumerate(self.cycles):
-            segment = self.free.get(device, Segment(0, 0))
-            around, number = self.around(device), segment.number
-            last = len(cycle) - 1
-
-            def add(a: int, b: int, rounds: int = 0) -> None:
-                (source, early), (target, late) = around[a], around[b]  # noqa: B023
-                ticks = self.repetend.placement.by_name[source[0]].time
-                edges.append(Edge(source, target, ticks, late - early + rounds))
-
-            def fix(a: int, b: int, low: int, rounds: int = 0) -> None:
-                places[len(edges)] = device, segment.first + low, segment.first + low + 1  # noqa: B023
-                add(a, b, rounds)
-
-            if number == len(cycle):
-                for a, b in itertools.permutations(range(number), 2):
-                    add(a, b, 1)
-            else:
-                for a in range(number, last):
-                    fix(a, a + 1, a)
-                for a in range(number):
-                    fix(last, a, -1, 1)
-                    fix(a, number, number - 1)
-                if not number:
-                    fix(last, 0, -1, 1)
-            latest: dict[str, int] = {}
-            for a, ((name, _), _) in enumerate(around[:number]):
-                if name in latest:
-                    add(latest[name], a)
-                latest[name] = a
+        for device in range(len(self.cycles)):
+            around = self.around(device)
+            first = self.free[device].first if device in self.free else 0
+            for a, b, rounds, place in self._orders(device):
+                (source, early), (target, late) = around[a], around[b]
+                if place is not None:
+                    places[len(edges)] = device, first + place, first + place + 1
+                edges.append(Edge(source, target, placement.by_name[source[0]].time, late - early + rounds))
         return edges, places
+
+    def _orders(self, device: int) -> Iterator[tuple[int, int, int, int | None]]:
+        """Yield what stays in order on a device, by positions in `around`: the segment comes first there.
+
+        Yields:
+            Position before, position after, how many rounds later, and where the two positions are that would
+            have to be free for another order; None where that would be of no use.
+        """
+        length = len(self.cycles[device])
+        number = self.free[device].number if device in self.free else 0
+        if number < length:
+            for a in range(number, length - 1):
+                yield a, a + 1, 0, a
+            for a in range(number):
+                yield length - 1, a, 1, -1
+                yield a, number, 0, number - 1
+            if number == 0:
+                yield length - 1, 0, 1, -1
+        else:
+            for a, b in itertools.permutations(range(number), 2):
+                yield a, b, 1, None
+        latest: dict[str, int] = {}
+        for a, ((name, _), _) in enumerate(self.around(device)[:number]):
+            if name in latest:
+                yield latest[name], a, 0, None
+            latest[name] = a
 
     def grow_until_free(self, period: int, most: int, choice: random.Random) -> bool:
         """Free what forbids a period, place by place; return whether nothing does, within so many blocks."""
