@@ -80,7 +80,8 @@ class SearchBar(_Bar):
         several = f" of {progress.micro_batches} micro-batches" if progress.phase == Objective.PERIOD else ""
         several = several if progress.micro_batches > 1 else ""
         phase = progress.phase.replace("_", " ")
-        self._show(f"{phase}{several} {best} (bound {bound})", progress.queries, None)
+        by = f", {progress.found_by}" if progress.found_by else ""
+        self._show(f"{phase}{several} {best} (bound {bound}{by})", progress.queries, None)
 
     def _in_units(self, progress: Progress, value: int) -> str:
         if progress.phase == Objective.MEMORY:

@@ -95,7 +95,7 @@ def improve(
     objective: FiniteObjective = MAKESPAN,
     bound: int = 0,
     seed: int = 0,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
     first_round: RoundBudget = RoundBudget(),
 ) -> Improved:
     """Shorten a schedule by ordering its blocks anew, and bound how short one can be.
@@ -108,7 +108,8 @@ def improve(
         bound: A lower bound on it that is known already, in ticks.
         seed: Of the solver's random choices; the steps are the same for the same seed, and the time limit
             only says how many there are.
-        on_progress: Called with the best value and the bound, at first and whenever one changes.
+        on_progress: Called with the best value, the bound and the name of the last move, at first and
+            whenever a value changes.
         first_round: What the first round may spend.
     """
     deadline = time.monotonic() + time_limit_s
@@ -133,11 +134,12 @@ class _Improvement:
         bound: int,
         seed: int,
         first_round: RoundBudget,
-        on_progress: Callable[[int, int], None] | None,
+        on_progress: Callable[[int, int, str], None] | None,
     ) -> None:
         self.deadline = deadline
         self.first_round = first_round
-        self.on_progress = on_progress or (lambda best, bound: None)
+        self.on_progress = on_progress or (lambda best, bound, move: None)
+        self.move = "start"
         self.seeds = itertools.count(1000 * seed)
         self.random = random.Random(seed)
         self.solved = True
@@ -145,7 +147,7 @@ class _Improvement:
         self.bound = max(bound, objective.bound(schedule.placement, schedule.num_micro_batches))
         self.current = objective.settled(neighbourhood.in_order(schedule))
         self.best = self.current if objective.value(self.current) < objective.value(schedule) else schedule
-        self.on_progress(self.value, self.bound)
+        self.on_progress(self.value, self.bound, self.move)
 
     @property
     def value(self) -> int:
@@ -161,6 +163,7 @@ class _Improvement:
         """Go through rounds of ever more work until proved or out of time."""
         gathered = self.objective.settled(neighbourhood.gathered(self.current))
         if self.objective.value(gathered) < self.objective.value(self.current):
+            self.move = "shared blocks gathered"
             self.keep(gathered)
         with contextlib.suppress(_OutOfTimeError):
             for doublings in itertools.count():
@@ -187,6 +190,7 @@ class _Improvement:
         """Search the states, which may find the least makespan, or raise the bound."""
         if not self.objective.one_clock:
             return
+        self.move = "states"
         first = self.first_round
         found = least_makespan(
             self.best.placement,
@@ -206,10 +210,11 @@ class _Improvement:
         """Take note of a lower bound."""
         if bound > self.bound:
             self.bound = bound
-            self.on_progress(self.value, self.bound)
+            self.on_progress(self.value, self.bound, self.move)
 
     def solve_whole(self, more: float) -> None:
         """Order everything anew; first to be shorter, then to prove that it cannot be."""
+        self.move = "all blocks anew"
         if not self.proved:
             self.accept(self.model_of_all().shorten(self.budget(more)))
         if not self.proved:
@@ -222,14 +227,18 @@ class _Improvement:
     def solve_neighbourhoods(self, size: float, more: float) -> None:
         """Order neighbourhoods of so many blocks anew: warmup, cooldown, along all the time, then bands."""
         length = max(1, int(self.current.makespan * size / len(self.current.blocks)))
+        self.move = "warmup anew"
         self.shorten(0, 2 * length, 2 * more)
         end = self.current.makespan
+        self.move = "cooldown anew"
         self.shorten(end - 2 * length, end, 2 * more)
         bands = self.bands(size)
         begin = 0
         while begin < self.current.makespan and not self.proved:
             if self.current.placement.num_devices <= self.first_round.devices_at_once:
+                self.move = "some time anew"
                 self.shorten(begin, begin + length, more)
+            self.move = "some devices anew"
             for _ in range(self.first_round.bands_for_each):
                 self.shorten(*next(bands))
             begin += max(1, length // 2)
@@ -302,7 +311,7 @@ class _Improvement:
             self.current = schedule
         if value < self.value:
             self.best = validate(schedule)
-            self.on_progress(self.value, self.bound)
+            self.on_progress(self.value, self.bound, self.move)
 
     def budget(self, more: float) -> SolverBudget:
         """Return what the next step may spend, now that all else is done for it.

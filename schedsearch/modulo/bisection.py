@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from schedsearch.bounds.load_and_path import least_period
 from schedsearch.modulo.known import Known
@@ -41,6 +42,7 @@ class Asking:
         began: When the search did, in seconds of `time.monotonic`.
         on_progress: Told after each query.
         queries: How many so far.
+        found_by: Of each objective the least value reported, per micro-batch, and what found it.
     """
 
     solver: Solver
@@ -48,6 +50,7 @@ class Asking:
     began: float
     on_progress: Callable[[Progress], None]
     queries: int = 0
+    found_by: dict[Objective, tuple[Fraction, str]] = field(default_factory=dict)
 
     def __call__(self, query: Query, timeout_s: float, seed: int = 0) -> tuple[Answer, Repetend | None]:
         """Ask once."""
@@ -55,10 +58,14 @@ class Asking:
         self.queries += 1
         return self.solver(query, timeout_s=max(timeout_s, 0.01), seed=self.seed + seed)
 
-    def report(self, phase: Objective, best: int, bound: int, micro_batches: int) -> None:
-        """Tell the caller how far the search is."""
+    def report(self, phase: Objective, best: int, bound: int, micro_batches: int, move: str) -> None:
+        """Tell the caller how far the search is, after a move that may have found something better."""
         elapsed_s = time.monotonic() - self.began
-        self.on_progress(Progress(phase.value, best, bound, self.queries, elapsed_s, micro_batches))
+        value = Fraction(best, micro_batches if phase is Objective.PERIOD else 1)
+        if phase not in self.found_by or value < self.found_by[phase][0]:
+            self.found_by[phase] = value, move
+        found_by = self.found_by[phase][1]
+        self.on_progress(Progress(phase.value, best, bound, self.queries, elapsed_s, micro_batches, found_by))
 
 
 @dataclass
@@ -165,13 +172,14 @@ class ModuloSearch:
             self.known = self.known.with_repetend(objective, candidate, repetend)
         elif answer is Answer.NO:
             self.known = self.known.with_refuted(objective, candidate)
-        self.report(objective)
+        self.report(objective, "query")
         return answer
 
-    def report(self, objective: Objective) -> None:
-        """Tell the caller how far an objective is."""
+    def report(self, objective: Objective, move: str) -> None:
+        """Tell the caller how far an objective is after a move."""
         known = self.known
-        self.asking.report(objective, known.value(objective), known.bound[objective], known.micro_batches)
+        best, bound = known.value(objective), known.bound[objective]
+        self.asking.report(objective, best, bound, known.micro_batches, move)
 
     def sample(self, span: int | None, seed: int) -> list[Repetend]:
         """Return some repetend that keeps the limits reached, and the one of its order's least period.

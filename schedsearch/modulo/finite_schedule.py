@@ -82,7 +82,7 @@ class FiniteSchedule:
                     improved = i if quality[:2] < best[:2] else improved
                     known = replace(search.known, repetend=candidate)
                     search.known, best = known.with_tightened_limits(), quality
-            search.asking.report(self.objective, best[1], self.bound, search.known.micro_batches)
+            self._report(search, best[1], self.bound, "sample of the repetend")
 
     def shorten(self, search: ModuloSearch, time_limit_s: float) -> None:
         """Shorten the whole schedule.
@@ -102,18 +102,19 @@ class FiniteSchedule:
         placement = known.limited_placement()
         best = self._goal.settled(replace(known.repetend.unroll(self.num_micro_batches), placement=placement))
         starts = self._starts(placement, time_limit_s * _SHARE_OF_RULES)
-        while self._goal.value(best) > self.bound and (other := next(starts, None)) is not None:
+        self._report(search, self._goal.value(best), self.bound, "the repetend unrolled")
+        while self._goal.value(best) > self.bound and (start := next(starts, None)) is not None:
+            name, other = start
             if self._goal.value(other) < self._goal.value(best):
                 best = other
                 self._shortened = with_optimizer(self.placement, best)
+                self._report(search, self._goal.value(best), self.bound, name)
         improved = improve(
             best,
             time_limit_s=deadline - time.monotonic(),
             objective=self._goal,
             seed=search.asking.seed,
-            on_progress=lambda value, bound: search.asking.report(
-                self.objective, value, bound, known.micro_batches
-            ),
+            on_progress=lambda value, bound, move: self._report(search, value, bound, move),
         )
         if placement == self.placement.per_micro_batch:
             self.bound = max(self.bound, improved.bound)
@@ -121,15 +122,18 @@ class FiniteSchedule:
         if improved.interrupted:
             raise KeyboardInterrupt
 
-    def _starts(self, placement: Placement, time_limit_s: float) -> Iterator[Schedule]:
-        """Yield schedules made by hand and by rules, each as short as its order lets it be."""
+    def _report(self, search: ModuloSearch, best: int, bound: int, move: str) -> None:
+        search.asking.report(self.objective, best, bound, search.known.micro_batches, move)
+
+    def _starts(self, placement: Placement, time_limit_s: float) -> Iterator[tuple[str, Schedule]]:
+        """Yield schedules made by hand and by rules, with names, each as short as its order lets it be."""
         deadline = time.monotonic() + time_limit_s
-        for schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
+        for name, schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
-                yield self._goal.settled(validate(replace(schedule, placement=placement)))
-        for schedule in simulated(placement, self.num_micro_batches):
+                yield name, self._goal.settled(validate(replace(schedule, placement=placement)))
+        for name, schedule in simulated(placement, self.num_micro_batches):
             INTERRUPTS.raise_if_seen()
-            yield self._goal.settled(schedule)
+            yield name, self._goal.settled(schedule)
             if time.monotonic() >= deadline:
                 return
 

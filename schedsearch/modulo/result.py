@@ -60,6 +60,8 @@ class Progress:
         queries: Questions put to the solver so far.
         elapsed_s: Seconds since the search began.
         micro_batches: Micro-batches per repetend.
+        found_by: What found the best value: the name of a hand-made schedule, a rule of the simulation, a
+            query, neighbourhoods, ...; empty where that is not told.
     """
 
     phase: str
@@ -68,6 +70,7 @@ class Progress:
     queries: int
     elapsed_s: float
     micro_batches: int = 1
+    found_by: str = ""
 
 
 class Status(StrEnum):

@@ -17,7 +17,7 @@ from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import Objective, Status, Tried
 from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Answer
-from schedsearch.starts.first_repetends import better_of, hand_made_repetends, simulated_repetends
+from schedsearch.starts.first_repetends import Start, better_of, hand_made_repetends, simulated_repetends
 from schedsearch.state_space import LeastPeriod, least_period
 
 _SHARE_OF_ONE = 0.6
@@ -74,7 +74,7 @@ class Sweep:
         self.period_bound = period_bound(placement)
         self.least_period: LeastPeriod | None = None
         self.asked: tuple[int, ...] = (1,)
-        self.starts: dict[int, Repetend] = {}
+        self.starts: dict[int, Start] = {}
         self.searches: dict[int, ModuloSearch] = {}
         self.best: ModuloSearch | None = None
         self.failure = Status.UNKNOWN, ""
@@ -101,7 +101,7 @@ class Sweep:
         """Find some repetend, and make nothing of it less."""
         search = self._search(Known.without_search(self.placement, 1, least=self.period_bound), deadline, 1.0)
         with self._recorded(search):
-            answer = search.begin(self.starts.get(1))
+            answer = search.begin(self._start(1))
             if search.known.repetend is None:
                 self._explain(answer)
 
@@ -141,7 +141,7 @@ class Sweep:
                 known = replace(known, repetend=one.repetend.repeated(size), limit=one.limit)
                 for several, start in self.starts.items():
                     if size % several == 0:
-                        known = known.beginning_with(start.repeated(size // several))
+                        known = known.beginning_with(start.repetend.repeated(size // several))
                 self.best = self._search(known, queries_end, 1.0)
         if self.best is not None:
             self._minimise_period(self.best)
@@ -205,7 +205,7 @@ class Sweep:
         for shorter in shorten_period(search.known.repetend, bound, deadline, self.asking.seed):
             search.known = replace(search.known.without_limit(Objective.PERIOD), repetend=shorter)
             search.known = search.known.with_limit(Objective.PERIOD)
-            search.report(Objective.PERIOD)
+            search.report(Objective.PERIOD, "neighbourhood")
 
     def _takes_what_is_proved(self, most: int) -> bool:
         """Take a large hand-made repetend if it meets the bound; return whether there is one.
@@ -213,27 +213,33 @@ class Sweep:
         One of fewer micro-batches would be nicer, but where there are many blocks it takes long to find.
         """
         for size, start in self.starts.items():
-            if size > most and Fraction(start.period, size) <= self.period_bound:
-                known = Known.without_search(self.placement, size, least=self.period_bound)
-                self._take(known.beginning_with(start))
+            if size > most and start.repetend.period_per_micro_batch <= self.period_bound:
+                self._take(size)
                 return self.best is not None
         return False
 
     def _with_best_start(self, one: Known) -> Known:
         """Take the best start; return what is known of one micro-batch, which is to beat it."""
-        one = one.beginning_with(self.starts.get(1))
+        one = one.beginning_with(self._start(1))
         if len(self.asked) == 1:
             return one
-        size = min(self.starts, key=lambda size: (Fraction(self.starts[size].period, size), size), default=1)
-        if size > 1 and Fraction(self.starts[size].period, size) < one.period_per_micro_batch:
-            known = Known.without_search(self.placement, size, least=self.period_bound)
-            self._take(known.beginning_with(self.starts[size]))
-            cutoff = math.ceil(Fraction(self.starts[size].period, size))
-            return replace(one, repetend=None, cutoff=cutoff)
+        rates = {size: Fraction(start.repetend.period, size) for size, start in sorted(self.starts.items())}
+        size = min(rates, key=rates.__getitem__, default=1)
+        if size > 1 and rates[size] < one.period_per_micro_batch:
+            self._take(size)
+            return replace(one, repetend=None, cutoff=math.ceil(rates[size]))
         return one
 
-    def _take(self, known: Known) -> None:
-        """Count a repetend as tried, if there is one, as it is."""
+    def _start(self, size: int) -> Repetend | None:
+        return self.starts[size].repetend if size in self.starts else None
+
+    def _name_of_start(self, size: int, otherwise: str) -> str:
+        return self.starts[size].made_by if size in self.starts else otherwise
+
+    def _take(self, size: int) -> None:
+        """Count the start of a number of micro-batches as tried, as it is."""
+        known = Known.without_search(self.placement, size, least=self.period_bound)
+        known = known.beginning_with(self._start(size))
         if known.repetend is not None:
             with self._recorded(ModuloSearch(known, self.asking, time.monotonic())):
                 pass
@@ -245,7 +251,7 @@ class Sweep:
             return self.best.known
         cutoff = math.ceil(self.best.known.period_per_micro_batch * size)
         known = Known.without_search(self.placement, size, cutoff, self.period_bound)
-        return replace(known, limit=limit).beginning_with(self.starts.get(size))
+        return replace(known, limit=limit).beginning_with(self._start(size))
 
     def _search(self, known: Known, deadline: float, share: float) -> ModuloSearch:
         """Return a search that may take a share of the time left."""
@@ -257,11 +263,11 @@ class Sweep:
         known = Known.without_search(self.placement, 1, least=self.period_bound)
         search = self._search(known, deadline, share)
         with self._recorded(search):
-            answer = search.begin(self.starts.get(1))
+            answer = search.begin(self._start(1))
             if search.known.repetend is None:
                 self._explain(answer)
                 return search
-            search.report(Objective.PERIOD)
+            search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
             if not self.before and not search.look_at_bound():
                 self._begin_better(deadline)
                 search.known = self._with_best_start(search.known)

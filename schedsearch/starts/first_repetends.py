@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
+from typing import NamedTuple
 
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
@@ -18,14 +19,25 @@ from schedsearch.starts.event_simulation import RULES, simulate
 from schedsearch.starts.steady_state import folded, steady_state
 
 
-def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
-    """Yield each hand-made schedule that is defined for a placement, whatever it holds; GPipe last."""
-    for make in _makers():
-        yield from make(placement, num_micro_batches)
+class Start(NamedTuple):
+    """A repetend to begin with, and the name of what made it."""
+
+    repetend: Repetend
+    made_by: str
 
 
-def _makers() -> Iterator[Callable[[Placement, int], Iterator[Schedule]]]:
-    """Yield what makes the schedules of one kind, none where they are not defined for a placement."""
+def hand_made(placement: Placement, num_micro_batches: int) -> Iterator[tuple[str, Schedule]]:
+    """Yield each hand-made schedule that is defined for a placement, with its name, whatever it holds.
+
+    GPipe is the last.
+    """
+    for name, make in _makers():
+        for schedule in make(placement, num_micro_batches):
+            yield name, schedule
+
+
+def _makers() -> Iterator[tuple[str, Callable[[Placement, int], Iterator[Schedule]]]]:
+    """Yield a name and what makes the schedules so called, none where they are not defined."""
 
     def one(name: str, placement: Placement, number: int) -> Iterator[Schedule]:
         with contextlib.suppress(UnsuitablePlacementError):
@@ -35,20 +47,20 @@ def _makers() -> Iterator[Callable[[Placement, int], Iterator[Schedule]]]:
         with contextlib.suppress(UnsuitablePlacementError):
             yield from interleavings(placement, number)
 
-    yield from (partial(one, name) for name in HAND_MADE if name != "gpipe")
-    yield several
-    yield partial(one, "gpipe")
+    yield from ((name, partial(one, name)) for name in HAND_MADE if name != "gpipe")
+    yield "interleaved in groups", several
+    yield "gpipe", partial(one, "gpipe")
 
 
-def simulated(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
-    """Yield the schedule that each rule makes under the placement's memory."""
-    for rule in RULES:
+def simulated(placement: Placement, num_micro_batches: int) -> Iterator[tuple[str, Schedule]]:
+    """Yield the schedule that each rule makes under the placement's memory, with a name."""
+    for number, rule in enumerate(RULES, 1):
         schedule = simulate(placement, num_micro_batches, rule)
         if schedule is not None:
-            yield schedule
+            yield f"simulation by rule {number}", schedule
 
 
-def hand_made_repetends(placement: Placement, enough: Fraction) -> dict[int, Repetend]:
+def hand_made_repetends(placement: Placement, enough: Fraction) -> dict[int, Start]:
     """Return the best repetend of a hand-made schedule for each number of micro-batches per repetend.
 
     These are up to as many as there are devices: interleaved 1F1B repeats after so many. All are made,
@@ -59,30 +71,30 @@ def hand_made_repetends(placement: Placement, enough: Fraction) -> dict[int, Rep
         enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
     """
     depth = max(placement.num_devices, 2)
-    best: dict[int, Repetend] = {}
-    for make in _makers():
+    best: dict[int, Start] = {}
+    for name, make in _makers():
         for times in (4, 6):  # some repeat only after a long warmup
-            found = _steady_states(make(placement, times * depth), placement.num_devices, enough)
+            found = _steady_states(make(placement, times * depth), name, placement.num_devices, enough)
             if found:
                 break
         best = better_of(best, found)
-        if any(Fraction(repetend.period, size) <= enough for size, repetend in found.items()):
+        if any(start.repetend.period_per_micro_batch <= enough for start in found.values()):
             return found
     return best
 
 
 def simulated_repetends(
     placement: Placement, sizes: Sequence[int], enough: Fraction, time_limit_s: float
-) -> dict[int, Repetend]:
+) -> dict[int, Start]:
     """Return likewise those of simulated schedules, folded into each of some numbers of micro-batches."""
     deadline = time.monotonic() + time_limit_s
-    best: dict[int, Repetend] = {}
-    for schedule in simulated(placement, 4 * max(placement.num_devices, 2)):
+    best: dict[int, Start] = {}
+    for name, schedule in simulated(placement, 4 * max(placement.num_devices, 2)):
         for size in sizes:
             INTERRUPTS.raise_if_seen()
             repetend = folded(schedule, size)
             if repetend is not None:
-                best = better_of(best, {size: repetend})
+                best = better_of(best, {size: Start(repetend, name)})
                 if repetend.period_per_micro_batch <= enough:
                     return best
             if time.monotonic() > deadline:
@@ -91,20 +103,24 @@ def simulated_repetends(
 
 
 def _steady_states(
-    schedules: Iterable[Schedule], most_micro_batches: int, enough: Fraction
-) -> dict[int, Repetend]:
-    best: dict[int, Repetend] = {}
+    schedules: Iterable[Schedule], name: str, most_micro_batches: int, enough: Fraction
+) -> dict[int, Start]:
+    best: dict[int, Start] = {}
     for schedule in schedules:
         INTERRUPTS.raise_if_seen()
         repetend = steady_state(schedule, most_micro_batches)
         if repetend is not None:
-            best = better_of(best, {repetend.micro_batches: repetend})
+            best = better_of(best, {repetend.micro_batches: Start(repetend, name)})
             if repetend.period_per_micro_batch <= enough:
                 break
     return best
 
 
-def better_of(one: dict[int, Repetend], other: dict[int, Repetend]) -> dict[int, Repetend]:
+def better_of(one: dict[int, Start], other: dict[int, Start]) -> dict[int, Start]:
     """Return of each number of micro-batches the repetend of the lesser period."""
-    better = {size: each for size, each in other.items() if size not in one or each.period < one[size].period}
+    better = {
+        size: each
+        for size, each in other.items()
+        if size not in one or each.repetend.period < one[size].repetend.period
+    }
     return one | better

@@ -115,7 +115,8 @@ def _by_hand(instance: Instance, time_limit_s: float) -> CaseResult:
     spans, more_s = _searched(instance, ("device_span",), time_limit_s / 2, 0.0)
     assert result.schedule is not None and result.repetend is not None and spans.schedule is not None
     made = list(applicable(placement, number).values())
-    steady = [found for found in map(_steady, hand_made(placement, 6 * placement.num_devices)) if found]
+    schedules = [schedule for _, schedule in hand_made(placement, 6 * placement.num_devices)]
+    steady = [found for found in map(_steady, schedules) if found]
     figures = {
         "period": (
             result.repetend.period_per_micro_batch,

@@ -209,12 +209,13 @@ def test_a_bound_that_is_known_ends_it_at_once() -> None:
 
 
 def test_progress_only_gets_better() -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int, str]] = []
     schedule = search(
         x_shape(4, 1, 3).with_memory(3), 3, polish_time_limit_s=0, micro_batches_per_repetend=1
     ).schedule
     better = improve(schedule, time_limit_s=60, on_progress=lambda *now: seen.append(now))
-    assert seen[-1] == (better.schedule.makespan, better.bound)
+    assert seen[-1][:2] == (better.schedule.makespan, better.bound)
+    assert seen[0][2] == "start" and {move for _, _, move in seen} & {"states", "all blocks anew"}
     assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(seen))
 
 

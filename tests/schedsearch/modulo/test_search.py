@@ -2,6 +2,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from strategies import crossed
 from strategies import placements as random_placements
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
+from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.bounds.load_and_path import critical_path, period_bound
 from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory
@@ -345,6 +346,19 @@ def test_polishing_and_shortening_share_one_budget(monkeypatch: pytest.MonkeyPat
     period_s = max(progress.elapsed_s for progress in seen if progress.phase == "period")
     assert now[0] > period_s
     assert given == [10 - (now[0] - period_s)]
+
+
+def test_progress_says_what_found_the_best() -> None:
+    """The steady state of ZB-V cannot be beaten, so what found it stays the same; its makespan can be."""
+    seen: list[Progress] = []
+    placement = wave_shape(8, 2, split_backward=True).with_memory(16)
+    search(placement, 16, time_limit_s=20, polish_time_limit_s=15, on_progress=seen.append)
+    found_by = {phase: [each for each in seen if each.phase == phase] for phase in ("period", "makespan")}
+    assert {each.found_by for each in found_by["period"]} == {"zb_v"}
+    names = [each.found_by for each in found_by["makespan"]]
+    assert names[0] == "sample of the repetend" and len(set(names)) > 1
+    for before, after in pairwise(found_by["makespan"]):
+        assert (before.found_by == after.found_by) or after.best < before.best
 
 
 def test_z3_gives_up_in_time() -> None:

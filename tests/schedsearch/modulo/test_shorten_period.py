@@ -64,7 +64,7 @@ def test_one_block_after_another_becomes_a_pipeline() -> None:
 def test_the_same_seed_gives_the_same_repetends() -> None:
     placement = loop_shape(6, 2, 7, 13).with_memory(8)
     starts = simulated_repetends(placement, (2,), Fraction(0), 60.0)
-    one, again = (shortened(starts[2], most=3, seed=3) for _ in range(2))
+    one, again = (shortened(starts[2].repetend, most=3, seed=3) for _ in range(2))
     assert one == again and one
 
 
@@ -110,9 +110,10 @@ def test_a_segment_grows_around_the_cycle(segment: Segment, low: int, high: int,
 @given(random_placements(max_time=3, training=True), st.data())
 def test_what_is_held_before_a_segment(placement: Placement, data: st.DataObject) -> None:
     """Added up over a schedule that has long reached its steady state."""
-    made = next(iter(simulated_repetends(placement, (1, 2), Fraction(0), 10.0).values()), None)
-    if made is None:
+    start = next(iter(simulated_repetends(placement, (1, 2), Fraction(0), 10.0).values()), None)
+    if start is None:
         return
+    made = start.repetend
     segments = Segments(made)
     device = data.draw(st.sampled_from([d for d, cycle in enumerate(segments.cycles) if cycle]))
     first = data.draw(st.integers(0, len(segments.cycles[device]) - 1))

@@ -67,7 +67,7 @@ def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batch
 def test_a_schedule_that_repeats_nothing_can_be_folded() -> None:
     """Where memory lets micro-batches in by turns, some rules never do the same again on all devices."""
     placement = loop_shape(11, 2, 7, 13).with_memory(14)
-    irregular = [each for each in simulated(placement, 44) if steady_state(each, 8) is None]
+    irregular = [each for _, each in simulated(placement, 44) if steady_state(each, 8) is None]
     found = [each for schedule in irregular for size in (1, 3) if (each := folded(schedule, size))]
     assert min(each.period_per_micro_batch for each in found) < 2 * load_bound(placement)
     for each in found:
@@ -93,7 +93,8 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
     found = hand_made_repetends(placement, Fraction(0)) | simulated_repetends(
         placement, (1, 2, 3), Fraction(0), 10.0
     )
-    for size, repetend in found.items():
+    for size, (repetend, made_by) in found.items():
+        assert made_by
         assert repetend.micro_batches == size
         assert repetend.period_per_micro_batch >= load_bound(placement)
         validate(repetend.at_initiation_interval(3 * size * repetend.in_flight))
@@ -104,7 +105,7 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
     usual = interleaved_one_f_one_b(placement, 32)
     less = placement.with_memory(int(max(peak_memory(usual)) * 0.75))
     fitting = []
-    for schedule in hand_made(less, 32):
+    for _, schedule in hand_made(less, 32):
         try:
             fitting.append(validate(schedule).makespan)
         except InvalidScheduleError:
