@@ -19,7 +19,7 @@ _FIRST_SLICE_S = (0.8, 2.0)
 """Seconds that a query gets at first, at least and at most; what stays open gets four times as long then."""
 
 
-_FIRST_SHARE = 0.1
+_FIRST_SHARE = 0.15
 """Share of the time left that it gets, within these."""
 
 _EASY_INSTANCES = 48
