@@ -98,7 +98,7 @@ class Tried:
 
     Attributes:
         micro_batches: Per repetend.
-        period: The least found, in ticks; None where none was found that beats fewer micro-batches.
+        period: The least found, in ticks; None where none was found that beats all other numbers.
         bound: Ticks that no such period beats.
         refuted: The greatest period that a solver proved to be too short, so that `bound` is the next; None
             where `bound` needs no solver.
