@@ -46,6 +46,8 @@ class RoundBudget:
             neighbourhoods are solved to the optimum.
         doublings: Rounds after which it grows no more: by then a step may take an hour.
         states: To look at, which takes some seconds.
+        blocks_with_states: Most blocks of a micro-batch for which states are looked at; of more, there are too
+            many to come far.
         share_of_states: Of the seconds left that these may take, so that most are left to the solver where
             there are too many states.
         neighbourhood_blocks: Of a neighbourhood, few enough to be ordered anew in one step.
@@ -59,6 +61,7 @@ class RoundBudget:
     work: float = 1.0
     doublings: int = 12
     states: int = 5_000_000
+    blocks_with_states: int = 60
     share_of_states: float = 0.4
     neighbourhood_blocks: int = 40
     devices_at_once: int = 8
@@ -188,7 +191,10 @@ class _Improvement:
 
     def search_states(self, more: float) -> None:
         """Search the states, which may find the least makespan, or raise the bound."""
-        if not self.objective.one_clock:
+        if (
+            not self.objective.one_clock
+            or len(self.best.placement.blocks) > self.first_round.blocks_with_states
+        ):
             return
         self.move = "states"
         first = self.first_round
@@ -301,7 +307,7 @@ class _Improvement:
 
     def accept(self, starts: dict[Instance, int] | None) -> None:
         """Go on from an order of a neighbourhood unless it is longer; equal ones lead off a plateau."""
-        if starts is not None:
+        if starts is not None and starts.items() - self.current.start_of.items():
             self.keep(self.objective.settled(neighbourhood.with_starts(self.current, starts)))
 
     def keep(self, schedule: Schedule) -> None:
