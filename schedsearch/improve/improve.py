@@ -46,8 +46,8 @@ class RoundBudget:
             neighbourhoods are solved to the optimum.
         doublings: Rounds after which it grows no more: by then a step may take an hour.
         states: To look at, which takes some seconds.
-        blocks_with_states: Most blocks of a micro-batch for which states are looked at; of more, there are too
-            many to come far.
+        blocks_with_states: Most blocks of a micro-batch with which states are looked at; with more,
+            there are too many.
         share_of_states: Of the seconds left that these may take, so that most are left to the solver where
             there are too many states.
         neighbourhood_blocks: Of a neighbourhood, few enough to be ordered anew in one step.
