@@ -81,7 +81,7 @@ class SearchBar(_Bar):
         several = several if progress.micro_batches > 1 else ""
         phase = progress.phase.replace("_", " ")
         by = f", {progress.found_by}" if progress.found_by else ""
-        self._show(f"{phase}{several} {best} (bound {bound}{by})", progress.queries, None)
+        self._show(f"{phase}{several} {best} (bound {bound}){by}", progress.queries, None)
 
     def _in_units(self, progress: Progress, value: int) -> str:
         if progress.phase == Objective.MEMORY:
