@@ -18,7 +18,7 @@ from schedsearch.improve import memory_precedence
 from schedsearch.improve.neighbourhood import Neighbourhood
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.cpsat import solve
+from schedsearch.solver.cpsat import solve, within
 
 Starts = dict[Instance, int]
 """Tick at which each (block, micro-batch) starts."""
@@ -91,12 +91,7 @@ class NeighbourhoodModel:
     def _solve(
         self, budget: SolverBudget, parameters: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1  # more would make answers depend on the machine
-        solver.parameters.max_deterministic_time = budget.work
-        solver.parameters.max_time_in_seconds = budget.timeout_s
-        solver.parameters.random_seed = budget.seed
-        solver.parameters.use_strong_propagation_in_disjunctive = True
+        solver = within(budget)
         for name, value in parameters.items():
             setattr(solver.parameters, name, value)
         status = solve(solver, self.model)

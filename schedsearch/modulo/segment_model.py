@@ -10,7 +10,7 @@ from schedsearch.modulo.segments import Segments
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.cpsat import solve
+from schedsearch.solver.cpsat import solve, within
 
 
 def order_anew(segments: Segments, period: int, budget: SolverBudget) -> Repetend | None:
@@ -63,12 +63,7 @@ def order_anew(segments: Segments, period: int, budget: SolverBudget) -> Repeten
                     [before[a, b] for a in earlier], [memory[a] for a in earlier]
                 )
                 model.add(held + memory[b] + transient <= free)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1  # more would make answers depend on the machine
-    solver.parameters.max_deterministic_time = budget.work
-    solver.parameters.max_time_in_seconds = budget.timeout_s
-    solver.parameters.random_seed = budget.seed
-    solver.parameters.use_strong_propagation_in_disjunctive = True
+    solver = within(budget)
     if solve(solver, model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     found = {instance: solver.value(variable) for instance, variable in start.items()}

@@ -14,6 +14,7 @@ from ortools.sat.python import cp_model
 from schedsearch.bounds.timeline import Timeline
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
+from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import interruptible
 from schedsearch.solver.query import Answer, MemoryTurn, Query, memory_turn
 
@@ -44,6 +45,17 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     if status == cp_model.INFEASIBLE:
         return Answer.NO, None
     return Answer.UNKNOWN, None
+
+
+def within(budget: SolverBudget) -> cp_model.CpSolver:
+    """Return a solver that spends no more than a budget, for orders of blocks on devices."""
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1  # more would make answers depend on the machine
+    solver.parameters.max_deterministic_time = budget.work
+    solver.parameters.max_time_in_seconds = budget.timeout_s
+    solver.parameters.random_seed = budget.seed
+    solver.parameters.use_strong_propagation_in_disjunctive = True
+    return solver
 
 
 def solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:

@@ -49,8 +49,8 @@ def _z3_and_cpsat() -> Solver:
     """Return Z3 and CP-SAT in turn, the one that is more likely to know first.
 
     That is CP-SAT for several micro-batches where memory is shared in turns (V, chains), by some half; where
-    it is not (X, waves, loops), Z3 answers what CP-SAT does not in ten times the time. Of very large
-    questions Z3 gets only a first slice.
+    it is not (X, waves, loops), Z3 often answers in 2 s what CP-SAT does not in 4. Of very large questions Z3
+    gets only a first slice.
     """
     z3_first, cpsat_first = portfolio(smt.decide, _cpsat_when_asked), portfolio(_cpsat_when_asked, smt.decide)
     large = portfolio(_cpsat_when_asked, smt.decide, only_first=True)

@@ -43,8 +43,7 @@ def folded(schedule: Schedule, micro_batches: int) -> Repetend | None:
 
     The period to fold into is the median, over the blocks, of the ticks from a block's first of these
     micro-batches to that after their last. That gives an order on every device, which keeps the least period
-    that it can. Where the schedule repeats after so many micro-batches, it is its `steady_state`; where it
-    does not, as when memory lets micro-batches in by turns, it still is a repetend.
+    that it can. The schedule need not repeat itself, as where memory lets micro-batches in by turns.
 
     Args:
         schedule: Of a placement without optimizer blocks.
