@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from placements import Kind
+from placements import Block, Kind
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
 
@@ -88,14 +88,9 @@ def _check_dependencies(schedule: Schedule) -> None:
 
 
 def _check_exclusive(schedule: Schedule) -> None:
-    blocks = {block.name: block for block in schedule.placement.blocks}
-    for device in range(schedule.placement.num_devices):
-        spans = sorted(
-            (start, start + blocks[name].time, name, micro_batch)
-            for start, micro_batch, name in schedule.blocks
-            if device in blocks[name].devices
-        )
-        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(spans):
+    for device, blocks in enumerate(_on_devices(schedule)):
+        spans = [(start, start + block.time, block.name, micro_batch) for start, micro_batch, block in blocks]
+        for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(sorted(spans)):
             if start < end:
                 raise _fail(
                     schedule,
@@ -108,17 +103,26 @@ def _check_exclusive(schedule: Schedule) -> None:
 def _check_memory(schedule: Schedule) -> None:
     if schedule.placement.memory is None:
         return
-    blocks = {block.name: block for block in schedule.placement.blocks}
-    for device, capacity in enumerate(schedule.placement.memory):
+    for device, blocks in enumerate(_on_devices(schedule)):
+        capacity = schedule.placement.memory[device]
         in_use = schedule.placement.static_memory[device] if schedule.placement.static_memory else 0
-        for start, micro_batch, name in sorted(schedule.blocks):
-            if device in blocks[name].devices:
-                in_use += blocks[name].memory_on(device)
-                needed = in_use + blocks[name].transient
-                if needed > capacity:
-                    raise _fail(
-                        schedule,
-                        f"device {device} holds {needed} of memory from {start} on, when {name} of "
-                        f"micro-batch {micro_batch} starts; its capacity is {capacity}",
-                        (name, micro_batch),
-                    )
+        for start, micro_batch, block in blocks:
+            in_use += block.memory_on(device)
+            needed = in_use + block.transient
+            if needed > capacity:
+                raise _fail(
+                    schedule,
+                    f"device {device} holds {needed} of memory from {start} on, when {block.name} of "
+                    f"micro-batch {micro_batch} starts; its capacity is {capacity}",
+                    (block.name, micro_batch),
+                )
+
+
+def _on_devices(schedule: Schedule) -> list[list[tuple[int, int, Block]]]:
+    """Return for each device the starts, micro-batches and blocks that run on it, by start."""
+    by_name = {block.name: block for block in schedule.placement.blocks}
+    on: list[list[tuple[int, int, Block]]] = [[] for _ in range(schedule.placement.num_devices)]
+    for start, micro_batch, name in sorted(schedule.blocks):
+        for device in by_name[name].devices:
+            on[device].append((start, micro_batch, by_name[name]))
+    return on

@@ -28,7 +28,7 @@ OWNERS = {
     "ortools": [
         "schedsearch/solver/cpsat.py",
         "schedsearch/improve/neighbourhood_model.py",
-        "schedsearch/modulo/segment_model.py",
+        "schedsearch/modulo/many_blocks/",
     ],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "matplotlib": ["schedsearch/figures/"],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from placements import Placement
@@ -30,9 +31,8 @@ def interleaved_one_f_one_b(placement: Placement, num_micro_batches: int) -> Sch
             f"schedule: interleaved 1F1B needs a multiple of {num_devices} micro-batches, not "
             f"{num_micro_batches}; change search.num_micro_batches or use schedule=breadth_first"
         )
-    return as_soon_as_possible(
-        placement, num_micro_batches, _orders(placement, num_micro_batches, num_devices, Fraction(2))
-    )
+    orders = dict(_orders(placement, num_micro_batches, num_devices, Fraction(2)))
+    return _schedule(placement, num_micro_batches, orders)
 
 
 def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
@@ -48,17 +48,22 @@ def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Sche
     _, num_devices = loop_stages(placement, "interleaved 1F1B")
     for ahead in _AHEAD:
         for group in range(num_devices, num_devices // 3, -1):
-            orders = _orders(placement, num_micro_batches, group, ahead)
-            if _fit(placement, orders):
+            orders = dict(
+                itertools.takewhile(
+                    lambda each: _fits(placement, *each),
+                    _orders(placement, num_micro_batches, group, ahead),
+                )
+            )
+            if len(orders) == num_devices:
                 with contextlib.suppress(DeadlockError):
-                    yield as_soon_as_possible(placement, num_micro_batches, orders)
+                    yield _schedule(placement, num_micro_batches, orders)
                 break
 
 
 def _orders(
     placement: Placement, num_micro_batches: int, group: int, ahead: Fraction
-) -> list[list[Instance]]:
-    """Return the order of each device.
+) -> Iterator[tuple[int, list[Instance]]]:
+    """Yield each device that has stages, and its order.
 
     Args:
         placement: A loop.
@@ -67,7 +72,6 @@ def _orders(
         ahead: Forward blocks before the first backward for each device that follows, besides whole groups.
     """
     stages, num_devices = loop_stages(placement, "interleaved 1F1B")
-    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
     groups = [
         range(first, min(first + group, num_micro_batches)) for first in range(0, num_micro_batches, group)
     ]
@@ -79,20 +83,28 @@ def _orders(
         order = forward[:warmup]
         for i, block in enumerate(backward):
             order += [*forward[warmup + i : warmup + i + 1], block]
-        orders[chunks[0].device] = order
-    return orders
+        yield chunks[0].device, order
 
 
-def _fit(placement: Placement, orders: list[list[Instance]]) -> bool:
-    """Return whether what the devices hold in these orders fits in their memory."""
-    for device, capacity in enumerate(placement.free_memory or ()):
-        held = 0
-        for name, _ in orders[device]:
-            block = placement.by_name[name]
-            held += block.memory_on(device)
-            if held + block.transient > capacity:
-                return False
+def _fits(placement: Placement, device: int, order: Iterable[Instance]) -> bool:
+    """Return whether what a device holds in an order fits in its memory."""
+    if placement.free_memory is None:
+        return True
+    held = 0
+    for name, _ in order:
+        block = placement.by_name[name]
+        held += block.memory_on(device)
+        if held + block.transient > placement.free_memory[device]:
+            return False
     return True
+
+
+def _schedule(
+    placement: Placement, num_micro_batches: int, orders: Mapping[int, Iterable[Instance]]
+) -> Schedule:
+    """Return the schedule of some devices' orders; the others have no stages."""
+    everywhere = [orders.get(device, ()) for device in range(placement.num_devices)]
+    return as_soon_as_possible(placement, num_micro_batches, everywhere)
 
 
 def breadth_first(placement: Placement, num_micro_batches: int) -> Schedule:

@@ -7,9 +7,7 @@ read:
 - `known`: what is known of the repetends of one size, and the next query.
 - `bisection`: one objective made least for one size.
 - `infeasible`: why there is no schedule.
-- `segments`: the parts of a repetend that are ordered anew while the rest keeps its order.
-- `segment_model`: that as one question to CP-SAT.
-- `shorten_period`: large-neighbourhood search over such parts.
+- `many_blocks`: what finds shorter periods where whole repetends are too large a question.
 - `sweep`: the period, size by size.
 - `finite_schedule`: the objectives after the period, and the asked number of micro-batches.
 - `search`: all of these in turn.

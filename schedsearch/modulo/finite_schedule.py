@@ -63,7 +63,8 @@ class FiniteSchedule:
 
         Of equally short ones the one with more slack is better, since lower clocks can use it.
         """
-        if len(search.known.placement.blocks) * search.known.micro_batches > _MOST_INSTANCES:
+        instances = len(search.known.placement.blocks) * search.known.micro_batches
+        if instances > _MOST_INSTANCES or search.time_left_s <= 0:
             return
         if Objective.SPAN not in search.known.limit:
             search.minimise(Objective.SPAN)
@@ -101,7 +102,7 @@ class FiniteSchedule:
         deadline = time.monotonic() + time_limit_s
         placement = known.limited_placement()
         best = self._goal.settled(replace(known.repetend.unroll(self.num_micro_batches), placement=placement))
-        starts = self._starts(placement, time_limit_s * _SHARE_OF_RULES)
+        starts = self._starts(placement, deadline, time_limit_s * _SHARE_OF_RULES)
         self._report(search, self._goal.value(best), self.bound, "the repetend unrolled")
         while self._goal.value(best) > self.bound and (start := next(starts, None)) is not None:
             name, other = start
@@ -109,6 +110,8 @@ class FiniteSchedule:
                 best = other
                 self._shortened = with_optimizer(self.placement, best)
                 self._report(search, self._goal.value(best), self.bound, name)
+        if time.monotonic() >= deadline:
+            return
         improved = improve(
             best,
             time_limit_s=deadline - time.monotonic(),
@@ -125,12 +128,16 @@ class FiniteSchedule:
     def _report(self, search: ModuloSearch, best: int, bound: int, move: str) -> None:
         search.asking.report(self.objective, best, bound, search.known.micro_batches, move)
 
-    def _starts(self, placement: Placement, time_limit_s: float) -> Iterator[tuple[str, Schedule]]:
+    def _starts(
+        self, placement: Placement, deadline: float, seconds_for_rules: float
+    ) -> Iterator[tuple[str, Schedule]]:
         """Yield schedules made by hand and by rules, with names, each as short as its order lets it be."""
-        deadline = time.monotonic() + time_limit_s
         for name, schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield name, self._goal.settled(validate(replace(schedule, placement=placement)))
+            if time.monotonic() >= deadline:
+                return
+        deadline = min(deadline, time.monotonic() + seconds_for_rules)
         for name, schedule in simulated(placement, self.num_micro_batches):
             INTERRUPTS.raise_if_seen()
             yield name, self._goal.settled(schedule)

@@ -98,7 +98,7 @@ def search(
     finite = FiniteSchedule(placement, num_micro_batches, last)
     with INTERRUPTS.answered() as ending:
         period_deadline = deadline - min(polish_time_limit_s, time_limit_s / 2)
-        sweep.begin()
+        sweep.begin(period_deadline)
         if Objective.PERIOD not in wanted:
             sweep.first(deadline)
             polish_time_limit_s = time_limit_s

@@ -18,13 +18,21 @@ from schedsearch.modulo.result import Objective, Status, Tried
 from schedsearch.repetend import Repetend
 from schedsearch.solver.query import Answer
 from schedsearch.starts.first_repetends import Start, better_of, hand_made_repetends, simulated_repetends
+from schedsearch.starts.serial import serial_period
 from schedsearch.state_space import LeastPeriod, least_period
 
 _SHARE_OF_ONE = 0.6
 """Share of the time that one micro-batch per repetend gets where more may follow."""
 
+_SHARE_OF_HAND_MADE = 0.4
+"""Share of the time after which no more repetends of hand-made schedules are made: less than a hundredth is
+taken but on a hundred devices and more."""
+
 _SHARE_OF_SIMULATED = 0.2
 """Share of the time that making repetends of simulated schedules gets."""
+
+_SHARE_OF_PATTERNS = 0.4
+"""Share of the time that patterns of a few devices, shifted to the others, get where blocks are many."""
 
 _SHARE_OF_NEIGHBOURHOODS = 0.2
 """Share of the time that neighbourhoods of the best repetend get where there are many blocks."""
@@ -79,10 +87,14 @@ class Sweep:
         self.best: ModuloSearch | None = None
         self.failure = Status.UNKNOWN, ""
 
-    def begin(self) -> None:
+    def begin(self, deadline: float) -> None:
         """Take the repetends of hand-made schedules if there are many blocks; else a solver is as quick."""
         if len(self.placement.blocks) >= _MANY_BLOCKS and not self.before:
-            self.starts = hand_made_repetends(self.placement, self.period_bound)
+            self._take_hand_made(deadline)
+
+    def _take_hand_made(self, deadline: float) -> None:
+        share_s = (deadline - time.monotonic()) * _SHARE_OF_HAND_MADE
+        self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
 
     def _begin_better(self, deadline: float) -> None:
         """Take the repetends of hand-made schedules, if not done yet, and of simulated ones.
@@ -90,12 +102,27 @@ class Sweep:
         Where more than one micro-batch may be in a repetend, there may be as many as there are devices.
         """
         if len(self.placement.blocks) < _MANY_BLOCKS:
-            self.starts = hand_made_repetends(self.placement, self.period_bound)
+            self._take_hand_made(deadline)
         share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
         most = max(self.asked[-1], self.placement.num_devices if len(self.asked) > 1 else 1)
         sizes = sorted({size for size in (*self.asked, *_SIZES_OF_SIMULATED) if size <= most})
         found = simulated_repetends(self.placement, sizes, self.period_bound, share_s)
         self.starts = better_of(self.starts, found)
+        if len(self.placement.blocks) >= _MANY_BLOCKS:
+            self._shift_patterns(deadline)
+
+    def _shift_patterns(self, deadline: float) -> None:
+        """Take the repetends of one micro-batch in which a few devices' pattern serves all."""
+        # OR-Tools is slow to load
+        from schedsearch.modulo.many_blocks.shifted_patterns import shifted_patterns
+
+        rates = [start.repetend.period_per_micro_batch for start in self.starts.values()]
+        known = min(rates, default=serial_period(self.placement))
+        now = time.monotonic()
+        end = now + (deadline - now) * _SHARE_OF_PATTERNS
+        found = shifted_patterns(self.placement, self.period_bound, known, end, self.asking.seed)
+        for devices, repetend in found:
+            self.starts[1] = Start(repetend, f"pattern of {devices} devices")
 
     def first(self, deadline: float) -> None:
         """Find some repetend, and make nothing of it less."""
@@ -197,7 +224,8 @@ class Sweep:
         """Shorten the best repetend by ordering parts of it anew, in the time left."""
         if self.best is None or self.is_proved or self.before or time.monotonic() >= deadline:
             return
-        from schedsearch.modulo.shorten_period import shorten_period  # OR-Tools is slow to load
+        # OR-Tools is slow to load
+        from schedsearch.modulo.many_blocks.shorten_period import shorten_period
 
         search = self.best
         assert search.known.repetend is not None
@@ -271,6 +299,8 @@ class Sweep:
             if not self.before and not search.look_at_bound():
                 self._begin_better(deadline)
                 search.known = self._with_best_start(search.known)
+                if search.known.repetend is not None:
+                    search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
             for objective in (*self.before, Objective.PERIOD):
                 search.minimise(objective)
         if not self.is_proved:

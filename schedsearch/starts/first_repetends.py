@@ -60,21 +60,23 @@ def simulated(placement: Placement, num_micro_batches: int) -> Iterator[tuple[st
             yield f"simulation by rule {number}", schedule
 
 
-def hand_made_repetends(placement: Placement, enough: Fraction) -> dict[int, Start]:
+def hand_made_repetends(placement: Placement, enough: Fraction, time_limit_s: float) -> dict[int, Start]:
     """Return the best repetend of a hand-made schedule for each number of micro-batches per repetend.
 
-    These are up to as many as there are devices: interleaved 1F1B repeats after so many. All are made,
-    however long it takes, so that no search ends with a longer period than one of them has.
+    These are up to as many as there are devices: interleaved 1F1B repeats after so many.
 
     Args:
         placement: What runs where, without optimizer blocks.
         enough: Ticks per micro-batch that no repetend beats; none is sought once it is reached.
+        time_limit_s: Seconds after which no more are made. On a hundred devices one takes seconds.
     """
+    deadline = time.monotonic() + time_limit_s
     depth = max(placement.num_devices, 2)
     best: dict[int, Start] = {}
     for name, make in _makers():
         for times in (4, 6):  # some repeat only after a long warmup
-            found = _steady_states(make(placement, times * depth), name, placement.num_devices, enough)
+            schedules = _until(deadline, make(placement, times * depth))
+            found = _steady_states(schedules, name, placement.num_devices, enough)
             if found:
                 break
         best = better_of(best, found)
@@ -100,6 +102,12 @@ def simulated_repetends(
             if time.monotonic() > deadline:
                 return best
     return best
+
+
+def _until(deadline: float, schedules: Iterator[Schedule]) -> Iterator[Schedule]:
+    """Yield schedules as long as there is time to make one."""
+    while time.monotonic() < deadline and (schedule := next(schedules, None)) is not None:
+        yield schedule
 
 
 def _steady_states(

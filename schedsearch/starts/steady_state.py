@@ -25,10 +25,14 @@ def steady_state(schedule: Schedule, most_micro_batches: int) -> Repetend | None
     """
     placement, number = schedule.placement, schedule.num_micro_batches
     orders = [schedule.order(device) for device in range(placement.num_devices)]
+    num_blocks = [len(placement.on(device)) for device in range(placement.num_devices)]
     position = [{instance: i for i, instance in enumerate(order)} for order in orders]
     for several in range(1, min(most_micro_batches, number // 2) + 1):
         first = (number - several) // 2
-        cycles = [_cycle(order, where, first, several) for order, where in zip(orders, position, strict=True)]
+        cycles = [
+            _cycle(order, where, first, several, blocks)
+            for order, where, blocks in zip(orders, position, num_blocks, strict=True)
+        ]
         found = [cycle for cycle in cycles if cycle is not None]
         if len(found) == len(cycles):
             longest = several * serial_period(placement)
@@ -77,17 +81,16 @@ def _fits(repetend: Repetend) -> bool:
 
 
 def _cycle(
-    order: tuple[Instance, ...], position: Mapping[Instance, int], first: int, several: int
+    order: tuple[Instance, ...], position: Mapping[Instance, int], first: int, several: int, blocks: int
 ) -> Cycle | None:
-    """Return what a device runs from some micro-batch on until it repeats; None where it does not."""
+    """Return what a device runs of its blocks from some micro-batch on until it repeats; None for never."""
     if not order:
         return []
-    names = {name for name, _ in order}
     anchor = order[0][0]
     begin, end = position[anchor, first], position.get((anchor, first + several), len(order))
     cycle = order[begin:end]
     again = order[end : end + len(cycle)]
-    if len(cycle) != several * len(names) or [(name, n + several) for name, n in cycle] != list(again):
+    if len(cycle) != several * blocks or [(name, n + several) for name, n in cycle] != list(again):
         return None
     rounds = [(n - first) // several for _, n in cycle]
     return [((name, (n - first) % several), round_) for (name, n), round_ in zip(cycle, rounds, strict=True)]

@@ -90,7 +90,7 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
     placement = placement.with_memory(
         [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     )
-    found = hand_made_repetends(placement, Fraction(0)) | simulated_repetends(
+    found = hand_made_repetends(placement, Fraction(0), 60.0) | simulated_repetends(
         placement, (1, 2, 3), Fraction(0), 10.0
     )
     for size, (repetend, made_by) in found.items():

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 
-from schedsearch.modulo.segment_model import order_anew
-from schedsearch.modulo.segments import Segments
+from schedsearch.modulo.many_blocks.segment_model import order_anew
+from schedsearch.modulo.many_blocks.segments import Segments
 from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS

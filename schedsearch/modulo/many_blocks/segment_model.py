@@ -6,7 +6,7 @@ import itertools
 
 from ortools.sat.python import cp_model
 
-from schedsearch.modulo.segments import Segments
+from schedsearch.modulo.many_blocks.segments import Segments
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget

@@ -17,8 +17,8 @@ from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import one_f_one_b, v_min
 from schedsearch.bounds.load_and_path import load_bound, period_bound
 from schedsearch.bounds.memory_need import minimum_memory
-from schedsearch.modulo.segments import Segment, Segments
-from schedsearch.modulo.shorten_period import shorten_period
+from schedsearch.modulo.many_blocks.segments import Segment, Segments
+from schedsearch.modulo.many_blocks.shorten_period import shorten_period
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.first_repetends import simulated_repetends

@@ -1,0 +1,10 @@
+"""Repetends of shorter periods where the question about all blocks at once is too large for a solver.
+
+In the order in which to read:
+
+- `shifted_model`: one pattern for a few neighbouring devices, shifted to the others, as a question to CP-SAT.
+- `shifted_patterns`: the shortest period that such a pattern has.
+- `segments`: the parts of a repetend that are ordered anew while the rest keeps its order.
+- `segment_model`: that as one question to CP-SAT.
+- `shorten_period`: large-neighbourhood search over such parts.
+"""
