@@ -16,6 +16,7 @@ from schedsearch.modulo.infeasible import why_infeasible
 from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import Objective, Status, Tried
 from schedsearch.repetend import Repetend
+from schedsearch.solver.portfolio import MANY_INSTANCES
 from schedsearch.solver.query import Answer
 from schedsearch.starts.first_repetends import Start, better_of, hand_made_repetends, simulated_repetends
 from schedsearch.starts.serial import serial_period
@@ -31,8 +32,9 @@ taken but on a hundred devices and more."""
 _SHARE_OF_SIMULATED = 0.2
 """Share of the time that making repetends of simulated schedules gets."""
 
-_SHARE_OF_PATTERNS = 0.4
-"""Share of the time that patterns of a few devices, shifted to the others, get where blocks are many."""
+_SHARE_OF_PATTERNS = {False: 0.15, True: 0.4}
+"""Share of the time that patterns of a few devices, shifted to the others, get where a solver can be asked
+about all blocks at once, and where there are too many."""
 
 _SHARE_OF_NEIGHBOURHOODS = 0.2
 """Share of the time that neighbourhoods of the best repetend get where there are many blocks."""
@@ -118,8 +120,8 @@ class Sweep:
 
         rates = [start.repetend.period_per_micro_batch for start in self.starts.values()]
         known = min(rates, default=serial_period(self.placement))
-        now = time.monotonic()
-        end = now + (deadline - now) * _SHARE_OF_PATTERNS
+        many = len(self.placement.blocks) >= MANY_INSTANCES
+        end = _share(deadline, _SHARE_OF_PATTERNS[many])
         found = shifted_patterns(self.placement, self.period_bound, known, end, self.asking.seed)
         for devices, repetend in found:
             self.starts[1] = Start(repetend, f"pattern of {devices} devices")
@@ -283,8 +285,7 @@ class Sweep:
 
     def _search(self, known: Known, deadline: float, share: float) -> ModuloSearch:
         """Return a search that may take a share of the time left."""
-        now = time.monotonic()
-        return ModuloSearch(known, self.asking, now + (deadline - now) * share)
+        return ModuloSearch(known, self.asking, _share(deadline, share))
 
     def _one(self, deadline: float, share: float) -> ModuloSearch:
         """Search the repetend of one micro-batch: some, those of earlier objectives, that of least period."""
@@ -298,6 +299,7 @@ class Sweep:
             search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
             if not self.before and not search.look_at_bound():
                 self._begin_better(deadline)
+                search.deadline = _share(deadline, share)
                 search.known = self._with_best_start(search.known)
                 if search.known.repetend is not None:
                     search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
@@ -348,3 +350,9 @@ class Sweep:
             self.period_bound = self.least_period.ticks
             for search in self.searches.values():
                 search.known = search.known.with_period_bound(self.period_bound)
+
+
+def _share(deadline: float, share: float) -> float:
+    """Return when a share of the time left is over, in seconds of `time.monotonic`."""
+    now = time.monotonic()
+    return now + (deadline - now) * share

@@ -8,7 +8,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.solver import smt
 from schedsearch.solver.query import Answer, Query, Solver, memory_turn
 
-_MANY_INSTANCES = 160
+MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after its first slice."""
 
 
@@ -58,7 +58,7 @@ def _z3_and_cpsat() -> Solver:
     def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
         placement, micro_batches = query.placement, query.micro_batches
         asked = z3_first
-        if micro_batches * len(placement.blocks) >= _MANY_INSTANCES:
+        if micro_batches * len(placement.blocks) >= MANY_INSTANCES:
             asked = large
         elif micro_batches > 1 and all(memory_turn(placement, d) for d in range(placement.num_devices)):
             asked = cpsat_first

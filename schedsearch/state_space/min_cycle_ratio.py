@@ -18,10 +18,13 @@ import numpy as np
 from placements import Placement
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.state_space.model import Ints, Model, model_of
-from schedsearch.state_space.transitions import States, Transitions, empty_state
+from schedsearch.state_space.transitions import States, Transitions, empty_state, joined
 
 MOST_STATES = 100_000
 """States beyond which the search gives up."""
+
+_ROWS_AT_ONCE = 20_000
+"""States to which those that are looked at in one go may lead: so many take a fraction of a second."""
 
 _MOST_AHEAD = 60_000
 """How far one activity may run ahead of another; reached only where nothing holds it back."""
@@ -205,19 +208,26 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
     frontier = empty_state(model, _MOST_AHEAD)
     ids = _numbers(frontier, number)
     edges: list[tuple[Ints, Ints, Ints, Ints]] = []
+    at_once = _ROWS_AT_ONCE
     while len(frontier):
-        INTERRUPTS.raise_if_seen()
-        following, ticks = transitions.next_states(frontier, None)
-        progress = _normalise(model, following)
-        if (following.started >= _MOST_AHEAD).any():
-            return None
-        before = len(number)
-        reached = _numbers(following, number)
-        edges.append((ids[following.parent], reached, ticks, progress))
-        if len(number) > most_states or time.monotonic() > deadline:
-            return None
-        new, where = np.unique(reached, return_index=True)
-        frontier, ids = following.at(where[new >= before]), new[new >= before]
+        first, found = 0, []
+        while first < len(frontier):
+            INTERRUPTS.raise_if_seen()
+            part = np.arange(first, min(first + at_once, len(frontier)))
+            following, ticks = transitions.next_states(frontier.at(part), None)
+            progress = _normalise(model, following)
+            if (following.started >= _MOST_AHEAD).any():
+                return None
+            size = len(number)
+            reached = _numbers(following, number)
+            edges.append((ids[part][following.parent], reached, ticks, progress))
+            if len(number) > most_states or time.monotonic() > deadline:
+                return None
+            new, where = np.unique(reached, return_index=True)
+            found.append((new[new >= size], following.at(where[new >= size])))
+            first += len(part)
+            at_once = max(1, len(part) * _ROWS_AT_ONCE // max(1, len(following)))
+        ids, frontier = np.concatenate([new for new, _ in found]), joined([states for _, states in found])
     source, target, ticks, progress = (np.concatenate([edge[i] for edge in edges]) for i in range(4))
     order = np.argsort(target, kind="stable")
     return StateGraph(

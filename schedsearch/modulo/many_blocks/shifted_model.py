@@ -6,14 +6,13 @@ The query has the orders of one group only, so that its size hardly grows with t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from ortools.sat.python import cp_model
 
 from placements import Block, Placement
-from schedsearch.bounds.timeline import Timeline
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
@@ -37,25 +36,52 @@ class Place(NamedTuple):
 class ShiftedPattern:
     """Which blocks take each other's place from device to device.
 
-    Those of a device are numbered by the earliest time at which each can start, so that a stage's forward
-    takes the place of the stage's before. Where devices' times differ, the pattern has the longest.
+    A block takes the place of the one of its kind on the device before that it waits for, or that waits for
+    it, as a stage's forward that of the stage's before; a weight half goes with its input half. Where
+    devices' times differ, the pattern has the longest.
 
     Attributes:
         placement: What runs where; one micro-batch per repetend.
         group: Devices per group.
+        on: For each device its blocks, by role.
         time: Ticks of each role; shape ``(roles,)``.
     """
 
     def __init__(self, placement: Placement, group: int) -> None:
-        """Number the blocks; see `applies`."""
+        """Give each block its role; see `applies`."""
         self.placement = placement
         self.group = group
-        head = Timeline(placement, frozenset()).heads
-        self.on: list[list[Block]] = [
-            sorted(placement.on(d), key=lambda b: (head[b.name], bool(placement.successors[b.name])))
-            for d in range(placement.num_devices)
-        ]
+        self.on: list[list[Block]] = []
+        for device in range(placement.num_devices):
+            self.on.append(self._by_role(device))
         self.time = [max(block.time for block in role) for role in zip(*self.on, strict=False)]
+
+    def _by_role(self, device: int) -> list[Block]:
+        """Return a device's blocks, each at the position of the one on the device before that it follows."""
+        blocks = list(self.placement.on(device))
+        if not self.on or len(self.on[-1]) != len(blocks):
+            return blocks
+        role: dict[str, int] = {}
+        for is_next in (_waits, self._goes_along):
+            for i, other in enumerate(self.on[-1]):
+                follows = [
+                    block
+                    for block in blocks
+                    if block.name not in role and block.kind is other.kind and is_next(block, other, role)
+                ]
+                if follows and i not in role.values():
+                    role[follows[0].name] = i
+        left = [i for i in range(len(blocks)) if i not in role.values()]
+        for block in blocks:
+            if block.name not in role:
+                role[block.name] = left.pop(0)
+        return sorted(blocks, key=lambda block: role[block.name])
+
+    def _goes_along(self, block: Block, other: Block, role: Mapping[str, int]) -> bool:
+        """Whether a block waits for one in the role of the one that another block waits for."""
+        before = [each.name for each in self.on[-1]]
+        waits_for = {role[name] for name in block.after if name in role}
+        return any(name in before and before.index(name) in waits_for for name in other.after)
 
     @property
     def applies(self) -> bool:
@@ -119,6 +145,11 @@ def _within(budget: SolverBudget) -> cp_model.CpSolver:
     solver = within(budget)
     solver.parameters.use_strong_propagation_in_disjunctive = False  # a third fewer answers with it
     return solver
+
+
+def _waits(block: Block, other: Block, role: Mapping[str, int]) -> bool:
+    """Whether one of two blocks waits for the other."""
+    return other.name in block.after or block.name in other.after
 
 
 class _Model:
