@@ -110,9 +110,6 @@ def decide_shifted(
 ) -> tuple[Repetend | None, bool]:
     """Return a repetend of a pattern that has a period or less, and whether the question is answered.
 
-    Where asking for one that fits gets no answer, what the fullest device holds too much is minimised, down
-    to nothing: with many blocks per device only that finds some.
-
     Args:
         pattern: One that applies.
         period: Ticks; at least the pattern's load.
@@ -125,26 +122,13 @@ def decide_shifted(
     Raises:
         KeyboardInterrupt: The solver was interrupted from the keyboard.
     """
-    strict = _Model(pattern, period, most_excess=0)
-    solver = _within(budget)
-    status = solve(solver, strict.model)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return strict.repetend(solver).with_least_period(), True
-    if status == cp_model.INFEASIBLE:
-        return None, True
-    lenient = _Model(pattern, period, most_excess=100 * max(pattern.placement.free_memory or (0,)))
-    lenient.model.minimize(lenient.excess)
-    solver = _within(budget)
-    status = solve(solver, lenient.model)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) and solver.objective_value == 0:
-        return lenient.repetend(solver).with_least_period(), True
-    return None, solver.best_objective_bound > 0
-
-
-def _within(budget: SolverBudget) -> cp_model.CpSolver:
+    model = _Model(pattern, period)
     solver = within(budget)
-    solver.parameters.use_strong_propagation_in_disjunctive = False  # a third fewer answers with it
-    return solver
+    solver.parameters.use_strong_propagation_in_disjunctive = False  # it takes more than it gives here
+    status = solve(solver, model.model)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return model.repetend(solver).with_least_period(), True
+    return None, status == cp_model.INFEASIBLE
 
 
 def _waits(block: Block, other: Block, role: Mapping[str, int]) -> bool:
@@ -155,7 +139,7 @@ def _waits(block: Block, other: Block, role: Mapping[str, int]) -> bool:
 class _Model:
     """The variables; each method adds one family of constraints."""
 
-    def __init__(self, pattern: ShiftedPattern, period: int, most_excess: int) -> None:
+    def __init__(self, pattern: ShiftedPattern, period: int) -> None:
         self.pattern = pattern
         self.placement = pattern.placement
         self.period = period
@@ -171,7 +155,6 @@ class _Model:
         last = 3 * len(self.placement.blocks)
         self.round = {b.name: self.model.new_int_var(0, last, b.name) for b in self.placement.blocks}
         self.before: dict[tuple[int, int, int], cp_model.LiteralT] = {}
-        self.excess = self.model.new_int_var(0, most_excess, "excess")
         self.model.add(self.start[0, 0] == 0)
         self.run_one_at_a_time()
         self.wait_for_inputs()
@@ -243,7 +226,7 @@ class _Model:
         return some + two + whole
 
     def respect_memory(self) -> None:
-        """A device never holds more than its capacity and the excess."""
+        """A device never holds more than its capacity."""
         free = self.placement.free_memory or ()
         for device, (capacity, blocks) in enumerate(zip(free, self.pattern.on, strict=False)):
             row = device % self.pattern.group
@@ -256,7 +239,7 @@ class _Model:
                 earlier = self._sum(
                     [self.before[row, other, role] for other in others], [memory[other] for other in others]
                 )
-                self.model.add(rounds + earlier + memory[role] + block.transient <= capacity + self.excess)
+                self.model.add(rounds + earlier + memory[role] + block.transient <= capacity)
 
     @staticmethod
     def _sum(terms: Sequence[cp_model.LiteralT], factors: Sequence[int]) -> cp_model.LinearExpr:

@@ -26,13 +26,13 @@ _LEAST_GROUPS = 3
 _FINENESS = 0.002
 """Share of the bound below which a shorter period is no longer sought."""
 
-_LEAST_STEP = 0.01
-"""Likewise, between periods that get no answer."""
+_STEP = (1 / 32, 1 / 8, 1 / 2)
+"""By which share of what is not refuted an answer is to be shorter: the least, at first, and the most."""
 
 _WORK = 0.5
 """Of the first questions, in CP-SAT's deterministic time of about a second."""
 
-_MORE_WORK = 1.5
+_MORE_WORK = 1.25
 """How many times that a pattern's next question gets, after one without an answer."""
 
 
@@ -67,29 +67,37 @@ def shifted_patterns(
 
 
 class _Turn:
-    """What was asked of one pattern."""
+    """What was asked of one pattern.
+
+    Easy questions come first: where there is no repetend there is none of a shorter period, and what is found
+    is often much shorter than was asked for. Each question has a seed of its own, as one seed may take a
+    hundred times as long as another.
+    """
 
     def __init__(self, pattern: ShiftedPattern, bound: Fraction) -> None:
         self.pattern = pattern
         self.least = max(math.ceil(bound), pattern.load)
-        self.refuted = self.in_vain = self.least - 1
+        self.refuted = self.least - 1
+        self.step = _STEP[1]
         self.work = _WORK
+        self.asked = 0
 
     def may_beat(self, shortest: int) -> bool:
         """Whether a period shorter by more than a trifle is not refuted."""
         return shortest - self.refuted > max(1, self.least * _FINENESS)
 
     def ask(self, shortest: int, timeout_s: float, seed: int) -> Repetend | None:
-        """Ask for a period half-way from what was asked in vain; where little is left, begin again."""
+        """Ask for a period that is shorter by a step."""
         if not self.may_beat(shortest):
             return None
-        if shortest - self.in_vain <= max(1, self.least * _LEAST_STEP):
-            self.in_vain = self.refuted
-        period = min((self.in_vain + shortest + 1) // 2, shortest - 1)
-        found, sure = decide_shifted(self.pattern, period, SolverBudget(self.work, timeout_s, seed))
-        if found is None:
-            self.in_vain = period
-            self.refuted = max(self.refuted, period) if sure else self.refuted
-        if not sure:
-            self.work *= _MORE_WORK
+        period = shortest - max(1, round((shortest - self.refuted) * self.step))
+        self.asked += 1
+        budget = SolverBudget(self.work, timeout_s, seed + self.asked)
+        found, sure = decide_shifted(self.pattern, period, budget)
+        if found is not None:
+            self.step = min(_STEP[2], self.step * 2)
+        elif sure:
+            self.refuted = period
+        else:
+            self.step, self.work = max(_STEP[0], self.step / 1.5), self.work * _MORE_WORK
         return found
