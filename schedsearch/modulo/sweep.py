@@ -32,7 +32,7 @@ taken but on a hundred devices and more."""
 _SHARE_OF_SIMULATED = 0.2
 """Share of the time that making repetends of simulated schedules gets."""
 
-_SHARE_OF_PATTERNS = {False: 0.15, True: 0.4}
+_SHARE_OF_PATTERNS = {False: 0.15, True: 0.6}
 """Share of the time that patterns of a few devices, shifted to the others, get where a solver can be asked
 about all blocks at once, and where there are too many."""
 

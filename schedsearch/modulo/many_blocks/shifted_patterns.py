@@ -17,8 +17,8 @@ from schedsearch.repetend import Repetend
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
 
-_GROUPS = (2, 3)
-"""Devices per group; what repeats on each device also repeats on every two."""
+_GROUPS = (3, 2)
+"""Devices per group, in the order in which they are asked; what repeats on each device also does on two."""
 
 _LEAST_GROUPS = 3
 """Groups that there must be for the question to be a small one."""
