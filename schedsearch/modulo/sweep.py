@@ -25,9 +25,9 @@ from schedsearch.state_space import LeastPeriod, least_period
 _SHARE_OF_ONE = 0.6
 """Share of the time that one micro-batch per repetend gets where more may follow."""
 
-_SHARE_OF_HAND_MADE = 0.4
-"""Share of the time after which no more repetends of hand-made schedules are made: less than a hundredth is
-taken but on a hundred devices and more."""
+_SHARE_OF_HAND_MADE = 0.8
+"""Share of the time after which no more repetends of hand-made schedules are made: on 32 devices they take
+some seconds, on a hundred a minute."""
 
 _SHARE_OF_SIMULATED = 0.2
 """Share of the time that making repetends of simulated schedules gets."""

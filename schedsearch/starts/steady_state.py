@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from placements import Placement
 from schedsearch.repetend import Cycle, Repetend
 from schedsearch.schedule import Instance, Schedule
 from schedsearch.starts.serial import serial_period
@@ -35,6 +36,8 @@ def steady_state(schedule: Schedule, most_micro_batches: int) -> Repetend | None
         ]
         found = [cycle for cycle in cycles if cycle is not None]
         if len(found) == len(cycles):
+            if not all(_has_room(placement, device, order, first) for device, order in enumerate(orders)):
+                return None
             longest = several * serial_period(placement)
             repetend = Repetend.of_least_period(placement, several, found, 1, longest)
             if repetend is not None and _fits(repetend):
@@ -71,6 +74,19 @@ def folded(schedule: Schedule, micro_batches: int) -> Repetend | None:
     longest = micro_batches * serial_period(placement)
     repetend = Repetend.of_least_period(placement, micro_batches, cycles, 1, longest)
     return repetend if repetend is not None and _fits(repetend) else None
+
+
+def _has_room(placement: Placement, device: int, order: Sequence[Instance], micro_batch: int) -> bool:
+    """Return whether what a device holds in the middle of its order, at some micro-batch's blocks, fits."""
+    if placement.free_memory is None:
+        return True
+    held = 0
+    for name, n in order:
+        block = placement.by_name[name]
+        held += block.memory_on(device)
+        if n == micro_batch and held + block.transient > placement.free_memory[device]:
+            return False
+    return True
 
 
 def _fits(repetend: Repetend) -> bool:
