@@ -100,6 +100,12 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
         validate(repetend.at_initiation_interval(3 * size * repetend.in_flight))
 
 
+def test_no_hand_made_repetends_are_made_without_time() -> None:
+    placement = v_shape(4).with_memory(4)
+    assert hand_made_repetends(placement, Fraction(0), 60.0)
+    assert hand_made_repetends(placement, Fraction(0), 0.0) == {}
+
+
 def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
     placement = loop_shape(8, 2, 10, 20)
     usual = interleaved_one_f_one_b(placement, 32)

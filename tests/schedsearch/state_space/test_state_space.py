@@ -166,6 +166,15 @@ def test_known_periods(placement: Placement, period: Fraction) -> None:
     assert no_shorter_period(placement, found.devices, found.cut_out, period + Fraction(1, 7), 60.0) is False
 
 
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_portions_of_the_states_make_no_difference(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    placements = [m_shape(4).with_memory(4), wave_shape(3, 2).with_memory(4), x_shape(4).with_memory(2)]
+    expected = [least_period(placement, known=AMPLE) for placement in placements]
+    assert all(expected)
+    monkeypatch.setattr("schedsearch.state_space.min_cycle_ratio._ROWS_AT_ONCE", at_once)
+    assert [least_period(placement, known=AMPLE) for placement in placements] == expected
+
+
 def test_a_branch_bounds_what_has_too_many_states() -> None:
     placement = k_shape(8).with_memory(2)
     assert least_period(placement, known=AMPLE, most_states=1_000).devices == (0, 1, 2, 3)
