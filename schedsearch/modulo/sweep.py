@@ -99,7 +99,7 @@ class Sweep:
         self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
 
     def _begin_better(self, deadline: float) -> None:
-        """Take the repetends of hand-made schedules, if not done yet, and of simulated ones.
+        """Take the repetends of hand-made schedules, if not done yet, of simulated ones and of patterns.
 
         Where more than one micro-batch may be in a repetend, there may be as many as there are devices.
         """
