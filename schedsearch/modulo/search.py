@@ -52,8 +52,8 @@ def search(
     various spans are sampled: how well warmup and cooldown pack depends on more than the span. Then the whole
     schedule is shortened, in any of its parts, see `schedsearch.improve.improve`; a hand-made schedule that
     fits the placement and its memory may be what that begins with, so that none is ever better. The search
-    for the period begins with the steady states of such schedules too, and with simulated ones. Of many blocks
-    it goes on with patterns of a few devices, and ends with neighbourhoods of the best repetend.
+    for the period begins with the steady states of such schedules too, and with simulated ones. Where there
+    are many blocks, it goes on with patterns of a few devices and ends with neighbourhoods of the best one.
 
     Args:
         placement: What runs where; its `memory` is the capacity.
