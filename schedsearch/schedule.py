@@ -182,6 +182,15 @@ def as_soon_as_possible(
     return Schedule(placement, num_micro_batches, tuple(blocks))
 
 
+def memory_needed(placement: Placement, device: int, order: Iterable[Instance]) -> Iterator[int]:
+    """Yield what a device needs, besides what it always holds, when each block of an order starts."""
+    held = 0
+    for name, _ in order:
+        block = placement.by_name[name]
+        held += block.memory_on(device)
+        yield held + block.transient
+
+
 def _with_optimizer(
     placement: Placement, num_micro_batches: int, device: int, order: Iterable[Instance]
 ) -> list[Instance]:

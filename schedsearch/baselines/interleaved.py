@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from placements import Placement
 from schedsearch.baselines.structure import UnsuitablePlacementError, loop_stages
-from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible, memory_needed
 
 _AHEAD = (Fraction(2), Fraction(3, 2), Fraction(5, 4), Fraction(1))
 """Forward blocks ahead for each device that follows, as they are tried; the usual is 2."""
@@ -90,13 +90,7 @@ def _fits(placement: Placement, device: int, order: Iterable[Instance]) -> bool:
     """Return whether what a device holds in an order fits in its memory."""
     if placement.free_memory is None:
         return True
-    held = 0
-    for name, _ in order:
-        block = placement.by_name[name]
-        held += block.memory_on(device)
-        if held + block.transient > placement.free_memory[device]:
-            return False
-    return True
+    return all(units <= placement.free_memory[device] for units in memory_needed(placement, device, order))
 
 
 def _schedule(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from placements import Placement
 from schedsearch.repetend import Cycle, Repetend
-from schedsearch.schedule import Instance, Schedule
+from schedsearch.schedule import Instance, Schedule, memory_needed
 from schedsearch.starts.serial import serial_period
 
 
@@ -77,16 +77,11 @@ def folded(schedule: Schedule, micro_batches: int) -> Repetend | None:
 
 
 def _has_room(placement: Placement, device: int, order: Sequence[Instance], micro_batch: int) -> bool:
-    """Return whether what a device holds in the middle of its order, at some micro-batch's blocks, fits."""
+    """Return whether a device has the memory for its blocks of a micro-batch, in the middle of its order."""
     if placement.free_memory is None:
         return True
-    held = 0
-    for name, n in order:
-        block = placement.by_name[name]
-        held += block.memory_on(device)
-        if n == micro_batch and held + block.transient > placement.free_memory[device]:
-            return False
-    return True
+    needed = zip(order, memory_needed(placement, device, order), strict=True)
+    return all(units <= placement.free_memory[device] for (_, n), units in needed if n == micro_batch)
 
 
 def _fits(repetend: Repetend) -> bool:

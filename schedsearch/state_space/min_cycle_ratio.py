@@ -23,8 +23,8 @@ from schedsearch.state_space.transitions import States, Transitions, empty_state
 MOST_STATES = 100_000
 """States beyond which the search gives up."""
 
-_ROWS_AT_ONCE = 20_000
-"""States to which those that are looked at in one go may lead: so many take a fraction of a second."""
+_STATES_AT_ONCE = 20_000
+"""States that one portion of states may lead to, about: these take a fraction of a second."""
 
 _MOST_AHEAD = 60_000
 """How far one activity may run ahead of another; reached only where nothing holds it back."""
@@ -208,7 +208,7 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
     frontier = empty_state(model, _MOST_AHEAD)
     ids = _numbers(frontier, number)
     edges: list[tuple[Ints, Ints, Ints, Ints]] = []
-    at_once = _ROWS_AT_ONCE
+    at_once = _STATES_AT_ONCE
     while len(frontier):
         first, found = 0, []
         while first < len(frontier):
@@ -226,7 +226,7 @@ def _explore(model: Model, deadline: float, most_states: int) -> StateGraph | No
             new, where = np.unique(reached, return_index=True)
             found.append((new[new >= size], following.at(where[new >= size])))
             first += len(part)
-            at_once = max(1, len(part) * _ROWS_AT_ONCE // max(1, len(following)))
+            at_once = max(1, len(part) * _STATES_AT_ONCE // max(1, len(following)))
         ids, frontier = np.concatenate([new for new, _ in found]), joined([states for _, states in found])
     source, target, ticks, progress = (np.concatenate([edge[i] for edge in edges]) for i in range(4))
     order = np.argsort(target, kind="stable")

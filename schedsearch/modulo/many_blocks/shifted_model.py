@@ -190,7 +190,7 @@ class _Model:
                 self.model.add(self.round[block.name] - self.round[name] >= rounds[key])
 
     def _rounds_between(self, a: Place, b: Place, ticks: int) -> cp_model.LinearExpr:
-        """Return the rounds at the least from one block to another that starts so many ticks later."""
+        """Return how many rounds later a block must be that starts at least some ticks after another."""
         groups = b.group - a.group
         one, other = self.start[a.row, a.role], self.start[b.row, b.role]
         if groups == 0:

@@ -171,7 +171,7 @@ def test_portions_of_the_states_make_no_difference(monkeypatch: pytest.MonkeyPat
     placements = [m_shape(4).with_memory(4), wave_shape(3, 2).with_memory(4), x_shape(4).with_memory(2)]
     expected = [least_period(placement, known=AMPLE) for placement in placements]
     assert all(expected)
-    monkeypatch.setattr("schedsearch.state_space.min_cycle_ratio._ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("schedsearch.state_space.min_cycle_ratio._STATES_AT_ONCE", at_once)
     assert [least_period(placement, known=AMPLE) for placement in placements] == expected
 
 

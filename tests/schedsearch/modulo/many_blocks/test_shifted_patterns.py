@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -43,8 +44,9 @@ def instance(name: str) -> Placement:
 def test_each_is_shorter_than_the_one_before_and_valid(
     shape: str, devices: int, memory: int, forward: int
 ) -> None:
-    make = {"v": v_shape, "wave": wave_shape, "loop": lambda *a: loop_shape(a[0], 2, *a[1:])}[shape]
-    placement = make(devices, forward, 3).with_memory(memory)
+    chunks = () if shape == "v" else (2,)
+    make: Callable[..., Placement] = {"v": v_shape, "wave": wave_shape, "loop": loop_shape}[shape]
+    placement = make(devices, *chunks, forward, 3).with_memory(memory)
     found = patterns(placement, seconds=3.0)
     for repetend in found:
         assert repetend.micro_batches == 1
