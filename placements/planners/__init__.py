@@ -1,5 +1,6 @@
 """Makers of placements: how layers are shared among GPUs, decided by a planner, as blocks on devices.
 
 - `parallel_plan`: what any planner decides; `partition`: layers divided into stages
+- `piece_placement`: pieces of a plan as blocks
 - `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
 """
