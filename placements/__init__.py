@@ -10,6 +10,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     profile           what each block costs at each clock
     placement_file    the file form of a placement
     hardware          GPUs as data: clocks, power, link
+    cluster           nodes of GPUs, their links, and what collectives take
     shapes            V, X, M, NN and K (Tessel), wave and loop
     models            what the layers of models cost
     planners          placements from what a planner decided

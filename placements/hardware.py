@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from placements.operating_point import OperatingPoint, ProfileError
 from placements.profile import Profile
@@ -63,7 +63,7 @@ class ClockLatency:
     typical_ms: float
     dwell_ms: float
     source: str
-    by_target_ms: Mapping[int, float] = field(default_factory=dict)
+    by_target_ms: Mapping[int, float] = field(default_factory=dict, hash=False)
 
     def to_ms(self, clock_mhz: int) -> float:
         """Return how long a change to a clock takes: linear between the known clocks, constant outside.
@@ -94,6 +94,7 @@ class Gpu:
     Attributes:
         name: As its vendor writes it.
         peak_tflops: Dense half-precision matrix products, 1e12 operations per second.
+        peak_fp32_tflops: Products of 32-bit numbers outside the matrix units, in the same unit.
         memory_gib: Size of its memory.
         memory_bandwidth_gb_s: From and to its memory together, 1e9 bytes per second.
         link_bandwidth_gb_s: To another GPU of the same machine, in one direction.
@@ -106,6 +107,7 @@ class Gpu:
 
     name: str
     peak_tflops: float
+    peak_fp32_tflops: float
     memory_gib: float
     memory_bandwidth_gb_s: float
     link_bandwidth_gb_s: float
@@ -191,6 +193,7 @@ ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of t
 A100_SXM_80GB = Gpu(
     "NVIDIA A100-SXM4-80GB",
     peak_tflops=312.0,
+    peak_fp32_tflops=19.5,
     memory_gib=80.0,
     memory_bandwidth_gb_s=2039.0,
     link_bandwidth_gb_s=300.0,
@@ -203,6 +206,7 @@ A100_SXM_80GB = Gpu(
 A40 = Gpu(
     "NVIDIA A40",
     peak_tflops=149.7,
+    peak_fp32_tflops=37.4,
     memory_gib=48.0,
     memory_bandwidth_gb_s=696.0,
     link_bandwidth_gb_s=31.5,
@@ -227,6 +231,7 @@ def _scaled_power(board_w: float, sustained_clock_mhz: int) -> PowerModel:
 V100_SXM_32GB = Gpu(
     "NVIDIA V100-SXM2-32GB",
     peak_tflops=125.0,
+    peak_fp32_tflops=15.7,
     memory_gib=32.0,
     memory_bandwidth_gb_s=900.0,
     link_bandwidth_gb_s=150.0,
@@ -239,6 +244,7 @@ V100_SXM_32GB = Gpu(
 H100_SXM_80GB = Gpu(
     "NVIDIA H100-SXM5-80GB",
     peak_tflops=989.4,
+    peak_fp32_tflops=66.9,
     memory_gib=80.0,
     memory_bandwidth_gb_s=3350.0,
     link_bandwidth_gb_s=450.0,
@@ -249,7 +255,44 @@ H100_SXM_80GB = Gpu(
     power_source=_SCALED,
 )
 
-GPUS = {"a100": A100_SXM_80GB, "a40": A40, "v100": V100_SXM_32GB, "h100": H100_SXM_80GB}
+# Other sizes and systems of the same chips: the vendor's data sheets; power as of the chip above.
+A100_SXM_40GB = replace(
+    A100_SXM_80GB, name="NVIDIA A100-SXM4-40GB", memory_gib=40.0, memory_bandwidth_gb_s=1555.0
+)
+V100_SXM_16GB = replace(V100_SXM_32GB, name="NVIDIA V100-SXM2-16GB", memory_gib=16.0)
+H200_SXM_141GB = replace(
+    H100_SXM_80GB, name="NVIDIA H200-SXM-141GB", memory_gib=141.0, memory_bandwidth_gb_s=4800.0
+)
+GH200_96GB = replace(
+    H100_SXM_80GB, name="NVIDIA GH200-96GB-HBM3", memory_gib=96.0, memory_bandwidth_gb_s=4000.0
+)
+
+# The link of the TITAN RTX is PCIe 3.0 x16. No profile was at hand: power in proportion to its 280 W.
+TITAN_RTX_24GB = Gpu(
+    "NVIDIA TITAN RTX",
+    peak_tflops=130.5,
+    peak_fp32_tflops=16.3,
+    memory_gib=24.0,
+    memory_bandwidth_gb_s=672.0,
+    link_bandwidth_gb_s=15.75,
+    clocks_mhz=tuple(range(300, 1770 + 1, 15)),
+    blocking_power_w=58.55,
+    power=_scaled_power(280.0, 1770),
+    clock_latency=ASSUMED_LATENCY,
+    power_source=_SCALED,
+)
+
+GPUS = {
+    "a100": A100_SXM_80GB,
+    "a100_40gb": A100_SXM_40GB,
+    "a40": A40,
+    "gh200": GH200_96GB,
+    "h100": H100_SXM_80GB,
+    "h200": H200_SXM_141GB,
+    "rtx_titan": TITAN_RTX_24GB,
+    "v100": V100_SXM_32GB,
+    "v100_16gb": V100_SXM_16GB,
+}
 """The GPUs by the name that the command line uses."""
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from experiments.config.records import GptPlacementOptions, PlanPlacementOptions
 from placements.hardware import Gpu
-from placements.models.parallel import Workload
 from placements.models.rates import Rates
 from placements.models.transformer import GptConfig
+from placements.models.workload import Workload
 from placements.planners.galvatron import layer_times_ms, recomputed_blocks
 from placements.planners.galvatron_file import read_galvatron
 from placements.planners.parallel_plan import ParallelPlan

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from placements.cluster import LINK_EFFICIENCY
 from placements.hardware import Gpu
 from placements.models.gpt_costs import (
     BlockPair,
@@ -22,7 +23,6 @@ from placements.models.gpt_costs import (
 )
 from placements.models.rates import (
     COPY_COMPUTE_SHARE,
-    LINK_EFFICIENCY,
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
     OUTPUT_LAYER_UTILISATION,

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placements.models.parallel import LayerStrategy, Pass, Workload, layer_cost
+from placements.models.costs import STATIC_BYTES
+from placements.models.parallel import LayerStrategy, Pass
 from placements.models.rates import Rates
-from placements.models.transformer import STATIC_BYTES, GptConfig, layer_parameters, layer_working_bytes
+from placements.models.transformer import GptConfig, layer_parameters, layer_working_bytes
+from placements.models.workload import Workload
 from placements.spec import PlacementError
 
 
@@ -59,9 +61,11 @@ class SharedGpt:
                 f"num_gpus: {num_gpus} in {data_parallel} data-parallel groups are {tensor_parallel} GPUs "
                 f"that share a layer, which does not divide num_heads {config.num_heads}; change one of them"
             )
-        strategy = LayerStrategy(tensor_parallel, data_parallel, checkpoint=config.recompute)
+        strategy = LayerStrategy(
+            tensor_parallel, data_parallel, recompute="full" if config.recompute else "none"
+        )
         work = Workload(config, rates, num_micro_batches=1)  # their number counts with ZeRO alone
-        layer = layer_cost(work, strategy)
+        layer = work.layer_cost(strategy)
         group = work.of_group(data_parallel, config.recompute)
         return cls(group, rates, strategy, layer.forward, layer.backward, layer.kept_bytes)
 

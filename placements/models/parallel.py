@@ -1,44 +1,32 @@
-"""What the parts of a GPT cost one GPU where several share them: tensor parallel, data parallel, ZeRO.
+"""How the GPUs of a stage share a layer, and the form in which a layer's cost is told.
 
-A layer's GPUs are equal data-parallel groups; each computes its share of the micro-batch's samples, and the
-GPUs of a group share the layer (tensor parallel). The module does not know a stage or a device.
+The module does not know a layer, nor how fast a GPU is.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
-from placements.models.rates import (
-    Rates,
-    layer_backward_ms,
-    layer_forward_ms,
-    lookup_ms,
-    output_backward_ms,
-    output_forward_ms,
-    table_gradient_ms,
-)
-from placements.models.transformer import (
-    HALF_BYTES,
-    STATIC_BYTES,
-    GptConfig,
-    hidden_bytes,
-    layer_activation_bytes,
-    layer_parameters,
-    layer_working_bytes,
-    output_activation_bytes,
-    position_parameters,
-    table_parameters,
-)
 from placements.spec import PlacementError
 
-OVERLAP_SLOWDOWN = 1.3
-"""By how much computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
+Recompute = Literal["none", "selective", "full"]
+"""What a backward computes again: nothing, the attention's core, or the whole forward from its input."""
 
-_UPDATE_BYTES = 28
-"""Bytes per parameter of an optimizer step: the gradient and three 32-bit states read (2 + 12), these states
-and the 16-bit weight written (12 + 2)."""
+SequenceSharing = Literal["none", "megatron", "ulysses"]
+"""What the `tensor_parallel` GPUs share beside the matrices, or in their place; see `LayerStrategy`."""
+
+
+class Level(NamedTuple):
+    """GPUs that share something.
+
+    Attributes:
+        degree: How many.
+        stride: How far apart they are.
+    """
+
+    degree: int
+    stride: int
 
 
 @dataclass(frozen=True)
@@ -48,15 +36,96 @@ class LayerStrategy:
     Attributes:
         tensor_parallel: GPUs that share the layer's matrices, t.
         data_parallel: Groups of so many, d, each with its share of the samples.
-        zero: What the groups hold once and not each: 0 nothing; 2 the optimizer's states, and gradients
+        zero: What the groups hold once and not each: 0 nothing; 1 the optimizer's states; 2 also gradients
             where there is one micro-batch; 3 everything (ZeRO's stages; Galvatron-BMW's SDP).
-        checkpoint: The layer keeps only its input, and its backward runs its forward again.
+        recompute: What the backward computes again.
+        sequence: ``megatron``: the t GPUs also share the tokens of norms and dropout, so that all-reduces
+            become all-gathers and reduce-scatters (Korthikanti et al., 2022, Sec. 4.2.2). ``ulysses``: they
+            share the tokens alone, each with all weights, and exchange heads for tokens around the attention
+            (DeepSpeed Ulysses, Jacobs et al., 2023, Sec. 3).
+        context_parallel: GPUs that share the tokens of a sample, c, and send keys and values around
+            (Ring Attention, Liu et al., 2023).
+        expert_parallel: GPUs that share the experts, out of those that otherwise hold the same weights.
+        tensor_innermost: Tensor-parallel GPUs are neighbors; otherwise those that share weights are.
+
+    Raises:
+        PlacementError: A field is out of its range.
     """
 
-    tensor_parallel: int
-    data_parallel: int
+    tensor_parallel: int = 1
+    data_parallel: int = 1
     zero: int = 0
-    checkpoint: bool = False
+    recompute: Recompute = "none"
+    sequence: SequenceSharing = "none"
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    tensor_innermost: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        for name in ("tensor_parallel", "data_parallel", "context_parallel", "expert_parallel"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+        if type(self.zero) is not int or not 0 <= self.zero <= 3:
+            raise PlacementError(f"zero: {self.zero!r} is not a stage of ZeRO; use 0, 1, 2 or 3")
+        for name, kind in (("recompute", Recompute), ("sequence", SequenceSharing)):
+            if getattr(self, name) not in get_args(kind):
+                raise PlacementError(
+                    f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
+                )
+        if self.weight_copies.degree % self.expert_parallel:
+            raise PlacementError(
+                f"expert_parallel: {self.expert_parallel} does not divide the {self.weight_copies.degree} "
+                "GPUs that hold the same weights; use a divisor"
+            )
+
+    @property
+    def num_gpus(self) -> int:
+        """All of them, t c d."""
+        return self.tensor_parallel * self.context_parallel * self.data_parallel
+
+    @property
+    def matrix_parallel(self) -> int:
+        """GPUs that share each matrix: t, but with Ulysses 1."""
+        return 1 if self.sequence == "ulysses" else self.tensor_parallel
+
+    @property
+    def token_parallel(self) -> int:
+        """GPUs that share a sample's tokens in all of the layer: c, with Ulysses t c."""
+        return self.num_gpus // self.data_parallel // self.matrix_parallel
+
+    @property
+    def tensor_level(self) -> Level:
+        """The t GPUs."""
+        return Level(
+            self.tensor_parallel, 1 if self.tensor_innermost else self.num_gpus // self.tensor_parallel
+        )
+
+    @property
+    def context_level(self) -> Level:
+        """The c GPUs, beside each other's t or d."""
+        return Level(
+            self.context_parallel, self.tensor_parallel if self.tensor_innermost else self.data_parallel
+        )
+
+    @property
+    def weight_copies(self) -> Level:
+        """The GPUs that hold the same weights, or share them with ZeRO: c d, with Ulysses all."""
+        if self.matrix_parallel < self.tensor_parallel or not self.tensor_innermost:
+            return Level(self.num_gpus // self.matrix_parallel, 1)
+        return Level(self.num_gpus // self.tensor_parallel, self.tensor_parallel)
+
+    @property
+    def expert_level(self) -> Level:
+        """The GPUs that share the experts, of `weight_copies` those next to each other."""
+        return Level(self.expert_parallel, self.weight_copies.stride)
+
+    @property
+    def expert_copies(self) -> Level:
+        """The GPUs that hold the same experts."""
+        degree, stride = self.weight_copies
+        return Level(degree // self.expert_parallel, stride * self.expert_parallel)
 
 
 @dataclass(frozen=True)
@@ -77,6 +146,11 @@ class VocabularyStrategy:
     def spread(self) -> int:
         """GPUs that compute the same tokens."""
         return 1 if self.by_sequence else self.parallel
+
+    def on(self, num_gpus: int) -> LayerStrategy:
+        """Return the same for the GPUs of a stage."""
+        sequence: SequenceSharing = "ulysses" if self.by_sequence else "none"
+        return LayerStrategy(self.parallel, num_gpus // self.parallel, self.zero, sequence=sequence)
 
 
 @dataclass(frozen=True)
@@ -137,151 +211,3 @@ class Cost:
             self.static_bytes + other.static_bytes,
             self.update_ms + other.update_ms,
         )
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What all layers of a model have in common.
-
-    Attributes:
-        config: The model, and a micro-batch of all data-parallel groups together; `recompute` is each
-            layer's own, whatever it says.
-        rates: What a GPU reaches.
-        num_micro_batches: Of an iteration; of several, gradients are added up before they are exchanged.
-        overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
-
-    Raises:
-        PlacementError: The slowdown is out of its range.
-    """
-
-    config: GptConfig
-    rates: Rates
-    num_micro_batches: int
-    overlap_slowdown: float = OVERLAP_SLOWDOWN
-
-    def __post_init__(self) -> None:
-        """Check the slowdown."""
-        if not 1 <= self.overlap_slowdown <= 2:
-            raise PlacementError(
-                f"overlap_slowdown: {self.overlap_slowdown} is not from 1, for none, to 2; give a factor"
-            )
-
-    def overlapped(self, product_ms: float, transfer_ms: float) -> Pass:
-        """Return the time of products and transfers side by side: while both run, both are slower.
-
-        The shorter one runs beside the other for all of its slowed time, s times itself; the other does
-        1 / s of that time's work meanwhile. So the sum is the longer and (s - 1) times the shorter
-        (Galvatron-BMW, Sec. V).
-        """
-        longer, shorter = max(product_ms, transfer_ms), min(product_ms, transfer_ms)
-        return Pass(product_ms, longer + (self.overlap_slowdown - 1) * shorter - product_ms)
-
-    def of_group(self, groups: int, checkpoint: bool = False) -> GptConfig:
-        """Return the model with one group's share of a micro-batch."""
-        return replace(
-            self.config, micro_batch_size=self.config.micro_batch_size // groups, recompute=checkpoint
-        )
-
-
-def layer_cost(work: Workload, strategy: LayerStrategy) -> Cost:
-    """Return what a transformer layer costs.
-
-    Attention and feed-forward part each end in an all-reduce of their output in the forward and of their
-    input's gradient in the backward, and in the forward that is computed again. With ZeRO-3 weights are
-    gathered before each pass, and gradients scattered with each backward, so that only one layer's are ever
-    held whole. Galvatron-BMW counts that exchange in the last micro-batch alone (App. C, Eq. 9); until then
-    the gradients of all layers would have to stay.
-    """
-    t, d, rates = strategy.tensor_parallel, strategy.data_parallel, work.rates
-    config = work.of_group(d, strategy.checkpoint)
-    states = _states(work, layer_parameters(config) / t, d, strategy.zero)
-    reduce_ms = 2 * rates.all_reduce_ms(hidden_bytes(config), t)
-    backward = work.overlapped(layer_backward_ms(config, rates) / t, 2 * states.gather_ms)
-    working = layer_working_bytes(config, t)
-    return states.cost + Cost(
-        Pass(layer_forward_ms(config, rates) / t, reduce_ms + states.gather_ms),
-        Pass(backward.product_ms, backward.copy_ms + (2 if strategy.checkpoint else 1) * reduce_ms),
-        layer_activation_bytes(config) if strategy.checkpoint else working,
-        states.gathered_bytes,
-        2 * states.gathered_bytes + (working if strategy.checkpoint else 0),
-    )
-
-
-def embedding_cost(work: Workload, strategy: VocabularyStrategy, num_gpus: int) -> Cost:
-    """Return what the embedding of tokens and positions costs on each of a stage's GPUs."""
-    config, rows, share, sharing = _vocabulary(work, strategy, num_gpus)
-    parameters = table_parameters(config, rows) + position_parameters(config)
-    states = _states(work, parameters, sharing, strategy.zero)
-    sum_ms = work.rates.all_reduce_ms(hidden_bytes(config), strategy.spread)
-    return states.cost + Cost(
-        Pass(0.0, share * lookup_ms(config, work.rates) + sum_ms + states.gather_ms),
-        Pass(0.0, table_gradient_ms(config, work.rates, rows) + states.gather_ms),
-        forward_bytes=states.gathered_bytes,
-        backward_bytes=states.gathered_bytes,
-    )
-
-
-def output_cost(work: Workload, strategy: VocabularyStrategy, num_gpus: int, tied: bool) -> Cost:
-    """Return what the output layer and the loss cost on each of a stage's GPUs.
-
-    Args:
-        work: The model.
-        strategy: How they share it.
-        num_gpus: Of the stage.
-        tied: The same GPUs hold the embedding, whose table it is.
-    """
-    config, rows, share, sharing = _vocabulary(work, strategy, num_gpus)
-    states = _states(work, table_parameters(config, rows), sharing, strategy.zero)
-    sum_ms = work.rates.all_reduce_ms(hidden_bytes(config), strategy.spread)
-    backward = work.overlapped(
-        share * output_backward_ms(config, work.rates, rows), (1 if tied else 2) * states.gather_ms
-    )
-    cost = Cost(
-        Pass(share * output_forward_ms(config, work.rates, rows), states.gather_ms),
-        Pass(backward.product_ms, backward.copy_ms + sum_ms),
-        share * output_activation_bytes(config, rows),
-        states.gathered_bytes,
-        2 * states.gathered_bytes,
-    )
-    return cost if tied else cost + states.cost
-
-
-def _vocabulary(
-    work: Workload, strategy: VocabularyStrategy, num_gpus: int
-) -> tuple[GptConfig, int, float, int]:
-    """Return one group's model, a GPU's rows and share of its tokens, and how many GPUs hold these rows."""
-    config = work.of_group(num_gpus // strategy.parallel)
-    if strategy.by_sequence:
-        return config, config.vocab_size, 1 / strategy.parallel, num_gpus
-    return config, math.ceil(config.vocab_size / strategy.parallel), 1.0, num_gpus // strategy.parallel
-
-
-class _States(NamedTuple):
-    """Weights, gradients and optimizer states on one GPU.
-
-    Attributes:
-        cost: What they take in all.
-        gather_ms: To gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
-        gathered_bytes: Of the weights or gradients of others, while they are there.
-    """
-
-    cost: Cost
-    gather_ms: float
-    gathered_bytes: float
-
-
-def _states(work: Workload, parameters: float, sharing: int, zero: int) -> _States:
-    """Return what parameters take that so many GPUs hold together.
-
-    With ZeRO-2 gradients stand whole on each GPU while several micro-batches add to them.
-    """
-    half, whole = HALF_BYTES * parameters, STATIC_BYTES * parameters
-    step_ms = work.rates.memory_ms(_UPDATE_BYTES * parameters / (sharing if zero else 1))
-    if zero == 3:
-        gathered = half * (sharing - 1) / sharing
-        gather_ms = work.rates.all_gather_ms(half, sharing)
-        return _States(Cost(static_bytes=whole / sharing, update_ms=step_ms), gather_ms, gathered)
-    exchange_ms = work.rates.all_reduce_ms(half, sharing)
-    on_each = whole if zero == 0 else half * (1 if work.num_micro_batches == 1 else 2)
-    static = on_each + (whole - on_each) / sharing
-    return _States(Cost(static_bytes=static, update_ms=step_ms + exchange_ms), 0.0, 0.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from placements.cluster import LINK_EFFICIENCY
 from placements.hardware import Gpu
 from placements.models.transformer import (
     GptConfig,
@@ -30,10 +31,6 @@ it is one large matrix product with nothing between."""
 
 MEMORY_EFFICIENCY = 0.85
 """Share of the data sheet's memory bandwidth that long streams reach: assumed."""
-
-LINK_EFFICIENCY = 0.77
-"""Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
-300 GB/s of an A100."""
 
 RESERVE_GIB = 4.0
 """Memory kept for the CUDA context, communication buffers, temporaries and fragmentation: assumed."""
@@ -68,16 +65,13 @@ class Rates:
     reserve_gib: float = RESERVE_GIB
 
     def __post_init__(self) -> None:
-        for name in (
+        check_shares(
+            self,
             "model_flops_utilisation",
             "output_layer_utilisation",
             "memory_efficiency",
             "link_efficiency",
-        ):
-            if not 0 < getattr(self, name) <= 1:
-                raise PlacementError(
-                    f"{name}: {getattr(self, name)} is not a share above 0 and at most 1; give one"
-                )
+        )
         if not 0 <= self.reserve_gib < self.gpu.memory_gib:
             raise PlacementError(
                 f"reserve_gib: {self.reserve_gib} is not from 0 to below the {self.gpu.memory_gib:g} GiB of "
@@ -103,6 +97,19 @@ class Rates:
     def all_gather_ms(self, num_bytes: float, num_devices: int) -> float:
         """Return the milliseconds of a ring all-gather or reduce-scatter: half of an all-reduce."""
         return self.transfer_ms((num_devices - 1) / num_devices * num_bytes)
+
+
+def check_shares(rates: object, *names: str) -> None:
+    """Ensure that attributes are shares.
+
+    Raises:
+        PlacementError: One is not above 0 and at most 1.
+    """
+    for name in names:
+        if not 0 < getattr(rates, name) <= 1:
+            raise PlacementError(
+                f"{name}: {getattr(rates, name)} is not a share above 0 and at most 1; give one"
+            )
 
 
 def layer_forward_ms(config: GptConfig, rates: Rates) -> float:

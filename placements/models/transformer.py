@@ -1,18 +1,16 @@
-"""What a GPT costs: operations, parameters and bytes of its layers, from its shape alone.
+"""A GPT and its micro-batch in 16-bit training: operations, parameters and bytes of its layers.
 
-The formulae count matrix products (two operations per multiply and add) and tensors in 16-bit training.
-The module does not know a GPU, a device or a stage.
+The formulae are those of `placements.models.layers`, for its layer. The module does not know a GPU, a device
+or a stage.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placements.models.end_layers import EmbeddingLayer, OutputLayer
+from placements.models.layers import HALF, TransformerLayer
 from placements.spec import PlacementError
-
-STATIC_BYTES = 16
-"""Bytes per parameter in mixed precision: 16-bit weight and gradient (2 + 2), and in 32 bits the master
-weight and the two moments of Adam (3 x 4)."""
 
 HALF_BYTES = 2
 """Bytes of a 16-bit number."""
@@ -70,6 +68,35 @@ class GptConfig:
         """Tokens of one micro-batch, b s."""
         return self.micro_batch_size * self.sequence_length
 
+    @property
+    def layer(self) -> TransformerLayer:
+        """One of its layers."""
+        return TransformerLayer(
+            hidden_size=self.hidden_size,
+            num_heads=self.num_heads,
+            sequence_length=self.sequence_length,
+            attention="flash" if self.flash_attention else "fused",
+        )
+
+    @property
+    def embedding(self) -> EmbeddingLayer:
+        """Its embedding, with a learned position for each token of a sample."""
+        return EmbeddingLayer(
+            hidden_size=self.hidden_size,
+            vocab_size=self.vocab_size,
+            sequence_length=self.sequence_length,
+            num_positions=self.sequence_length,
+        )
+
+    def output(self, tied: bool = True) -> OutputLayer:
+        """Its output layer, on the GPUs that hold the embedding or on others."""
+        return OutputLayer(
+            hidden_size=self.hidden_size,
+            vocab_size=self.vocab_size,
+            sequence_length=self.sequence_length,
+            tied=tied,
+        )
+
 
 _SIZES = ("num_layers", "hidden_size", "num_heads", "vocab_size", "sequence_length", "micro_batch_size")
 
@@ -89,13 +116,8 @@ def num_parameters(config: GptConfig) -> int:
 
 
 def layer_parameters(config: GptConfig) -> int:
-    """Return the parameters of one layer, 12 h^2 + 13 h.
-
-    Query, key, value and output projections have 4 h^2, the two matrices of the feed-forward part
-    8 h^2; their biases 4 h and 5 h; the two norms 4 h.
-    """
-    h = config.hidden_size
-    return 12 * h * h + 13 * h
+    """Return the parameters of one layer, 12 h^2 + 13 h."""
+    return config.layer.num_parameters
 
 
 def table_parameters(config: GptConfig, num_rows: int) -> int:
@@ -109,15 +131,8 @@ def position_parameters(config: GptConfig) -> int:
 
 
 def layer_forward_flops(config: GptConfig) -> int:
-    """Return the operations of one layer's forward on one micro-batch, 24 b s h^2 + 4 b s^2 h.
-
-    A product with an ``(m, n)`` matrix is 2 m n operations per token. The projections of query, key, value
-    and output are 4 products of ``(h, h)``: 8 b s h^2. The feed-forward part is ``(h, 4h)`` and
-    ``(4h, h)``: 16 b s h^2. Scores and their product with the values are s h multiply-adds per token
-    each: 4 b s^2 h; the causal half is not left out, as is usual when utilisation is stated.
-    """
-    h, tokens = config.hidden_size, config.num_tokens
-    return 24 * tokens * h * h + 4 * tokens * config.sequence_length * h
+    """Return the operations of one layer's forward on one micro-batch, 24 b s h^2 + 4 b s^2 h."""
+    return round(config.micro_batch_size * config.layer.forward_flops(1))
 
 
 def layer_backward_flops(config: GptConfig) -> int:
@@ -142,12 +157,11 @@ def hidden_bytes(config: GptConfig) -> int:
     return HALF_BYTES * config.num_tokens * config.hidden_size
 
 
-def layer_activation_bytes(config: GptConfig) -> int:
+def layer_activation_bytes(config: GptConfig) -> float:
     """Return what one layer keeps of one micro-batch until its backward, on one device.
 
     16-bit training with dropout keeps s b h (34 + 5 a s / h) bytes (Korthikanti et al., 2022, "Reducing
-    Activation Recomputation in Large Transformer Models", Sec. 4.1, Eq. 1): attention 11 s b h and, of
-    the scores, 5 a s^2 b; feed-forward part 19 s b h; norms 4 s b h. Without stored scores 34 s b h
+    Activation Recomputation in Large Transformer Models", Sec. 4.1, Eq. 1). Without stored scores 34 s b h
     remain; with recomputation the layer's input, 2 s b h.
     """
     if config.recompute:
@@ -155,18 +169,14 @@ def layer_activation_bytes(config: GptConfig) -> int:
     return layer_working_bytes(config)
 
 
-def layer_working_bytes(config: GptConfig, tensor_parallel: int = 1) -> int:
+def layer_working_bytes(config: GptConfig, tensor_parallel: int = 1) -> float:
     """Return what one layer holds between its forward and its backward when nothing is recomputed.
 
     Where several devices share the layer, each holds s b h (10 + 24 / t + 5 a s / (h t)) bytes (Korthikanti
     et al., 2022, Sec. 4.2.1, Eq. 2): the inputs of attention and feed-forward part, their dropout masks and
     the norms on each, the rest split.
     """
-    width = config.num_tokens * config.hidden_size
-    scores = (
-        0 if config.flash_attention else 5 * config.num_heads * config.sequence_length * config.num_tokens
-    )
-    return 10 * width + -(-(24 * width + scores) // tensor_parallel)
+    return config.micro_batch_size * sum(config.layer.kept(HALF, tensor_parallel))
 
 
 def output_activation_bytes(config: GptConfig, num_rows: int) -> int:

@@ -16,9 +16,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from placements.models.parallel import Cost, Pass, Workload, embedding_cost, layer_cost, output_cost
+from placements.models.parallel import Cost, Pass
 from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.models.transformer import hidden_bytes
+from placements.models.workload import Workload
 from placements.planners.parallel_plan import ParallelPlan, PlanError
 from placements.planners.piece_placement import PieceCost, piece_placement
 from placements.spec import Placement
@@ -86,15 +87,17 @@ def layer_times_ms(plan: ParallelPlan, work: Workload) -> list[float]:
         PlanError: The plan does not fit the model.
     """
     _check_model(plan, work)
-    costs = [layer_cost(work, layer) for layer in plan.layers]
-    costs[0] += embedding_cost(work, plan.vocabulary, plan.num_gpus)
-    costs[-1] += output_cost(work, plan.vocabulary, plan.num_gpus, tied=plan.num_stages == 1)
+    costs = [work.layer_cost(layer) for layer in plan.layers]
+    costs[0] += work.embedding_cost(plan.vocabulary, plan.num_gpus)
+    costs[-1] += work.output_cost(plan.vocabulary, plan.num_gpus, tied=plan.num_stages == 1)
     return [cost.forward.time_ms + cost.backward.time_ms for cost in costs]
 
 
 def recomputed_blocks(plan: ParallelPlan) -> tuple[str, ...]:
     """Return the forward blocks that the plan computes again for the backward (its checkpoints)."""
-    return tuple(f"F{i}" for i, piece in enumerate(plan.pieces) if plan.layers[piece.layers.start].checkpoint)
+    return tuple(
+        f"F{i}" for i, piece in enumerate(plan.pieces) if plan.layers[piece.layers.start].recompute == "full"
+    )
 
 
 def layers_per_block(plan: ParallelPlan) -> dict[str, int]:
@@ -105,11 +108,11 @@ def layers_per_block(plan: ParallelPlan) -> dict[str, int]:
 def _costs(plan: ParallelPlan, work: Workload) -> list[Cost]:
     """Return the cost of each piece of the plan, with what is gathered between two of one stage."""
     _check_model(plan, work)
-    costs = [sum((layer_cost(work, plan.layers[i]) for i in piece.layers), Cost()) for piece in plan.pieces]
+    costs = [sum((work.layer_cost(plan.layers[i]) for i in piece.layers), Cost()) for piece in plan.pieces]
     ends = plan.vocabulary
     first, last = _spread(plan, 0), _spread(plan, -1)
-    costs[0] += embedding_cost(work, ends, plan.num_gpus)
-    costs[-1] += output_cost(work, ends, plan.num_gpus, tied=plan.num_stages == 1)
+    costs[0] += work.embedding_cost(ends, plan.num_gpus)
+    costs[-1] += work.output_cost(ends, plan.num_gpus, tied=plan.num_stages == 1)
     _gather(plan, work, costs, (0, ends.spread), (0, first))
     for i, (before, after) in enumerate(itertools.pairwise(plan.pieces)):
         if before.stage == after.stage:

@@ -66,7 +66,12 @@ def galvatron_from_dict(data: object, world_size: int | None = None) -> Parallel
         num_gpus,
         stage_layers,
         tuple(
-            LayerStrategy(size.value, num_gpus // size.value, 3 if sharded else zero, bool(checkpoint))
+            LayerStrategy(
+                size.value,
+                num_gpus // size.value,
+                3 if sharded else zero,
+                recompute="full" if checkpoint else "none",
+            )
             for size, sharded, checkpoint in zip(
                 sizes, flags["dp_types_enc"], flags["checkpoint"], strict=True
             )
@@ -90,7 +95,7 @@ def galvatron_to_dict(plan: ParallelPlan) -> dict[str, int | str]:
         "tp_consecutive_flags": _text(1 for _ in plan.layers),
         "dp_types_enc": _text(int(layer.zero == 3) for layer in plan.layers),
         "use_sp": _text(0 for _ in plan.layers),
-        "checkpoint": _text(int(layer.checkpoint) for layer in plan.layers),
+        "checkpoint": _text(int(layer.recompute == "full") for layer in plan.layers),
         "global_bsz": plan.global_batch_size,
         "chunks": plan.num_micro_batches,
         "pp_division": _text(plan.stage_layers),

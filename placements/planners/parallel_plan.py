@@ -79,7 +79,7 @@ class ParallelPlan:
             itertools.repeat(stage, count) for stage, count in enumerate(self.stage_layers)
         )
         keys = [
-            (stage, layer.tensor_parallel, layer.checkpoint)
+            (stage, layer.tensor_parallel, layer.recompute)
             for stage, layer in zip(stages, self.layers, strict=True)
         ]
         cuts = [i for i in range(1, len(keys)) if keys[i] != keys[i - 1]]

@@ -11,9 +11,10 @@ import pytest
 from placements import Kind, Placement, PlacementError
 from placements.hardware import GPUS, modelled_profile
 from placements.models.gpt import GPT_11B, GptConfig, gpt_compute_shares, gpt_m_shape, gpt_v_shape
-from placements.models.parallel import LayerStrategy, Workload, layer_cost
+from placements.models.parallel import LayerStrategy
 from placements.models.rates import Rates
 from placements.models.transformer import layer_activation_bytes, num_parameters
+from placements.models.workload import Workload
 
 A100, V100 = GPUS["a100"], GPUS["v100"]
 ROOMY_V100 = replace(V100, memory_gib=80.0)
@@ -203,7 +204,7 @@ def test_a_gpt_of_several_gpus_costs_what_the_same_plan_costs() -> None:
     """Each stage's own layers: those of `placements.planners.galvatron` of equal degrees."""
     config = replace(SMALL, num_layers=8)
     work = Workload(config, Rates(A100), 1)
-    layer = layer_cost(work, LayerStrategy(2, 2))
+    layer = work.layer_cost(LayerStrategy(2, 2))
     placement = gpt_v_shape(config, A100, num_gpus=4, data_parallel=2, tick_ms=0.001)
     counts = {
         stage: round(placement.by_name[f"F{stage}"].memory * 2**20 / layer.kept_bytes) for stage in (1, 2)

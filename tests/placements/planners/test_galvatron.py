@@ -13,16 +13,11 @@ from places import ROOT, SHARED_DATA
 
 from placements import Kind, Placement, PlacementError
 from placements.hardware import GPUS, modelled_profile
+from placements.models.costs import CostOptions
 from placements.models.gpt import GptConfig, gpt_v_shape
-from placements.models.parallel import (
-    LayerStrategy,
-    Pass,
-    VocabularyStrategy,
-    Workload,
-    layer_cost,
-    output_cost,
-)
+from placements.models.parallel import LayerStrategy, Pass, VocabularyStrategy
 from placements.models.rates import Rates
+from placements.models.workload import Workload
 from placements.planners.galvatron import (
     layers_per_block,
     plan_compute_shares,
@@ -149,25 +144,25 @@ def test_memory_by_hand() -> None:
 )
 def test_states_by_zeros_stage(zero: int, num_micro_batches: int, static: float) -> None:
     workload = Workload(GptConfig(1, 8, 4, 16, 4, 4), COUNTING, num_micro_batches)
-    assert layer_cost(workload, LayerStrategy(1, 4, zero)).static_bytes == static
+    assert workload.layer_cost(LayerStrategy(1, 4, zero)).static_bytes == static
 
 
 def test_a_vocabulary_shared_by_sequence_has_whole_tables_and_a_share_of_the_tokens() -> None:
     workload = Workload(GptConfig(1, 8, 4, 16, 4, 4), COUNTING, 1)
-    whole = output_cost(workload, VocabularyStrategy(), 1, tied=False)
-    shared = output_cost(workload, VocabularyStrategy(4, True), 4, tied=False)
+    whole = workload.output_cost(VocabularyStrategy(), 1, tied=False)
+    shared = workload.output_cost(VocabularyStrategy(4, True), 4, tied=False)
     assert shared.forward == Pass(whole.forward.product_ms / 4)
     assert shared.static_bytes == whole.static_bytes
     assert shared.kept_bytes == whole.kept_bytes / 4
-    assert output_cost(workload, VocabularyStrategy(4, True), 4, tied=True).static_bytes == 0
+    assert workload.output_cost(VocabularyStrategy(4, True), 4, tied=True).static_bytes == 0
 
 
 def test_computing_and_transfers_side_by_side() -> None:
     """The shorter takes 1.3 of its time and the longer does that less work meanwhile."""
-    workload = Workload(GptConfig(1, 8, 4, 16, 4, 4), COUNTING, 1)
-    assert workload.overlapped(100, 10).time_ms == pytest.approx(13 + (100 - 13 / 1.3))
-    assert workload.overlapped(10, 100).time_ms == pytest.approx(13 + (100 - 13 / 1.3))
-    assert workload.overlapped(10, 0) == Pass(10, 0)
+    options = CostOptions()
+    assert options.overlapped(100, 10).time_ms == pytest.approx(13 + (100 - 13 / 1.3))
+    assert options.overlapped(10, 100).time_ms == pytest.approx(13 + (100 - 13 / 1.3))
+    assert options.overlapped(10, 0) == Pass(10, 0)
 
 
 def test_stages_of_one_gpu_are_those_of_the_v_shape() -> None:

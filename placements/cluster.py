@@ -1,0 +1,392 @@
+"""Clusters as data: nodes of GPUs, the links in and between them, and what collectives take on these.
+
+Times are computed from data sheets and an assumed share of them. The module does not know a model, nor what
+other groups of GPUs send at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from placements.hardware import GPUS, Gpu
+
+LINK_EFFICIENCY = 0.77
+"""Share of the data sheet's link bandwidth that ring all-reduces and transfers reach: assumed, 230 of the
+300 GB/s of an A100."""
+
+LATENCY_US = 5.0
+"""From the start of a message to its first byte: assumed, a few microseconds for NVLink and InfiniBand."""
+
+
+class ClusterError(ValueError):
+    """A cluster or a group of its GPUs is wrong; the message says what and the remedy in one line."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Equal machines.
+
+    Attributes:
+        gpu: What each of their GPUs is.
+        num_nodes: At least one.
+        gpus_per_node: At least one.
+
+    Raises:
+        ClusterError: A number is out of its range.
+    """
+
+    gpu: Gpu
+    num_nodes: int
+    gpus_per_node: int
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name in ("num_nodes", "gpus_per_node"):
+            _check_count(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines whose GPUs are numbered through, those of a node one after the other.
+
+    Attributes:
+        nodes: In order; they may have GPUs of several kinds.
+        node_bandwidth_gb_s: Between a node and all others, in one direction, 1e9 bytes per second. Not used
+            where there is one node.
+        link_bandwidth_gb_s: Between two GPUs of a node, in one direction; None for each GPU's own.
+        link_efficiency: Share of both that is reached; above 0, at most 1.
+        latency_us: Of each message, 1e-6 seconds.
+        source: Where `node_bandwidth_gb_s` is from.
+
+    Raises:
+        ClusterError: A figure is out of its range.
+    """
+
+    nodes: tuple[Nodes, ...]
+    node_bandwidth_gb_s: float
+    link_bandwidth_gb_s: float | None = None
+    link_efficiency: float = LINK_EFFICIENCY
+    latency_us: float = LATENCY_US
+    source: str = "given"
+
+    def __post_init__(self) -> None:
+        """Check every figure."""
+        if not self.nodes:
+            raise ClusterError("nodes: () has no machine; give at least one")
+        for name in ("node_bandwidth_gb_s", "link_bandwidth_gb_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ClusterError(f"{name}: {value!r} is not a bandwidth above 0; give one in GB/s")
+        if not 0 < self.link_efficiency <= 1:
+            raise ClusterError(
+                f"link_efficiency: {self.link_efficiency} is not a share above 0 and at most 1; give one"
+            )
+        if not 0 <= self.latency_us < math.inf:
+            raise ClusterError(f"latency_us: {self.latency_us} is not a time of 0 or more; give one")
+
+    @property
+    def num_gpus(self) -> int:
+        """Of all nodes together."""
+        return sum(each.num_nodes * each.gpus_per_node for each in self.nodes)
+
+    @cached_property
+    def node_of(self) -> tuple[int, ...]:
+        """The node of each GPU."""
+        sizes = [each.gpus_per_node for each in self.nodes for _ in range(each.num_nodes)]
+        return tuple(node for node, size in enumerate(sizes) for _ in range(size))
+
+    def group(self, first: int, count: int) -> DeviceGroup:
+        """Return consecutive GPUs.
+
+        Raises:
+            ClusterError: The cluster lacks some of them.
+        """
+        return DeviceGroup(self, first, count)
+
+    @property
+    def whole(self) -> DeviceGroup:
+        """All of its GPUs."""
+        return DeviceGroup(self, 0, self.num_gpus)
+
+
+@dataclass(frozen=True)
+class DeviceGroup:
+    """Consecutive GPUs of a cluster, which run the same layers.
+
+    Collectives are among `degree` of them that are `stride` apart, in a ring that goes through the members in
+    one node before it goes on to the next. So each ring enters and leaves each of its nodes once. All rings
+    of the group run at the same time and share what a node has: a ring with k members in a node of g GPUs of
+    the group is one of g / k, and its bandwidth is ``min(link, node_bandwidth * k / g)``. A ring in one node
+    has the link's. The module counts the rings that cross each node, so that groups which begin or end
+    inside a node have what is really theirs; the slowest ring counts for all.
+
+    Attributes:
+        cluster: That they are of.
+        first: Index of the first, from 0.
+        count: How many.
+
+    Raises:
+        ClusterError: The cluster lacks some of them.
+    """
+
+    cluster: Cluster
+    first: int
+    count: int
+
+    def __post_init__(self) -> None:
+        """Check that the cluster has them."""
+        _check_count("count", self.count)
+        if self.first < 0 or self.first + self.count > self.cluster.num_gpus:
+            raise ClusterError(
+                f"count: {self.count} GPUs from {self.first} on are not all in a cluster of "
+                f"{self.cluster.num_gpus}; give fewer, or a larger cluster"
+            )
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """The slowest kind of GPU in it, by its half-precision products."""
+        return min(self._kinds, key=lambda gpu: gpu.peak_tflops)
+
+    @property
+    def memory_gib(self) -> float:
+        """Of the GPU that has the least."""
+        return min(gpu.memory_gib for gpu in self._kinds)
+
+    def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
+        """Return the time of a ring all-reduce.
+
+        Args:
+            num_bytes: Of the tensor that each GPU has.
+            degree: GPUs of a ring, n. Each sends 2 (n - 1) / n of the bytes in 2 (n - 1) messages.
+            stride: How far apart they are.
+
+        Raises:
+            ClusterError: The group does not consist of such rings.
+        """
+        return 2 * self.all_gather_ms(num_bytes, degree, stride)
+
+    def all_gather_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
+        """Return the time of a ring all-gather or reduce-scatter of a tensor with so many bytes in all."""
+        return (degree - 1) * self.transfer_ms(num_bytes / degree, degree, stride)
+
+    def transfer_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
+        """Return the time in which each GPU sends so many bytes to the next of its ring."""
+        if degree == 1:
+            return 0.0
+        return self._seconds(num_bytes, self._ring_gb_s(degree, stride)) * 1e3
+
+    def all_to_all_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
+        """Return the time in which each GPU gives each other of its set an equal part of so many bytes.
+
+        What stays in the node goes by its links and the rest by the node's bandwidth, at the same time.
+        """
+        if degree == 1:
+            return 0.0
+        inside_ms = num_bytes * (degree - 1) / degree / (self._link_gb_s * 1e6)
+        outside_ms = num_bytes * self._most_leaving(degree, stride) / (self.cluster.node_bandwidth_gb_s * 1e6)
+        ms = max(inside_ms, outside_ms) / self.cluster.link_efficiency
+        return ms + (degree - 1) * self.cluster.latency_us / 1e3
+
+    def next_transfer_ms(self, after: DeviceGroup, num_bytes: float) -> float:
+        """Return the time in which the GPUs of another group receive something from those of this one.
+
+        GPUs send to those at the same place of the other group, in proportion where their numbers differ.
+        Those of a node share its bandwidth.
+
+        Args:
+            after: The other group.
+            num_bytes: That each of its GPUs receives.
+        """
+        flows: Counter[tuple[str, int]] = Counter()
+        nodes = self.cluster.node_of
+        inside = False
+        for place in range(after.count):
+            source = nodes[self.first + place * self.count // after.count]
+            target = nodes[after.first + place]
+            if source == target:
+                inside = True
+            else:
+                flows["out", source] += 1
+                flows["in", target] += 1
+        link_gb_s = min(self._link_gb_s, after._link_gb_s)
+        shared = self.cluster.node_bandwidth_gb_s / max(flows.values(), default=1)
+        slowest = min([link_gb_s] * (inside or not flows) + [min(link_gb_s, shared)] * bool(flows))
+        return self._seconds(num_bytes, slowest) * 1e3
+
+    @cached_property
+    def _kinds(self) -> list[Gpu]:
+        """Each kind of GPU in it."""
+        ends = list(accumulate(each.num_nodes * each.gpus_per_node for each in self.cluster.nodes))
+        return [
+            each.gpu
+            for each, begin, end in zip(self.cluster.nodes, [0, *ends], ends, strict=False)
+            if begin < self.first + self.count and self.first < end
+        ]
+
+    @cached_property
+    def _link_gb_s(self) -> float:
+        given = self.cluster.link_bandwidth_gb_s
+        return min(gpu.link_bandwidth_gb_s for gpu in self._kinds) if given is None else given
+
+    @cached_property
+    def _found(self) -> dict[tuple[str, int, int], float]:
+        """What was computed of rings before."""
+        return {}
+
+    def _ring_gb_s(self, degree: int, stride: int) -> float:
+        """Return the bandwidth of the slowest ring."""
+        key = ("ring", degree, stride)
+        if key not in self._found:
+            rings = [ring for ring in self._rings(degree, stride) if len(ring) > 1]
+            crossing = max(Counter(node for ring in rings for node in ring).values(), default=0)
+            shared = self.cluster.node_bandwidth_gb_s / crossing if crossing else math.inf
+            self._found[key] = min(self._link_gb_s, shared)
+        return self._found[key]
+
+    def _most_leaving(self, degree: int, stride: int) -> float:
+        """Return the most that leaves a node in an all-to-all, as a multiple of what one GPU has."""
+        key = ("leaving", degree, stride)
+        if key not in self._found:
+            leaving: Counter[int] = Counter()
+            for ring in self._rings(degree, stride):
+                for node, members in ring.items():
+                    leaving[node] += members * (degree - members)
+            self._found[key] = max(leaving.values()) / degree
+        return self._found[key]
+
+    def _rings(self, degree: int, stride: int) -> list[Counter[int]]:
+        """Return how many members each ring has in each of its nodes."""
+        _check_count("degree", degree)
+        _check_count("stride", stride)
+        if self.count % (degree * stride):
+            raise ClusterError(
+                f"degree: {degree} GPUs that are {stride} apart do not divide a group of {self.count}; give "
+                "degrees whose product divides it"
+            )
+        nodes = self.cluster.node_of
+        return [
+            Counter(nodes[begin + i * stride] for i in range(degree))
+            for block in range(self.first, self.first + self.count, degree * stride)
+            for begin in range(block, block + stride)
+        ]
+
+    def _seconds(self, num_bytes: float, bandwidth_gb_s: float) -> float:
+        """Return the time of one message."""
+        cluster = self.cluster
+        return num_bytes / (bandwidth_gb_s * 1e9 * cluster.link_efficiency) + cluster.latency_us / 1e6
+
+
+@dataclass(frozen=True)
+class _Network:
+    """The network of a usual node: GPUs, and the bandwidth of its adapters in one direction."""
+
+    gpus_per_node: int
+    node_bandwidth_gb_s: float | None
+    source: str
+
+
+_NETWORKS = {
+    "a100": _Network(8, 200.0, "DGX A100: eight adapters of 200 Gb/s"),
+    "a100_40gb": _Network(8, 200.0, "DGX A100: eight adapters of 200 Gb/s"),
+    "a40": _Network(8, None, ""),
+    "gh200": _Network(1, 50.0, "one adapter of 400 Gb/s for each GPU"),
+    "h100": _Network(8, 400.0, "DGX H100: eight adapters of 400 Gb/s"),
+    "h200": _Network(8, 400.0, "DGX H200: eight adapters of 400 Gb/s"),
+    "rtx_titan": _Network(8, 12.5, "Galvatron-BMW, Sec. VII: 100 Gb/s InfiniBand"),
+    "v100": _Network(8, 50.0, "DGX-1: four adapters of 100 Gb/s"),
+    "v100_16gb": _Network(8, 50.0, "DGX-1: four adapters of 100 Gb/s"),
+}
+
+
+def read_cluster(
+    text: str,
+    *,
+    gpus_per_node: int | None = None,
+    node_bandwidth_gb_s: float | None = None,
+    link_bandwidth_gb_s: float | None = None,
+    latency_us: float = LATENCY_US,
+) -> Cluster:
+    """Return a cluster by its name: a GPU of `placements.hardware.GPUS`, ``_`` and how many.
+
+    Args:
+        text: Such as ``a100_32``; several kinds with ``+``, as in ``a100_16+v100_16``; or one of `CLUSTERS`.
+        gpus_per_node: By default 8 (1 of GH200), or all where there are fewer.
+        node_bandwidth_gb_s: By default that of the vendor's usual machine; of several the least.
+        link_bandwidth_gb_s: By default each GPU's own.
+        latency_us: Of each message.
+
+    Raises:
+        ClusterError: A name or a number is wrong, or a bandwidth is missing.
+
+    >>> read_cluster("a100_32").nodes[0].num_nodes
+    4
+    >>> read_cluster("a100_16+v100_4").num_gpus
+    20
+    """
+    given = (gpus_per_node, node_bandwidth_gb_s, link_bandwidth_gb_s)
+    if text in CLUSTERS and given == (None, None, None):
+        return CLUSTERS[text]
+    parts = [_read_part(part, text) for part in text.split("+")]
+    nodes = tuple(_nodes(name, count, gpus_per_node) for name, count in parts)
+    known = {_NETWORKS[name].node_bandwidth_gb_s: _NETWORKS[name].source for name, _ in parts}
+    bandwidth, source = node_bandwidth_gb_s, "given"
+    if bandwidth is None:
+        if None in known and sum(each.num_nodes for each in nodes) > 1:
+            raise ClusterError(
+                f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
+            )
+        least = min((each for each in known if each is not None), default=None)
+        bandwidth, source = (least, known[least]) if least else (_UNUSED_GB_S, "one node")
+    return Cluster(nodes, bandwidth, link_bandwidth_gb_s, latency_us=latency_us, source=source)
+
+
+_UNUSED_GB_S = 1.0
+"""Between nodes where there is but one."""
+
+
+def _read_part(part: str, text: str) -> tuple[str, int]:
+    name, _, count = part.strip().rpartition("_")
+    if name not in GPUS or not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= 10**6):
+        raise ClusterError(
+            f"cluster: {part!r} in {text!r} is not a known GPU, _ and a number; the GPUs are "
+            f"{', '.join(GPUS)}, as in a100_32"
+        )
+    return name, int(count)
+
+
+def _nodes(name: str, count: int, gpus_per_node: int | None) -> Nodes:
+    if gpus_per_node is not None:
+        _check_count("gpus_per_node", gpus_per_node)
+    each = min(gpus_per_node or _NETWORKS[name].gpus_per_node, count)
+    if count % each:
+        raise ClusterError(
+            f"cluster: {count} GPUs of {name}_{count} are not whole nodes of {each}; give a multiple, or "
+            "another gpus_per_node"
+        )
+    return Nodes(GPUS[name], count // each, each)
+
+
+def _check_count(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise ClusterError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+
+
+def _named(gpu: str, count: int, node_bandwidth_gb_s: float, source: str) -> Cluster:
+    each = min(count, 8)
+    return Cluster((Nodes(GPUS[gpu], count // each, each),), node_bandwidth_gb_s, source=source)
+
+
+CLUSTERS: Mapping[str, Cluster] = {
+    "galvatron_titan_8": _named("rtx_titan", 8, 12.5, "Galvatron-BMW, Table II"),
+    "galvatron_titan_16": _named("rtx_titan", 16, 12.5, "Galvatron-BMW, Table III: 100 Gb/s InfiniBand"),
+    "galvatron_a100_16": _named("a100_40gb", 16, 12.5, "Galvatron-BMW, Table III: 100 Gb/s InfiniBand"),
+    "galvatron_a100_64": _named("a100_40gb", 64, 12.5, "Galvatron-BMW, Table IV: 100 Gb/s InfiniBand"),
+    "galvatron_a100_32": _named("a100", 32, 50.0, "Galvatron-BMW, Table VI: 400 Gb/s InfiniBand"),
+    "tessel_v100_32": _named("v100", 32, 12.5, "Tessel, Sec. VI-A: 100 Gb/s InfiniBand"),
+}
+"""Clusters of papers, by name."""

@@ -1,0 +1,354 @@
+"""What a layer costs each GPU of a group under a strategy: one rule for all layers and all strategies.
+
+Times are computed: operations and bytes of the layer's shape over what the GPUs and links reach. The module
+does not know stages, nor the order in which micro-batches run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from placements.cluster import DeviceGroup
+from placements.hardware import Gpu
+from placements.models.end_layers import OutputLayer
+from placements.models.layers import HALF, Layer, Precision
+from placements.models.parallel import Cost, LayerStrategy, Level, Pass
+from placements.models.rates import (
+    MEMORY_EFFICIENCY,
+    MODEL_FLOPS_UTILISATION,
+    OUTPUT_LAYER_UTILISATION,
+    check_shares,
+)
+from placements.spec import PlacementError
+
+OVERLAP_SLOWDOWN = 1.3
+"""By how much computing and transfers slow each other down while both run (Galvatron-BMW, Sec. V)."""
+
+STATIC_BYTES = 16
+"""Bytes per parameter: in mixed precision 16-bit weight and gradient (2 + 2), and in 32 bits the master
+weight and the two moments of Adam (3 x 4); in 32 bits weight, gradient and moments (4 x 4)."""
+
+_UPDATE_BYTES = 28
+"""Bytes per parameter of an optimizer step: in mixed precision the gradient and three 32-bit states read
+(2 + 12), these states and the 16-bit weight written (12 + 2); in 32 bits four read and three written."""
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """What GPUs reach of their data sheets, and what the model is trained with.
+
+    Attributes:
+        model_flops_utilisation: Share of the peak that layers reach; above 0, at most 1, as of those that
+            follow.
+        output_layer_utilisation: Share of the peak that the output layer reaches.
+        memory_efficiency: Share of the memory bandwidth that is reached.
+        overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
+        precision: Of weights and activations.
+
+    Raises:
+        PlacementError: A share or the slowdown is out of its range.
+    """
+
+    model_flops_utilisation: float = MODEL_FLOPS_UTILISATION
+    output_layer_utilisation: float = OUTPUT_LAYER_UTILISATION
+    memory_efficiency: float = MEMORY_EFFICIENCY
+    overlap_slowdown: float = OVERLAP_SLOWDOWN
+    precision: Precision = HALF
+
+    def __post_init__(self) -> None:
+        """Check shares and slowdown."""
+        check_shares(self, "model_flops_utilisation", "output_layer_utilisation", "memory_efficiency")
+        if not 1 <= self.overlap_slowdown <= 2:
+            raise PlacementError(
+                f"overlap_slowdown: {self.overlap_slowdown} is not from 1, for none, to 2; give a factor"
+            )
+
+    def product_ms(self, gpu: Gpu, layer: Layer, flops: float) -> float:
+        """Return the milliseconds of a layer's matrix products."""
+        peak_tflops = gpu.peak_tflops if self.precision == HALF else gpu.peak_fp32_tflops
+        is_output = isinstance(layer, OutputLayer)
+        share = self.output_layer_utilisation if is_output else self.model_flops_utilisation
+        return flops / (peak_tflops * 1e9 * share)
+
+    def memory_ms(self, gpu: Gpu, num_bytes: float) -> float:
+        """Return the milliseconds of reading or writing memory."""
+        return num_bytes / (gpu.memory_bandwidth_gb_s * 1e6 * self.memory_efficiency)
+
+    def overlapped(self, product_ms: float, transfer_ms: float) -> Pass:
+        """Return the time of products and transfers side by side: while both run, both are slower.
+
+        The shorter one runs beside the other for all of its slowed time, s times itself; the other does
+        1 / s of that time's work meanwhile. So the sum is the longer and (s - 1) times the shorter
+        (Galvatron-BMW, Sec. V).
+        """
+        longer, shorter = max(product_ms, transfer_ms), min(product_ms, transfer_ms)
+        return Pass(product_ms, longer + (self.overlap_slowdown - 1) * shorter - product_ms)
+
+
+USUAL = CostOptions()
+"""The assumed shares, in 16 bits."""
+
+
+def layer_cost(
+    layer: Layer,
+    strategy: LayerStrategy,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> Cost:
+    """Return what a layer costs each GPU of a group that shares it.
+
+    Tensor-parallel GPUs all-reduce what each part ends in, in the forward and, of its input's gradient, in
+    the backward (Narayanan's dissertation, Sec. 4.3), and in a forward that is computed again. With
+    ``megatron`` half of each is an all-gather and half a reduce-scatter, and the backward gathers each part's input once
+    more beside its products (Korthikanti et al., 2022, Sec. 4.2.2). With ``ulysses`` queries, keys, values
+    and outputs are exchanged. With ring attention keys and values go around beside the attention's core, in
+    the backward with their gradients; each GPU is taken to have an equal share of the core. Tokens go to
+    experts and back, as many to each: routing is taken to be uniform.
+
+    With ZeRO-3 weights are gathered before each pass, and gradients scattered with each backward, so that
+    only one layer's are ever held whole. Galvatron-BMW counts that exchange in the last micro-batch alone
+    (App. C, Eq. 9); until then the gradients of all layers would have to stay.
+
+    Args:
+        layer: Its shape.
+        strategy: How the GPUs share it.
+        samples: Of one micro-batch, of all data-parallel groups together.
+        num_micro_batches: Of an iteration; of several, gradients are added up before they are exchanged.
+        group: The GPUs, as many as the strategy's.
+        options: What they reach.
+
+    Raises:
+        PlacementError: The strategy does not divide the layer, the samples or the group.
+    """
+    _check(layer, strategy, samples, num_micro_batches, group)
+    share = _Share(layer, strategy, samples / strategy.data_parallel, group, options)
+    again = strategy.recompute if layer.reads_weights_backward else "none"
+    states = _states(share, num_micro_batches)
+    streams = layer.streams(options.precision, strategy.matrix_parallel)
+    forward_ms, core_ms = share.product_ms(layer.forward_flops), share.product_ms(layer.core_flops)
+    cores = 3 if again == "full" or (again == "selective" and share.scores_bytes) else 2
+    backward_ms = 3 * forward_ms if again == "full" else 2 * forward_ms + (cores - 2) * core_ms
+    beside_ms = [options.memory_ms(group.gpu, share.of_tokens(each)) for each in streams[:2]]
+    gradient_ms = options.memory_ms(group.gpu, streams.gradient)
+    ring_ms, reduces = share.ring_ms(), share.reduces_ms()
+    exchange_ms = share.exchange_ms()
+    forward_copy_ms = sum(reduces[0]) + exchange_ms
+    backward_copy_ms = sum(reduces[1]) + exchange_ms + (forward_copy_ms if again == "full" else 0.0)
+    forward = _with_streams(forward_ms, beside_ms[0])
+    backward = _with_streams(backward_ms, beside_ms[1])
+    beside = options.overlapped(
+        backward.product_ms, states.backward_gathers * states.gather_ms + share.regathers_ms()
+    )
+    working = share.kept_bytes
+    kept = {"none": working, "selective": working - share.scores_bytes, "full": share.input_bytes}[again]
+    return states.cost + Cost(
+        forward
+        + Pass(0.0, forward_copy_ms + options.overlapped(core_ms, ring_ms).copy_ms + states.gather_ms),
+        Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + backward_copy_ms + gradient_ms)
+        + Pass(0.0, options.overlapped(cores * core_ms, cores * ring_ms).copy_ms),
+        kept,
+        states.gathered_bytes,
+        (1 + layer.reads_weights_backward) * states.gathered_bytes
+        + {"none": 0.0, "selective": share.scores_bytes, "full": working}[again],
+    )
+
+
+def transition_ms(
+    layer: Layer,
+    before: LayerStrategy,
+    after: LayerStrategy,
+    samples: int,
+    group: DeviceGroup,
+    options: CostOptions = USUAL,
+) -> float:
+    """Return the time to lay a layer's output out anew for the next one, or its gradient in the backward.
+
+    Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
+    holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
+
+    Args:
+        layer: Whose output it is.
+        before: Of this layer.
+        after: Of the next one.
+        samples: Of a micro-batch, of all groups together.
+        group: The GPUs of both.
+        options: Of which the precision counts.
+    """
+    if _layout(before) == _layout(after):
+        return 0.0
+    wider = max(before, after, key=lambda strategy: strategy.num_gpus // strategy.data_parallel)
+    degree = wider.num_gpus // wider.data_parallel
+    stride = 1 if wider.tensor_innermost else wider.data_parallel
+    local = samples / wider.data_parallel * options.precision.number_bytes * layer.output_elements()
+    return group.all_gather_ms(local, degree, stride)
+
+
+def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
+    """Return what decides which GPU has what of a boundary; order only where there are two levels."""
+    shared = strategy.num_gpus // strategy.data_parallel
+    ordered = strategy.tensor_innermost or 1 in (shared, strategy.data_parallel)
+    tokens = strategy.tensor_parallel if strategy.sequence != "none" else 1
+    return strategy.data_parallel, strategy.context_parallel, tokens, ordered
+
+
+def _check(
+    layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
+) -> None:
+    for name, value in (("samples", samples), ("num_micro_batches", num_micro_batches)):
+        if type(value) is not int or value < 1:
+            raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+    if strategy.num_gpus != group.count:
+        raise PlacementError(
+            f"strategy: tensor, context and data parallelism of {strategy.tensor_parallel} x "
+            f"{strategy.context_parallel} x {strategy.data_parallel} are not the {group.count} GPUs of the "
+            "group; make the product equal"
+        )
+    if samples % strategy.data_parallel:
+        raise PlacementError(
+            f"data_parallel: {strategy.data_parallel} does not divide the {samples} samples of a "
+            "micro-batch; use a divisor"
+        )
+    layer.check(strategy.tensor_parallel, strategy.expert_parallel)
+
+
+def _with_streams(product_ms: float, stream_ms: float) -> Pass:
+    """Return products and what is read and written between them; without products a copy."""
+    return Pass(product_ms + stream_ms) if product_ms else Pass(0.0, stream_ms)
+
+
+class _Share(NamedTuple):
+    """One GPU's share of a layer and of a micro-batch.
+
+    Attributes:
+        layer: Its shape.
+        strategy: How it is shared.
+        samples: Of one data-parallel group.
+        group: The GPUs.
+        options: What they reach.
+    """
+
+    layer: Layer
+    strategy: LayerStrategy
+    samples: float
+    group: DeviceGroup
+    options: CostOptions
+
+    def of_tokens(self, of_a_sample: float) -> float:
+        """Return a GPU's part of what all tokens of a sample have."""
+        return self.samples * of_a_sample / self.strategy.token_parallel
+
+    def bytes_of(self, elements: float) -> float:
+        return self.options.precision.number_bytes * self.of_tokens(elements)
+
+    def product_ms(self, flops: object) -> float:
+        assert callable(flops)
+        each = self.of_tokens(flops(self.strategy.matrix_parallel))
+        return self.options.product_ms(self.group.gpu, self.layer, each)
+
+    @property
+    def _sharing_tokens(self) -> int:
+        """GPUs that share the tokens of norms, dropout and boundaries, besides those of all of the layer."""
+        return self.strategy.tensor_parallel if self.strategy.sequence == "megatron" else 1
+
+    @property
+    def kept_bytes(self) -> float:
+        held = self.layer.kept(self.options.precision, self.strategy.matrix_parallel)
+        return self.of_tokens(held.each / self._sharing_tokens + held.split)
+
+    @property
+    def input_bytes(self) -> float:
+        return self.bytes_of(self.layer.input_elements()) / self._sharing_tokens
+
+    @property
+    def scores_bytes(self) -> float:
+        found = self.layer.scores_bytes(self.options.precision, self.strategy.matrix_parallel)
+        return self.of_tokens(found)
+
+    def reduces_ms(self) -> tuple[list[float], list[float]]:
+        """Return the time of each all-reduce in the forward and in the backward."""
+        if self.strategy.matrix_parallel == 1:
+            return [], []
+        forward, backward = (
+            [self.group.all_reduce_ms(self.bytes_of(each), *self.strategy.tensor_level) for each in of_pass]
+            for of_pass in self.layer.reduced_elements()
+        )
+        return forward, backward
+
+    def regathers_ms(self) -> float:
+        """Return the time to gather the inputs of its parts again for the backward."""
+        if self._sharing_tokens == 1 or not self.layer.reads_weights_backward:
+            return 0.0
+        return sum(self.reduces_ms()[0]) / 2
+
+    def exchange_ms(self) -> float:
+        """Return the time to exchange heads for tokens and to route tokens, in a forward or a backward."""
+        level, strategy = self.strategy.expert_level, self.strategy
+        routed_ms = 2 * self.group.all_to_all_ms(self.bytes_of(self.layer.routed_elements()), *level)
+        if strategy.sequence != "ulysses" or not self.layer.shared_elements():
+            return routed_ms
+        heads = self.bytes_of(self.layer.shared_elements())
+        return routed_ms + self.group.all_to_all_ms(heads, *strategy.tensor_level)
+
+    def ring_ms(self) -> float:
+        """Return the time in which keys and values go around."""
+        keys = self.bytes_of(self.layer.ring_elements(self.strategy.matrix_parallel))
+        if not keys:
+            return 0.0
+        steps = self.strategy.context_parallel - 1
+        return steps * self.group.transfer_ms(keys, *self.strategy.context_level)
+
+
+class _States(NamedTuple):
+    """Weights, gradients and optimizer states on one GPU.
+
+    Attributes:
+        cost: What they take in all.
+        gather_ms: To gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
+        gathered_bytes: Of the weights or gradients of others, while they are there.
+        backward_gathers: How often one or the other happens in a backward.
+    """
+
+    cost: Cost
+    gather_ms: float
+    gathered_bytes: float
+    backward_gathers: int
+
+
+def _states(share: _Share, num_micro_batches: int) -> _States:
+    """Return what the parameters of a layer take, experts' and others."""
+    layer, strategy = share.layer, share.strategy
+    parts = [(layer.parameters(strategy.matrix_parallel), strategy.weight_copies)]
+    experts = layer.expert_parameters(strategy.matrix_parallel) / strategy.expert_parallel
+    parts += [(experts, strategy.expert_copies)] if experts else []
+    found = [_states_of(share, num_micro_batches, *part) for part in parts]
+    return _States(
+        sum((cost for cost, _, _ in found), Cost()) if layer.owns_parameters else Cost(),
+        sum(gather_ms for _, gather_ms, _ in found),
+        sum(gathered for _, _, gathered in found),
+        layer.reads_weights_backward + layer.owns_parameters,
+    )
+
+
+def _states_of(
+    share: _Share, num_micro_batches: int, parameters: float, copies: Level
+) -> tuple[Cost, float, float]:
+    """Return what parameters take that so many GPUs hold together.
+
+    ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
+    several micro-batches add to them, ZeRO-3 weights too.
+    """
+    zero, group, degree = share.strategy.zero, share.group, copies.degree
+    weights, whole = share.options.precision.number_bytes * parameters, STATIC_BYTES * parameters
+    step_ms = share.options.memory_ms(group.gpu, _UPDATE_BYTES * parameters / (degree if zero else 1))
+    if zero == 3:
+        gathered = weights * (degree - 1) / degree
+        gather_ms = group.all_gather_ms(weights, *copies)
+        return Cost(static_bytes=whole / degree, update_ms=step_ms), gather_ms, gathered
+    exchange_ms = group.all_reduce_ms(weights, *copies)
+    gradients_whole = zero == 1 or num_micro_batches > 1
+    on_each = whole if zero == 0 else weights * (2 if gradients_whole else 1)
+    static = on_each + (whole - on_each) / degree
+    return Cost(static_bytes=static, update_ms=step_ms + exchange_ms), 0.0, 0.0

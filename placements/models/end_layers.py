@@ -1,0 +1,249 @@
+"""Layers at the ends of a model and between its parts: vocabulary, patches, and layers that a user gives.
+
+As `placements.models.layers`, the module knows shapes alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from placements.models.layers import Held, Layer, Precision, Streams, check_sizes
+from placements.spec import PlacementError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingLayer(Layer):
+    """The embedding of tokens and positions; its rows are shared by tensor-parallel GPUs, which sum them up.
+
+    Attributes:
+        hidden_size: Width, h.
+        vocab_size: Rows, v.
+        sequence_length: Tokens of a sample, s.
+        num_positions: Learned positions, on each GPU; 0 for none.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    sequence_length: int
+    num_positions: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every size."""
+        check_sizes(self, may_be_zero=("num_positions",))
+
+    @property
+    def reads_weights_backward(self) -> bool:
+        """Not: its gradient goes to the rows that were looked up."""
+        return False
+
+    def parameters(self, t: int) -> float:
+        """Return h for each row, of which the last GPU may have fewer, and for each position."""
+        return (math.ceil(self.vocab_size / t) + self.num_positions) * self.hidden_size
+
+    @property
+    def num_parameters(self) -> int:
+        """All rows and positions."""
+        return (self.vocab_size + self.num_positions) * self.hidden_size
+
+    def forward_flops(self, t: int) -> float:
+        """Return none: rows are copied."""
+        return 0.0
+
+    def streams(self, precision: Precision, t: int) -> Streams:
+        """Return rows read, written, and masked where they are others'; a dense gradient added in 32 bits."""
+        gradient = 8 * math.ceil(self.vocab_size / t) * self.hidden_size
+        return Streams(3 * precision.number_bytes * self.output_elements(), 0.0, gradient)
+
+    def kept(self, precision: Precision, t: int) -> Held:
+        """Return nothing: its output is the first layer's input."""
+        return Held(0.0, 0.0)
+
+    def input_elements(self) -> int:
+        """Return none but the tokens."""
+        return 0
+
+    def output_elements(self) -> int:
+        """Return s h."""
+        return self.sequence_length * self.hidden_size
+
+    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the output, to which each GPU adds its rows."""
+        return (self.output_elements(),), ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputLayer(Layer):
+    """The output layer with the loss, whose rows are shared by tensor-parallel GPUs.
+
+    Attributes:
+        hidden_size: Width, h.
+        vocab_size: Rows, v; classes of an image.
+        sequence_length: Tokens of a sample that it is computed for, s.
+        tied: Its table is the embedding's, which the same GPUs hold. Where they do not, see `apart`.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    sequence_length: int
+    tied: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every size."""
+        check_sizes(self)
+
+    @property
+    def owns_parameters(self) -> bool:
+        """Not where it is tied."""
+        return not self.tied
+
+    @property
+    def apart(self) -> OutputLayer:
+        """The layer with its own copy of the table, as on other GPUs than the embedding's."""
+        return replace(self, tied=False)
+
+    @property
+    def num_parameters(self) -> int:
+        """All rows, unless they are the embedding's."""
+        return 0 if self.tied else self.vocab_size * self.hidden_size
+
+    def parameters(self, t: int) -> float:
+        """Return h for each row."""
+        return math.ceil(self.vocab_size / t) * self.hidden_size
+
+    def forward_flops(self, t: int) -> float:
+        """Return one product, 2 s h for each row."""
+        return 2 * self.sequence_length * self.parameters(t)
+
+    def streams(self, precision: Precision, t: int) -> Streams:
+        """Return the logits out, in again, their 32-bit softmax out; it in again, their gradient out."""
+        n, logits = precision.number_bytes, self.sequence_length * math.ceil(self.vocab_size / t)
+        return Streams((2 * n + 4) * logits, (4 + n) * logits)
+
+    def kept(self, precision: Precision, t: int) -> Held:
+        """Return its input, and for each logit the logit or its gradient and the 32-bit softmax."""
+        n, logits = precision.number_bytes, self.sequence_length * math.ceil(self.vocab_size / t)
+        return Held(n * self.input_elements(), (n + 4) * logits)
+
+    def input_elements(self) -> int:
+        """Return s h."""
+        return self.sequence_length * self.hidden_size
+
+    def output_elements(self) -> int:
+        """Return one: the loss."""
+        return 1
+
+    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the gradient of its input, to which each GPU adds its rows' part."""
+        return (), (self.input_elements(),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchLayer(Layer):
+    """A matrix product of patches, which each tensor-parallel GPU computes whole.
+
+    It embeds the pixels of an image's patches (ViT), or merges four patches to one (Swin).
+
+    Attributes:
+        input_size: Numbers of a patch.
+        hidden_size: Width that it makes of them.
+        sequence_length: Patches of a sample.
+        num_positions: Learned positions; 0 for none.
+        normed: A norm comes before the product, which then has no bias, as where patches are merged.
+    """
+
+    input_size: int
+    hidden_size: int
+    sequence_length: int
+    num_positions: int = 0
+    normed: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every size."""
+        check_sizes(self, may_be_zero=("num_positions",))
+
+    def parameters(self, t: int) -> float:
+        """Return the matrix, the bias or the norm, and positions."""
+        other = 2 * self.input_size if self.normed else self.hidden_size
+        return (self.input_size + self.num_positions) * self.hidden_size + other
+
+    def forward_flops(self, t: int) -> float:
+        """Return one product."""
+        return 2 * self.sequence_length * self.input_size * self.hidden_size
+
+    def kept(self, precision: Precision, t: int) -> Held:
+        """Return its input, and the norm's."""
+        return Held((2 if self.normed else 1) * precision.number_bytes * self.input_elements(), 0.0)
+
+    def input_elements(self) -> int:
+        """Return the numbers of all patches."""
+        return self.sequence_length * self.input_size
+
+    def output_elements(self) -> int:
+        """Return h for each patch."""
+        return self.sequence_length * self.hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomLayer(Layer):
+    """A layer of which the user says what it costs, for one sample on one GPU.
+
+    Tensor-parallel GPUs share parameters, operations and what is kept besides the input, if there is
+    something that they all-reduce; otherwise they cannot share it.
+
+    Attributes:
+        num_weights: Parameters.
+        flops: Of the forward.
+        kept_bytes: Kept from the forward to the backward, the input included.
+        boundary_numbers: Of the input, and of the output.
+        num_all_reduces: Of the boundary, in the forward and in the backward each.
+    """
+
+    num_weights: int
+    flops: int
+    kept_bytes: int
+    boundary_numbers: int
+    num_all_reduces: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every figure."""
+        check_sizes(self, may_be_zero=("num_weights", "flops", "kept_bytes", "num_all_reduces"))
+
+    def check(self, t: int, experts: int) -> None:
+        """Ensure that GPUs that share it have something to all-reduce, and no experts.
+
+        Raises:
+            PlacementError: They have not.
+        """
+        super().check(t, experts)
+        if t > 1 and not self.num_all_reduces:
+            raise PlacementError(
+                f"tensor_parallel: {t} GPUs cannot share {self.name!r}, which all-reduces nothing; use 1, or "
+                "give num_all_reduces"
+            )
+
+    def parameters(self, t: int) -> float:
+        """Return an equal share."""
+        return self.num_weights / t
+
+    def forward_flops(self, t: int) -> float:
+        """Return an equal share."""
+        return self.flops / t
+
+    def kept(self, precision: Precision, t: int) -> Held:
+        """Return the input, and a share of the rest."""
+        own = min(precision.number_bytes * self.boundary_numbers, self.kept_bytes)
+        return Held(own, (self.kept_bytes - own) / t)
+
+    def input_elements(self) -> int:
+        """Return the boundary's."""
+        return self.boundary_numbers
+
+    def output_elements(self) -> int:
+        """Return the boundary's."""
+        return self.boundary_numbers
+
+    def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the boundary as often as it is all-reduced."""
+        found = (self.boundary_numbers,) * self.num_all_reduces
+        return found, found
