@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ from placements.planners.stage_search.tables import (
     Stage,
     Table,
     before,
-    best_prices,
     least_transients,
 )
 
@@ -61,17 +60,17 @@ class Bounds:
     weights_mib: Floats
     transients_mib: Sequence[float]
 
-    def least_cost(self, capacity_mib: float) -> float:
-        """Return what the whole stage costs at least."""
-        room = capacity_mib - self.transients_mib[-1]
-        return float((self.costs[-1][:, 0] - self.prices * room).max())
 
+def bounds(stage: Stage, prices: Floats, floor_mib: float = 0.0) -> Bounds:
+    """Return the bounds of a stage.
 
-def bounds(stage: Stage, capacity_mib: float) -> Bounds:
-    """Return the bounds for one capacity."""
-    transients = least_transients(stage)
-    prices = best_prices(stage, capacity_mib - transients[-1])
+    Args:
+        stage: To bound.
+        prices: Of a MiB; any.
+        floor_mib: Room to leave above all kept memory.
+    """
     lightest = np.cumsum([0.0, *(float(table.weight_mib.min()) for table in stage.layers)])
+    transients = [max(floor_mib, each) for each in least_transients(stage)]
     return Bounds(prices, before(stage, prices), lightest, transients)
 
 
@@ -129,7 +128,7 @@ def search(
     history: list[tuple[Ints, Ints]] = []
     dropped = math.inf
     room = capacity_mib + ROUNDING * max(1.0, abs(capacity_mib))
-    labels = _nothing()
+    labels = _nothing(limits.transients_mib[0])
     for i in range(len(layers) - 1, -1, -1):
         labels, bound = _extended(stage, layers[i], labels, limits, i, room, cutoff, free)
         if len(bound) > width:
@@ -146,9 +145,9 @@ def search(
     return found, dropped
 
 
-def _nothing() -> _Labels:
+def _nothing(floor_mib: float) -> _Labels:
     none, one = np.zeros(1), np.zeros(1, dtype=np.int64)
-    return _Labels(none, none, none, none, none, one - 1, one, one)
+    return _Labels(none, none, none, none, none + floor_mib, one - 1, one, one)
 
 
 def _needs_before(layers: Sequence[Table]) -> list[tuple[float, float]]:
@@ -245,8 +244,3 @@ def _traced(layers: Sequence[Table], history: Sequence[tuple[Ints, Ints]], best:
         choice.append(int(table.index[options[best]]))
         best = int(parents[best])
     return tuple(choice)
-
-
-def nothing_costs(limits: Bounds) -> Bounds:
-    """Return the bounds without those on costs."""
-    return replace(limits, prices=np.zeros(0))

@@ -44,6 +44,10 @@ class Table:
         """Return how many options are left."""
         return len(self.index)
 
+    def only(self, which: NDArray[np.bool_]) -> Table:
+        """Return some of the options."""
+        return self if which.all() else Table(*(values[which] for values in vars(self).values()))
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:
@@ -154,29 +158,47 @@ def least_transients(stage: Stage) -> list[float]:
     return list(itertools.accumulate(each, max, initial=0.0))
 
 
-def best_prices(stage: Stage, room_mib: float) -> Floats:
-    """Return prices of a MiB at which the bound on the whole cost is greatest, or nearly.
+def plain_transients(stage: Stage) -> list[float]:
+    """Return all there is of transient memory above all kept memory, in order, and none at all."""
+    each = [table.transient_mib[~table.recomputed].tolist() for table in stage.tables]
+    return sorted({0.0, *itertools.chain.from_iterable(each)})
 
-    Args:
-        stage: To bound.
-        room_mib: What the weights may add up to.
 
-    Returns:
-        None at all, the best found, and one on each side of it.
-    """
-    tables = stage.tables
-    spread = max(float(np.ptp(table.weight_mib)) for table in tables)
-    costly = max(float(np.ptp(table.cost)) for table in tables) + float(
+def with_transients_up_to(stage: Stage, most_mib: float) -> Stage | None:
+    """Return a stage without the options that need more above all kept memory; None if a layer has no other."""
+    known: dict[int, Table] = {}
+    for table in stage.tables:
+        if id(table) not in known:
+            known[id(table)] = table.only(table.recomputed | (table.transient_mib <= most_mib))
+    tables = tuple(known[id(table)] for table in stage.tables)
+    return Stage(stage.problem, tables, stage.transition) if all(map(len, tables)) else None
+
+
+def first_prices(stage: Stage) -> Floats:
+    """Return prices of a MiB from far too low to far too high, and none."""
+    spread = max(float(np.ptp(table.weight_mib)) for table in stage.tables)
+    costly = max(float(np.ptp(table.cost)) for table in stage.tables) + float(
         np.max(stage.transition, where=np.isfinite(stage.transition), initial=0.0)
     )
     if not spread or not costly:
         return np.zeros(1)
-    scale = costly / spread
-    grid = scale * np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 32)])
+    return costly / spread * np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 32)])
+
+
+def best_price(stage: Stage, prices: Floats, room_mib: float) -> tuple[Floats, float]:
+    """Return prices of a MiB at which the bound on the whole cost is greatest, or nearly.
+
+    Args:
+        stage: To bound.
+        prices: To begin with, ascending.
+        room_mib: What the weights may add up to.
+
+    Returns:
+        The best found, with one on each side of it, and the bound.
+    """
     for _ in range(2):
-        values = before(stage, grid)[-1][:, 0] - grid * room_mib
+        values = before(stage, prices)[-1][:, 0] - prices * room_mib
         best = int(np.argmax(values))
-        low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-        price = grid[best]
-        grid = np.linspace(low, high, 17)
-    return np.unique([0.0, low, price, high])
+        around = prices[[max(best - 1, 0), best, min(best + 1, len(prices) - 1)]]
+        prices = np.linspace(around[0], around[2], 9)
+    return around, float(values[best])
