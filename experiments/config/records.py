@@ -284,3 +284,44 @@ class CompareOptions:
     schedules: list[Any]
     num_chunks: int
     search: SearchOptions
+
+
+@dataclass(frozen=True)
+class PlanCommandOptions:
+    """The config of `experiments.plan`; see `placements.planners.hybrid`."""
+
+    model: str
+    cluster: str
+    batch: int | list[Any]
+    num_layers: int | None
+    sequence_length: int | None
+    vocab_size: int | None
+    layer_times: str | None
+    gpus_per_node: int | None
+    node_bandwidth_gb_s: float | None
+    link_bandwidth_gb_s: float | None
+    memory_gib: float | None
+    reserve_gib: float
+    paradigms: list[Any]
+    recompute: list[Any]
+    sequence_parallel: bool
+    most_tensor_parallel: int | None
+    expert_parallel: list[Any]
+    num_stages: list[Any] | None
+    gpus_per_stage: list[Any] | None
+    num_micro_batches: list[Any] | None
+    method: str
+    stage_method: str
+    pipeline: str
+    idle_gpus: bool
+    num_plans: int
+    rank: str
+    shapes: list[Any]
+    num_chunks: int
+    search_time_limit_s: float
+    seed: int
+    deadline_ms: float | None
+    model_flops_utilisation: float
+    output_layer_utilisation: float
+    memory_efficiency: float
+    overlap_slowdown: float

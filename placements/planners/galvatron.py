@@ -161,4 +161,4 @@ def _pieces(plan: ParallelPlan, work: Workload, costs: Sequence[Cost]) -> Iterat
     each_ms = work.rates.transfer_ms(hidden_bytes(work.config) / plan.num_gpus)
     for i, (piece, cost) in enumerate(zip(plan.pieces, costs, strict=True)):
         here, before = _spread(plan, i), _spread(plan, max(i - 1, 0))
-        yield PieceCost(piece.stage, cost, plan.num_gpus // here, here * each_ms, before * each_ms)
+        yield PieceCost((piece.stage,), cost, plan.num_gpus // here, here * each_ms, before * each_ms)

@@ -1,7 +1,7 @@
-"""Pieces of a model, each on one stage, as blocks: a chain of forwards, of backwards in reverse, and updates.
+"""Pieces of a model on devices as blocks: a chain of forwards, of backwards in reverse, and updates.
 
-Each stage is a device that stands for all GPUs of the stage, which run the same blocks at the same time. A
-stage with several layouts has a piece for each::
+Each device stands for the GPUs of a stage, which run the same blocks at the same time. A device with several
+layouts, or with several parts of the model, has a piece for each; a piece may be on several devices::
 
     0 | F0 F1 .  .  B1 B1 B0 B0 O0     layers of stage 0 in two layouts
     1 | .  .  F2 B2 B2 O1
@@ -27,14 +27,14 @@ class PieceCost(NamedTuple):
     """What one piece costs each of its GPUs.
 
     Attributes:
-        stage: From 0; ascending.
+        devices: That run it together; mostly one.
         cost: For one micro-batch.
         data_parallel: Groups of its GPUs that each have a share of the samples.
-        forward_transfer_ms: From the piece before, on another stage; 0 for the first.
+        forward_transfer_ms: From the piece before, on other devices; 0 for the first.
         backward_transfer_ms: To it, of the gradient.
     """
 
-    stage: int
+    devices: tuple[int, ...]
     cost: Cost
     data_parallel: int
     forward_transfer_ms: float = 0.0
@@ -48,7 +48,7 @@ def piece_placement(
     num_gpus: Sequence[int],
     tick_ms: float | None = None,
 ) -> Placement:
-    """Return the blocks of pieces: F and B of each, and an O for each stage, after its last backward.
+    """Return the blocks of pieces: F and B of each, and an O for each device, after its last backward.
 
     O exchanges the gradients and updates the weights; Galvatron-BMW lets that exchange run beside the last
     backward (Sec. V), which is never longer.
@@ -56,8 +56,8 @@ def piece_placement(
     Args:
         name: Of the placement.
         pieces: In order of the model.
-        capacities_mib: What each GPU of a stage has for weights and activations.
-        num_gpus: Of each stage.
+        capacities_mib: What each GPU of a device has for weights and activations.
+        num_gpus: Of each device.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
 
     Returns:
@@ -71,20 +71,20 @@ def piece_placement(
     return Placement(
         name,
         len(num_gpus),
-        (*_chain(pieces, num_gpus, tick_ms), *_updates(pieces, len(num_gpus), tick_ms)),
+        (*_chain(pieces, tick_ms), *_updates(pieces, len(num_gpus), tick_ms)),
         tick_ms,
         transfer=_transfers(pieces, tick_ms),
         memory=tuple(capacities_mib),
         static_memory=tuple(
-            math.ceil(sum(piece.cost.static_bytes for piece in of_stage) / _MIB)
-            for of_stage in _by_stage(pieces, len(num_gpus))
+            math.ceil(sum(piece.cost.static_bytes for piece in own) / _MIB)
+            for own in _by_device(pieces, len(num_gpus))
         ),
         num_gpus=tuple(num_gpus),
         memory_unit_mib=1.0,
     )
 
 
-def _chain(pieces: Sequence[PieceCost], num_gpus: Sequence[int], tick_ms: float) -> list[Block]:
+def _chain(pieces: Sequence[PieceCost], tick_ms: float) -> list[Block]:
     """Return the forwards and, in reverse, the backwards, each after the one before it."""
     forwards = [
         (f"F{i}", Kind.F, piece, piece.cost.forward, _mib(piece.cost.kept_bytes), piece.cost.forward_bytes)
@@ -100,7 +100,7 @@ def _chain(pieces: Sequence[PieceCost], num_gpus: Sequence[int], tick_ms: float)
         Block(
             name,
             kind,
-            (piece.stage,),
+            piece.devices,
             round(part.time_ms / tick_ms),
             memory,
             after,
@@ -111,36 +111,32 @@ def _chain(pieces: Sequence[PieceCost], num_gpus: Sequence[int], tick_ms: float)
     ]
 
 
-def _updates(pieces: Sequence[PieceCost], num_stages: int, tick_ms: float) -> list[Block]:
-    """Return the optimizer block of each stage, after the last of its backwards: that of its first piece."""
-    stages = [piece.stage for piece in pieces]
+def _updates(pieces: Sequence[PieceCost], num_devices: int, tick_ms: float) -> list[Block]:
+    """Return the optimizer block of each device, after the last of its backwards: that of its first piece."""
     return [
         Block(
-            f"O{stage}",
+            f"O{device}",
             Kind.O,
-            (stage,),
-            max(1, round(sum(piece.cost.update_ms for piece in of_stage) / tick_ms)),
-            after=(f"B{stages.index(stage)}",),
+            (device,),
+            max(1, round(sum(piece.cost.update_ms for piece in own) / tick_ms)),
+            after=(f"B{next(i for i, piece in enumerate(pieces) if device in piece.devices)}",),
         )
-        for stage, of_stage in enumerate(_by_stage(pieces, num_stages))
+        for device, own in enumerate(_by_device(pieces, num_devices))
     ]
 
 
 def _transfers(pieces: Sequence[PieceCost], tick_ms: float) -> tuple[tuple[str, str, int], ...]:
-    """Return what it takes from one stage to the next, and back."""
+    """Return what it takes from one device to the next, and back."""
     found = []
     for i, (before, after) in enumerate(pairwise(pieces)):
-        if before.stage != after.stage:
+        if before.devices != after.devices:
             found.append((f"F{i}", f"F{i + 1}", math.ceil(after.forward_transfer_ms / tick_ms)))
             found.append((f"B{i + 1}", f"B{i}", math.ceil(after.backward_transfer_ms / tick_ms)))
     return tuple(found)
 
 
-def _by_stage(pieces: Sequence[PieceCost], num_stages: int) -> list[list[PieceCost]]:
-    found: list[list[PieceCost]] = [[] for _ in range(num_stages)]
-    for piece in pieces:
-        found[piece.stage].append(piece)
-    return found
+def _by_device(pieces: Sequence[PieceCost], num_devices: int) -> list[list[PieceCost]]:
+    return [[piece for piece in pieces if device in piece.devices] for device in range(num_devices)]
 
 
 def _mib(num_bytes: float) -> int:
