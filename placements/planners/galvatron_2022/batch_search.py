@@ -36,7 +36,7 @@ class FoundPlan:
         samples_per_s: By the cost model.
         stage_layers: Number of layers of each stage.
         strategies: Of each layer.
-        num_micro_batches: As it is written into the plan, which is not always what the cost model counts with.
+        num_micro_batches: As the plan says it, which is not always what the cost model counts with.
     """
 
     batch: int
@@ -66,8 +66,8 @@ def best_plan(
         raise ConstantsError(f"memory_gib: {memory_gib!r} is not a number above 0 to {_MOST_GIB}; give one")
     if len(layer_counts) != len(constants.layer_types) or min(layer_counts) < 1:
         raise ConstantsError(
-            f"{constants.name}: has {len(constants.layer_types)} types of layers, but the model has the numbers "
-            f"{layer_counts}; give one above 0 for each"
+            f"{constants.name}: has {len(constants.layer_types)} types of layers, but the model has "
+            f"{layer_counts} of them; give a number above 0 for each"
         )
     if constants.num_gpus == 16 and not constants.has_equal_layers:
         raise ConstantsError(

@@ -119,15 +119,15 @@ def _types(field: Field) -> list[Field]:
 def _strategy(field: Field, num_gpus: int) -> Strategy:
     """Return one of those of so many GPUs."""
     remedy = f"give P, t and d with a product of {num_gpus}, and tp and fsdp of 0 or 1 where they apply"
-    items = field.items("a strategy", remedy)
-    degrees, info = [item.value for item in items[:3]], items[3].value if len(items) == 4 else None
+    values = [item.value for item in field.items("a strategy", remedy)]
+    info = values[3] if len(values) == 4 else None
     if not isinstance(info, dict) or not set(info) <= {"tp", "fsdp"}:
         raise field.wrong("a strategy", remedy)
-    if not all(type(each) is int for each in [*degrees, *info.values()]):
+    numbers = (*values[:3], *info.values())
+    if not all(type(each) is int for each in numbers) or not set(info.values()) <= {0, 1}:
         raise field.wrong("a strategy", remedy)
-    if not all(flag in (0, 1) for flag in info.values()):
-        raise field.wrong("a strategy", remedy)
-    found = Strategy(*degrees, bool(info.get("fsdp", 0)), bool(info["tp"]) if "tp" in info else None)
+    consecutive = bool(info["tp"]) if "tp" in info else None
+    found = Strategy(values[0], values[1], values[2], info.get("fsdp", 0) == 1, consecutive)
     if found not in all_strategies(num_gpus):
         raise field.wrong("a strategy", remedy)
     return found

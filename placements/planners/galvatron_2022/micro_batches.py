@@ -1,4 +1,4 @@
-"""Into how many micro-batches a batch is cut: rules that the original's authors set by hand for each model."""
+"""Into how many micro-batches a batch is cut: rules that the original has for each model, set by hand."""
 
 from __future__ import annotations
 
