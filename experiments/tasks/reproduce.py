@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig
 
-from experiments.config.options import read_record, require_known, require_path
+from experiments.config.options import read_record, require, require_path
 from experiments.config.records import ReproduceOptions
 from experiments.reproductions.galvatron_published import TABLE_2, TABLE_3, read_cells
 from experiments.reproductions.galvatron_tables import agreement, entry_of, reproduce_cells, to_csv
@@ -50,8 +50,9 @@ def task(config: DictConfig) -> dict[str, float]:
         ConstantsError: The constants are wrong, or there are none for the table.
     """
     options = read_record(config, ReproduceOptions)
-    require_known("experiment", options.experiment, EXPERIMENTS)
-    experiment, path = EXPERIMENTS[options.experiment], require_path("constants", options.constants)
+    name, known = options.experiment, ", ".join(EXPERIMENTS)
+    require(name in EXPERIMENTS, "experiment", name, "known", f"the options are {known}")
+    experiment, path = EXPERIMENTS[name], require_path("constants", options.constants)
     published = read_cells(experiment.published)
     entries = list(dict.fromkeys(entry_of(cell.model, experiment.num_gpus) for cell in published))
     constants = read_constants(path, entries)

@@ -85,7 +85,8 @@ def constants_from_dict(name: str, entry: Field) -> Constants:
     layers = tuple(
         _layer(memory, time, strategies, num_gpus) for memory, time in zip(memories, times, strict=True)
     )
-    memory = memories[0]  # what is not in layers is repeated in all of them
+    memory = memories[0]
+    _check_repeated(memories)
     if num_gpus == 8:
         other = OtherMemory(_amount(memory[_MEMORY_8[0]]), _amount(memory[_MEMORY_8[1]]))
         return Constants(name, family, 8, strategies, layers, other, None, None, 0.0, family)
@@ -102,6 +103,15 @@ def constants_from_dict(name: str, entry: Field) -> Constants:
         _amount(memory.get("peak_reduction_with_chunks", 0)),
         memory.get("model_type", "bert").choice(FAMILIES),
     )
+
+
+def _check_repeated(memories: list[Field]) -> None:
+    """Refuse types of layers that do not repeat what is not in layers."""
+    for memory in memories[1:]:
+        for name in (*_MEMORY_8, *_MEMORY_16, "peak_reduction_with_chunks", "model_type"):
+            first, again = memories[0].get(name), memory.get(name)
+            if again.value != first.value:
+                raise again.wrong(f"the value of {first.where}", "repeat that for each type of layers")
 
 
 def _filled(field: Field) -> list[Field]:

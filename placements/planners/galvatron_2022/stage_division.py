@@ -15,7 +15,8 @@ def divide(
     """Return the number of layers of each stage; None where a stage would have none.
 
     From the last stage on, each takes layers from the end of the model while it is nearer to the mean
-    with them; the first takes what is left.
+    with them; the first takes what is left. Where one would have none the original fails, or takes it for
+    free; such a number of stages is left out.
 
     Args:
         constants: Of a model on 8 GPUs.
