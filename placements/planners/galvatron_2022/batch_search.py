@@ -1,6 +1,6 @@
-"""The best batch of a model under a memory limit, and its plan (Galvatron-BMW, Alg. 1 without recomputation).
+"""The best batch of a model under a memory limit, and its plan (Galvatron-BMW, Sec. IV-A1, Alg. 1).
 
-Batches grow in steps until one does not fit. The first is estimated from plans with one strategy for all.
+Nothing is recomputed. Batches grow in steps until one does not fit. The first is estimated from plans with one strategy for all.
 """
 
 from __future__ import annotations

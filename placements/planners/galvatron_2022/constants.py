@@ -53,6 +53,14 @@ class LayerConstants:
     divided_by_layers: bool
 
 
+def all_reduce_groups(strategy: Strategy) -> tuple[str, str]:
+    """Return the names of the data-parallel and of the tensor-parallel group of a strategy."""
+    tensor, data = str(strategy.tensor_parallel), str(strategy.data_parallel)
+    if strategy.tensor_consecutive is None:
+        return data, tensor
+    return (f"{data}_0", f"{tensor}_1") if strategy.tensor_consecutive else (f"{data}_1", f"{tensor}_0")
+
+
 @dataclass(frozen=True)
 class OtherMemory:
     """What is not in layers, such as an embedding or a head.

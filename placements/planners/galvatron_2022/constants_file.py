@@ -18,6 +18,7 @@ from placements.planners.galvatron_2022.constants import (
     ConstantsError,
     LayerConstants,
     OtherMemory,
+    all_reduce_groups,
 )
 from placements.planners.galvatron_2022.strategies import Strategy, all_strategies
 
@@ -189,14 +190,6 @@ def _all_reduces(field: Field, strategies: tuple[Strategy, ...]) -> Mapping[int,
         for key in all_reduce_groups(each):
             found.setdefault(each.num_stages, {})[key] = _amount(groups[key])
     return found
-
-
-def all_reduce_groups(strategy: Strategy) -> tuple[str, str]:
-    """Return the names of the data-parallel and of the tensor-parallel group of a strategy."""
-    tensor, data = str(strategy.tensor_parallel), str(strategy.data_parallel)
-    if strategy.tensor_consecutive is None:
-        return data, tensor
-    return (f"{data}_0", f"{tensor}_1") if strategy.tensor_consecutive else (f"{data}_1", f"{tensor}_0")
 
 
 def _transfers(time: Field, strategies: tuple[Strategy, ...]) -> dict[int, float]:

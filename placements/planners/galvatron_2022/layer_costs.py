@@ -1,12 +1,11 @@
-"""Time and memory of layers under a strategy, for a whole batch (README of the constants; paper, Sec. V).
+"""Time and memory of layers under a strategy, for a whole batch (Galvatron-BMW, Sec. V).
 
 It does not know which strategies are chosen together.
 """
 
 from __future__ import annotations
 
-from placements.planners.galvatron_2022.constants import Constants, LayerConstants
-from placements.planners.galvatron_2022.constants_file import all_reduce_groups
+from placements.planners.galvatron_2022.constants import Constants, LayerConstants, all_reduce_groups
 from placements.planners.galvatron_2022.micro_batches import num_micro_batches
 from placements.planners.galvatron_2022.strategies import Strategy
 
@@ -36,7 +35,7 @@ def layer_time_s(
         num_layers: Of the whole model.
     """
     stages, tensor, data = strategy.degrees
-    dist = constants.num_gpus == 16
+    on_16_gpus = constants.num_gpus == 16
     samples = batch / data
     forward = layer.forward_ms * samples / tensor
     backward = forward * layer.backward_over_forward
@@ -51,17 +50,17 @@ def layer_time_s(
     alone = forward + backward + activations
     time = alone
     if data > 1:  # defect: without an exchange of gradients the overhead is missing
-        exchanged = gradients / 2 if strategy.sharded and dist else gradients
+        exchanged = gradients / 2 if strategy.sharded and on_16_gpus else gradients
         share = _overlapped_share(strategy, layer.is_decoder, constants.num_gpus)
         time = forward + (1 - share) * backward + activations + layer.extra_overhead_ms / divisor
-        stage_wise = not dist and tensor == 1 and stages > 1 and not strategy.sharded
+        stage_wise = not on_16_gpus and tensor == 1 and stages > 1 and not strategy.sharded
         time += _overlap(layer, exchanged, share * backward, stages if stage_wise else 1)
     if stages > 1:
         number = num_micro_batches(constants.family, constants.num_gpus, strategy, samples)
         time += alone * (stages + number - 1) / (stages * number) - alone
     if strategy.sharded:
-        time += gradients if dist else gradients / 2
-    if dist and stages > 1:  # defect: all stages together pay for one transfer
+        time += gradients if on_16_gpus else gradients / 2
+    if on_16_gpus and stages > 1:  # defect: all stages together pay for one transfer
         time += 2 * boundary * layer.transfer_ms_per_mib[stages] / divisor
     return _SECONDS * time
 
@@ -78,7 +77,7 @@ def _overlapped_share(strategy: Strategy, is_decoder: bool, num_gpus: int) -> fl
 
 
 def _overlap(layer: LayerConstants, exchange: float, backward: float, num_stages: int) -> float:
-    """Return how long both take side by side, when each slows the other down (paper, Sec. V-B).
+    """Return how long both take side by side, when each slows the other down (Galvatron-BMW, Sec. V).
 
     Args:
         layer: Which has the slowdowns.

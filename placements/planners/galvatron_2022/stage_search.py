@@ -1,4 +1,4 @@
-"""Strategies for the layers of one stage by dynamic programming over MiB (Galvatron-BMW, Sec. IV-B, Eq. 4).
+"""Strategies for the layers of one stage by dynamic programming over MiB (Galvatron-BMW, Sec. IV-A2, Eq. 4).
 
 Plans without recomputation only, so that a stage's memory is the sum of its layers'. It does not know what a
 strategy is.

@@ -1,12 +1,11 @@
-"""The time between two layers that GPUs share differently (Galvatron-BMW, Sec. IV-B: the Slice-Gather R)."""
+"""The time between two layers that GPUs share differently (Galvatron-BMW, Sec. VI: Slice-Gather)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placements.planners.galvatron_2022.constants import Constants
-from placements.planners.galvatron_2022.constants_file import all_reduce_groups
+from placements.planners.galvatron_2022.constants import Constants, all_reduce_groups
 from placements.planners.galvatron_2022.strategies import Strategy
 
 _BOUNDARY_MIB = 2
