@@ -1,6 +1,7 @@
 """The best batch of a model under a memory limit, and its plan (Galvatron-BMW, Sec. IV-A1, Alg. 1).
 
-Nothing is recomputed. Batches grow in steps until one does not fit. The first is estimated from plans with one strategy for all.
+Nothing is recomputed. Batches grow in steps until one does not fit; the first is estimated from plans with
+one strategy for all layers.
 """
 
 from __future__ import annotations
