@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from galvatron_constants import constants_of, entry
+from galvatron_oracle import stages_of
 
 from placements.planners.galvatron_2022.layer_costs import layer_memory_mib, other_memory_mib
 from placements.planners.galvatron_2022.stage_division import divide
@@ -80,3 +81,16 @@ def test_layers_are_divided_by_memory_from_the_end() -> None:
     assert other_memory_mib(constants, strategies[0], 8) == (1200, 0, 0, 0)
     assert divide(constants, (8, 8), strategies, 8) == (3, 7, 3, 3)
     assert divide(constants, (8, 8), (Strategy(1, 1, 8),), 8) == (16,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("name", "counts"), [("t5_64_8gpus", (16, 16)), ("swin_64_8gpus", (2, 2, 26, 2))])
+def test_layers_are_divided_as_described(name: str, counts: tuple[int, ...], seed: int) -> None:
+    data = entry(name, len(counts), seed)
+    constants = constants_of(name, data)
+    kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
+    for num_stages in (2, 4, 8):
+        strategies = tuple(each for each in constants.strategies if each.num_stages == num_stages)
+        for batch in (8, 24, 56):
+            parts = stages_of(data, 8, kinds, data["strategies"], num_stages, batch)
+            assert divide(constants, counts, strategies, batch) == tuple(map(len, parts))
