@@ -277,6 +277,19 @@ class TransferSweepOptions:
 
 
 @dataclass(frozen=True)
+class ReproduceOptions:
+    """The config of `experiments.reproduce`.
+
+    Attributes:
+        experiment: A key of `experiments.tasks.reproduce.EXPERIMENTS`.
+        constants: Path of a ``profile_constants.json``.
+    """
+
+    experiment: str
+    constants: str
+
+
+@dataclass(frozen=True)
 class CompareOptions:
     """The config of `experiments.compare`."""
 

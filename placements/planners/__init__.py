@@ -3,4 +3,5 @@
 - `parallel_plan`: what any planner decides; `partition`: layers divided into stages
 - `piece_placement`: pieces of a plan as blocks
 - `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
+- `galvatron_2022`: Galvatron's search as it was published, to reproduce its tables
 """
