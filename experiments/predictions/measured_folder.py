@@ -84,7 +84,7 @@ def _read_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
 def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
     path = folder / TABLE
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
     except OSError as cause:

@@ -59,7 +59,7 @@ def predict(
     """
     profiles = folder.profiles[measured.model]
     if not profiles:
-        why = f"not predicted: there is no profile of {measured.model}"
+        why = f"not predicted: {measured.model} lacks a file in memory/ or in profiles/"
         return Prediction(measured, None, None, _joined(measured.note, why))
     known = Measurements(profiles, folder.links, context_mib, compute_slowdown)
     try:

@@ -17,12 +17,15 @@ from placements.plain_data import Field, in_file
 FLOAT_BYTES = 4
 """Of a weight, a gradient or an activation: 32 bits."""
 
-UPDATE_BYTES = 28
+_UPDATE_BYTES = 28
 """Bytes per weight that an Adam step in 32 bits moves: weight, gradient and two moments read, all but the
 gradient written."""
 
-_LOOKUP_WEIGHT_BYTES = 16
-"""Bytes per weight of an embedding's backward: the table's gradient set to zero, then added to another."""
+_ACCUMULATED_BYTES = 12
+"""Bytes per weight that adding a micro-batch's gradient to those before moves: two read, one written."""
+
+_LOOKUP_WEIGHT_BYTES = 4
+"""Bytes per weight of an embedding's backward: the table's gradient set to zero."""
 
 _LOOKUP_OUTPUT_BYTES = 12
 """Bytes per float of its output: the gradient read, and added to a row of the table's."""
@@ -75,7 +78,7 @@ Sizes = tuple[int, int]
 class LayerProfile:
     """What the layers of a model cost on one type of GPU.
 
-    Layer 0 is the embedding, the last one the final norm or head with the loss.
+    Layer 0 is the embedding, the last one the final norm or head with the loss, and those between are blocks.
 
     Attributes:
         gpu: Its name.
@@ -123,8 +126,20 @@ class LayerProfile:
         Raises:
             NotProfiledError: As of `times`.
         """
-        rate = self._bytes_per_ms(micro_batch_size, tensor_parallel)
-        return UPDATE_BYTES * self.parameters(tensor_parallel, layers) / rate if rate else 0.0
+        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, layers)
+        return self._move_ms(micro_batch_size, tensor_parallel, moved)
+
+    def accumulation_ms(self, micro_batch_size: int, tensor_parallel: int, layers: Iterable[int]) -> float:
+        """Return the time to add the gradients of some layers to those of other micro-batches.
+
+        The profile is of iterations of one micro-batch, which have none. It is a matter of memory too, and
+        taken at the optimizer's bandwidth.
+
+        Raises:
+            NotProfiledError: As of `times`.
+        """
+        moved = _ACCUMULATED_BYTES * self.parameters(tensor_parallel, layers)
+        return self._move_ms(micro_batch_size, tensor_parallel, moved)
 
     def parameters(self, tensor_parallel: int, layers: Iterable[int]) -> int:
         """Return the weights of some layers on each GPU.
@@ -184,21 +199,20 @@ class LayerProfile:
         share = (micro_batch_size - below) / (above - below) if above > below else 0.0
         return (below, tensor_parallel), (above, tensor_parallel), share
 
-    def _bytes_per_ms(self, micro_batch_size: int, tensor_parallel: int) -> float:
-        """Return the bandwidth that the optimizer step reached; 0 where it took no time."""
+    def _move_ms(self, micro_batch_size: int, tensor_parallel: int, num_bytes: float) -> float:
+        """Return the time to move so much at the bandwidth that the optimizer step reached."""
         low, high, share = self._around(micro_batch_size, tensor_parallel)
         update_ms = self.update_ms[low] + share * (self.update_ms[high] - self.update_ms[low])
         last = self.num_layers - 1
-        profiled = (0, min(1, last), min(2, last), last)
-        weights = self.parameters(tensor_parallel, profiled)
-        return UPDATE_BYTES * weights / update_ms if update_ms else 0.0
+        profiled = (0, 1, min(2, last - 1), last)
+        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, profiled)
+        return update_ms * num_bytes / moved if moved else 0.0
 
     def _lookup_backward_ms(self, micro_batch_size: int, tensor_parallel: int) -> float:
-        rate = self._bytes_per_ms(micro_batch_size, tensor_parallel)
         memory = self.memory[tensor_parallel][0]
         moved = _LOOKUP_WEIGHT_BYTES * memory.parameters
         moved += _LOOKUP_OUTPUT_BYTES * micro_batch_size * memory.output_floats
-        return moved / rate if rate else 0.0
+        return self._move_ms(micro_batch_size, tensor_parallel, moved)
 
 
 def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> LayerProfile:
@@ -262,8 +276,8 @@ def _number(field: Field, name: object, what: str) -> int:
 def _layers_in_order(field: Field) -> list[Field]:
     """Return the entry of each layer; they are numbered from 0 without a gap."""
     fields = field.mapping("a mapping of layers")
-    if len(fields) < 2:
-        raise field.wrong("a mapping of layers", "give at least the embedding and the head")
+    if len(fields) < 3:
+        raise field.wrong("a mapping of layers", "give at least embedding, one block and head")
     return [field[str(layer)] for layer in range(len(fields))]
 
 

@@ -1,8 +1,8 @@
 """A plan that was run, as a placement: what the profile says of each stage, and transfers as blocks.
 
 Training is as in Sailor's runs (SOSP 2025) on DeepSpeed's pipeline engine: in 32 bits with Adam, without ZeRO
-and recomputation. This engine sends on the stream that computes, so a transfer occupies both of its ends: it
-is a block on both devices. Each GPU sends its share of an activation or gradient, and the receivers gather the
+and recomputation. This engine sends on the stream that computes, so a transfer occupies both its ends: it is
+a block on both devices. Each GPU sends its share of an activation or gradient, and the receivers gather the
 whole within their node before they compute. After the last micro-batch every stage sums its gradients over
 its replicas and updates its weights. Stages and replicas are assumed to be in nodes of their own.
 
@@ -111,7 +111,10 @@ def _stage_cost(plan: ReplicatedPlan, stage: ReplicatedStage, known: Measurement
     for group in set(stage.replicas):
         profile = known.profile_of(group)
         rows = [profile.times(size, group.size, layer) for layer in layers]
-        times.append((sum(forward for forward, _ in rows), sum(backward for _, backward in rows)))
+        forward_ms, backward_ms = (known.compute_slowdown * sum(column) for column in zip(*rows, strict=True))
+        if plan.num_micro_batches * share > 1:
+            backward_ms += profile.accumulation_ms(size, group.size, layers)
+        times.append((forward_ms, backward_ms))
         steps.append(profile.step_ms(size, group.size, layers))
         held = [profile.activation_bytes(size, group.size, layer) for layer in layers]
         kept.append(share * sum(held))
@@ -120,8 +123,8 @@ def _stage_cost(plan: ReplicatedPlan, stage: ReplicatedStage, known: Measurement
     forward_ms, backward_ms = max(times, key=sum)
     summed_bytes = FLOAT_BYTES * max(count * shared for count, shared in weights)
     return _StageCost(
-        share * known.compute_slowdown * forward_ms,
-        share * known.compute_slowdown * backward_ms,
+        share * forward_ms,
+        share * backward_ms,
         max(steps) + known.links.all_reduce_ms(stage.replicas, summed_bytes),
         round(max(kept) / _MIB),
         round(max(working) / _MIB),
