@@ -39,10 +39,9 @@ def memory(tensor_parallel: int) -> dict[str, dict[str, int]]:
 
 def links(fit: list[Any] = ENDLESS) -> dict[str, Any]:
     """One fit for all links between nodes."""
-    ends = {"east": {"fast": {"1": fit, "2": fit}}, "west": {"slow": {"1": fit, "2": fit}}}
-    return {
-        zone: {gpu: dict.fromkeys(("1", "2"), ends)} for zone, gpu in (("east", "fast"), ("west", "slow"))
-    }
+    both = {"1": fit, "2": fit}
+    ends = {"east": {"fast": both}, "west": {"slow": both}}
+    return {"east": {"fast": {"1": ends, "2": ends}}, "west": {"slow": {"1": ends, "2": ends}}}
 
 
 def plan(

@@ -55,7 +55,7 @@ def rankings(predictions: Iterable[Prediction]) -> Iterator[str]:
             row = (each.measured.measured_s, each.predicted_s, each.measured.name)
             by_gpus.setdefault(each.measured.plan.num_gpus, []).append(row)
     for num_gpus, rows in sorted(by_gpus.items()):
-        yield f"{num_gpus} GPUs: {_ranking(sorted(rows))}"
+        yield f"{num_gpus} GPU{'s' if num_gpus > 1 else ''}: {_ranking(sorted(rows))}"
 
 
 def _ranking(rows: Sequence[tuple[float, float, str]]) -> str:

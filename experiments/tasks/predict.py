@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import math
 from collections.abc import Sequence
 
 from omegaconf import DictConfig
@@ -27,8 +26,10 @@ def task(config: DictConfig) -> dict[str, float]:
     """Predict every plan, write the table and log how far off it is; return the mean absolute errors."""
     options = read_record(config, PredictOptions)
     context_gib, slowdown = options.context_gib, options.compute_slowdown
-    require(0 <= context_gib < math.inf, "context_gib", context_gib, "a number of GiB from 0 on", "give one")
-    require(0 < slowdown < math.inf, "compute_slowdown", slowdown, "a factor above 0", "give 1 for none")
+    wanted = "a number of GiB from 0 to 10000"
+    require(0 <= context_gib <= 10_000, "context_gib", context_gib, wanted, "give one")
+    wanted = "a factor above 0 and at most 100"
+    require(0 < slowdown <= 100, "compute_slowdown", slowdown, wanted, "give 1 for none")
     folder = read_measured_folder(require_path("data", options.data))
     predictions = [predict(folder, plan, 1024 * context_gib, slowdown) for plan in folder.plans]
     path = write_text(output_directory() / "predictions.csv", to_csv(predictions))

@@ -6,6 +6,7 @@ replicas or links.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _LOOKUP_WEIGHT_BYTES = 4
 _LOOKUP_OUTPUT_BYTES = 12
 """Bytes per float of its output: the gradient read, and added to a row of the table's."""
 
+_NUMBER = re.compile("[1-9][0-9]{0,5}")
 _LONGEST_S = 1e6
 _LARGEST = 10**15
 
@@ -256,19 +258,19 @@ def _read_memory(path: str | Path) -> dict[int, tuple[LayerMemory, ...]]:
             raise LayerProfileError(
                 "has not as many layers for each tensor parallelism; give the same layers"
             )
+        if not held:
+            raise LayerProfileError("is empty; give the memory of each layer")
     return held
 
 
 def _numbered(field: Field, what: str) -> dict[int, Field]:
     """Return the fields of a mapping whose names are whole numbers, by number."""
     fields = field.mapping(f"a mapping of {what}")
-    if not fields:
-        raise field.wrong(f"a mapping of {what}", "give at least one")
     return {_number(field, name, what): field[name] for name in fields}
 
 
-def _number(field: Field, name: object, what: str) -> int:
-    if not (isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 7 and int(name) > 0):
+def _number(field: Field, name: str, what: str) -> int:
+    if not _NUMBER.fullmatch(name):
         raise Field(name, field.where, LayerProfileError).wrong(f"one of {what}", "name each by its number")
     return int(name)
 

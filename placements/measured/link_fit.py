@@ -6,6 +6,7 @@ The module does not know what is sent. Latency is in the fits: small messages ha
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,7 @@ from placements.plain_data import Field, in_file
 _FIT_UNIT_BYTES = 1e6
 """The fits are of the logarithm of the message's size in MB; below 1 MB they bend to zero and less."""
 
+_NUMBER = re.compile("[1-9][0-9]{0,5}")
 _FASTEST = 1e18
 
 
@@ -89,22 +91,32 @@ class Links:
     def send_ms(self, sender: GpuGroup, receiver: GpuGroup, num_bytes: float) -> float:
         """Return the time from one group to another in a different node.
 
-        Each GPU of the smaller group sends or receives an equal share, all at once.
+        Each GPU of the smaller group sends or receives an equal share, all at once. A link that was measured
+        only in the other direction is taken as that; within a zone where it was not measured, as in another.
 
         Raises:
-            NotProfiledError: The link was not measured in either direction.
+            NotProfiledError: The link was not measured at all.
         """
-        ends = (sender.zone, sender.gpu, receiver.zone, receiver.gpu)
-        fits, sizes = self.between.get(ends), (sender.size, receiver.size)
-        if fits is None:
-            fits, sizes = self.between.get(ends[2:] + ends[:2]), sizes[::-1]
-        if fits is None:
+        there, back = (sender.zone, sender.gpu), (receiver.zone, receiver.gpu)
+        sizes = sender.size, receiver.size
+        if (there + back) in self.between:
+            fits = self.between[there + back]
+        elif (back + there) in self.between:
+            fits, sizes = self.between[back + there], sizes[::-1]
+        else:
+            fits = self._in_another_zone(sender, receiver)
+        fit = fits[_nearest(fits, sizes)]
+        return 1000 * num_bytes / fit.bytes_per_s(num_bytes / min(sizes))
+
+    def _in_another_zone(self, sender: GpuGroup, receiver: GpuGroup) -> Mapping[tuple[int, int], LinkFit]:
+        gpus = sender.gpu, receiver.gpu
+        alike = (ends for ends in self.between if ends[0] == ends[2] and (ends[1], ends[3]) == gpus)
+        ends = min(alike, default=None) if sender.zone == receiver.zone else None
+        if ends is None:
             raise NotProfiledError(
                 f"no bandwidth from {sender.gpu} in {sender.zone} to {receiver.gpu} in {receiver.zone}"
             )
-        at_once = min(sizes)
-        fit = fits[_nearest(fits, sizes)]
-        return 1000 * num_bytes / fit.bytes_per_s(num_bytes / at_once)
+        return self.between[ends]
 
     def all_gather_ms(self, group: GpuGroup, num_bytes: float) -> float:
         """Return the time until each GPU of a group in one node has all, of which it had an equal share.
@@ -168,7 +180,7 @@ def read_links(between: str | Path, within: str | Path) -> Links:
             gpu: {size: _fit(each) for size, each in _by_size(field)}
             for gpu, field in _named(Field(data, "", LinkError))
         }
-    return Links(found, inside)
+    return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
 
 
 def _by_group(field: Field) -> Iterator[tuple[tuple[str, str], int, Field]]:
@@ -184,10 +196,8 @@ def _named(field: Field) -> Iterator[tuple[str, Field]]:
 
 
 def _by_size(field: Field) -> Iterator[tuple[int, Field]]:
-    if not field.mapping():
-        raise field.wrong("a mapping of GPUs that send at once", "give at least one")
     for name, inner in _named(field):
-        if not (name.isascii() and name.isdigit() and len(name) < 7 and int(name) > 0):
+        if not _NUMBER.fullmatch(name):
             raise Field(name, field.where, LinkError).wrong("a number of GPUs", "name each fit by its number")
         yield int(name), inner
 

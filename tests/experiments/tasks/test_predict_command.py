@@ -109,9 +109,9 @@ def test_ranks_are_of_plans_on_as_many_gpus(tmp_path: Path) -> None:
     }
     folder = write_runs(tmp_path, plans, "quick,toy,3,,\nslow,toy,2,,\ntwo,toy,1,,\n")
     found = predicted(folder)
-    assert list(rankings(found)) == ["1 GPUs: 2 plans, quick is predicted before slow", "6 GPUs: 1 plan"]
+    assert list(rankings(found)) == ["1 GPU: 2 plans, quick is predicted before slow", "6 GPUs: 1 plan"]
     folder = write_runs(tmp_path, plans, "quick,toy,1,,\nslow,toy,2,,\ntwo,toy,,,\n")
-    assert list(rankings(predicted(folder))) == ["1 GPUs: 2 plans, in the order of the measurements"]
+    assert list(rankings(predicted(folder))) == ["1 GPU: 2 plans, in the order of the measurements"]
 
 
 def test_errors_keep_their_sign_in_the_mean() -> None:
@@ -127,7 +127,7 @@ def test_errors_keep_their_sign_in_the_mean() -> None:
         (
             "plans.csv",
             "plan,model\n../one_stage,toy\n",
-            "line 2, plan: '../one_stage' is not the name of a file",
+            "line 2, plan: '../one_stage' is not the name",
         ),
         ("plans.csv", "plan,model\none_stage\n", "line 2, model: '' is not the name of a file"),
         ("plans.csv", "plan,model\none_stage,toy\none_stage,toy\n", "'one_stage' is in two rows; name each"),
@@ -135,7 +135,7 @@ def test_errors_keep_their_sign_in_the_mean() -> None:
         ("plans.csv", "plan,model,max_mem_B\none_stage,toy,-1\n", "max_mem_B: '-1' is not a number above 0"),
         ("plans/one_stage.json", None, "plans/one_stage.json: cannot be read"),
         ("plans/one_stage.json", "{", "plans/one_stage.json: is not JSON"),
-        ("profiles/toy/slow.json", "{}", "profiles/toy/slow.json: {} is not a mapping of micro-batch sizes"),
+        ("profiles/toy/slow.json", "[]", "profiles/toy/slow.json: [] is not a mapping of micro-batch sizes"),
         ("memory/toy.json", "[]", "memory/toy.json: [] is not a mapping of tensor parallelism; give one"),
         ("bandwidth/inter_node.json", None, "bandwidth/inter_node.json: cannot be read"),
         ("bandwidth/intra_node.json", '{"fast": {"2": 1}}', "intra_node.json: fast.2: 1 is not a fit; give"),
@@ -160,8 +160,11 @@ def test_a_folder_that_is_none_is_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["compute_slowdown=0"], "compute_slowdown: 0.0 is not a factor above 0; give 1 for none"),
-        (["context_gib=-1"], "context_gib: -1.0 is not a number of GiB from 0 on; give one"),
+        (
+            ["compute_slowdown=0"],
+            "compute_slowdown: 0 is not a factor above 0 and at most 100; give 1 for none",
+        ),
+        (["context_gib=-1"], "context_gib: -1 is not a number of GiB from 0 to 10000; give one"),
         (["data=nowhere"], "nowhere: is not a folder"),
     ],
 )

@@ -83,7 +83,7 @@ def test_the_backward_of_the_embedding_is_not_free(tmp_path: Path) -> None:
     ("data", "message"),
     [
         ([], "t.json: [] is not a mapping of micro-batch sizes; give one"),
-        ({}, "t.json: {} is not a mapping of micro-batch sizes; give at least one"),
+        (3, "t.json: 3 is not a mapping of micro-batch sizes; give one"),
         ({"a": {}}, "t.json: 'a' is not one of micro-batch sizes; name each by its number"),
         ({"0": {}}, "t.json: '0' is not one of micro-batch sizes"),
         ({"1": {"1": {"0": [1, 1, 1]}}}, "t.json: 1.1: {'0': [1, 1, 1]} is not a mapping of layers; give at"),
@@ -108,6 +108,7 @@ def test_wrong_times_are_a_line(tmp_path: Path, data: Any, message: str) -> None
     ("data", "message"),
     [
         ({"1": {**memory(1), "1": {"params_floats": 1}}}, "1.1: lacks the field 'act_mem_floats'; add it"),
+        ({}, "m.json: is empty; give the memory of each layer"),
         ({"1": {**memory(1), "1": 3}}, "1.1: 3 is not a mapping"),
         ({"1": memory(1), "2": {**memory(2), "4": memory(2)["0"]}}, "has not as many layers for each"),
     ],

@@ -49,11 +49,14 @@ def test_each_gpu_sends_its_share(tmp_path: Path) -> None:
     assert known.send_ms(FAST, GpuGroup("slow", "west", 8), 1e9) == pytest.approx(1000)
 
 
-def test_a_link_measured_in_the_other_direction_will_do(tmp_path: Path) -> None:
+def test_a_link_measured_in_the_other_direction_or_another_zone_will_do(tmp_path: Path) -> None:
     between = links(GB_PER_S)
     del between["west"]
     known = read(tmp_path, between)
     assert known.send_ms(SLOW, FAST, 1e9) == pytest.approx(1000)
+    assert known.send_ms(GpuGroup("fast", "north", 2), GpuGroup("fast", "north", 2), 1e9) == pytest.approx(
+        1000
+    )
     with pytest.raises(NotProfiledError, match="no bandwidth from fast in east to fast in north"):
         known.send_ms(FAST, GpuGroup("fast", "north", 2), 1)
 
@@ -82,7 +85,7 @@ def test_a_gather_brings_what_others_have(tmp_path: Path) -> None:
             {"east": {"fast": {"x": {}}}},
             "east.fast: 'x' is not a number of GPUs; name each fit by its number",
         ),
-        ({"east": {"fast": {}}}, "east.fast: {} is not a mapping of GPUs that send at once"),
+        ({"east": {"fast": 1}}, "east.fast: 1 is not a mapping"),
         ({"e": {"f": {"1": {"e": {"f": {"1": [1, 2]}}}}}}, "e.f.1.e.f.1[0]: 1 is not three coefficients"),
         (
             {"e": {"f": {"1": {"e": {"f": {"1": [[1, 2, 0], 1]}}}}}},
