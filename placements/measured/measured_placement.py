@@ -106,37 +106,45 @@ class _Hop:
 
 def _stage_cost(plan: ReplicatedPlan, stage: ReplicatedStage, known: Measurements) -> _StageCost:
     """Return the cost on the slowest replica, and the memory on the one that needs most."""
-    size, share, layers = plan.micro_batch_size, plan.share_of(stage), stage.layers
-    times, steps, kept, working, weights = [], [], [], [], []
-    for group in set(stage.replicas):
-        profile = known.profile_of(group)
-        rows = [profile.times(size, group.size, layer) for layer in layers]
-        forward_ms, backward_ms = (known.compute_slowdown * sum(column) for column in zip(*rows, strict=True))
-        if plan.num_micro_batches * share > 1:
-            backward_ms += profile.accumulation_ms(size, group.size, layers)
-        times.append((forward_ms, backward_ms))
-        steps.append(profile.step_ms(size, group.size, layers))
-        held = [profile.activation_bytes(size, group.size, layer) for layer in layers]
+    share, layers = plan.share_of(stage), stage.layers
+    times, steps, kept, working, weights, summed = [], [], [], [], [], []
+    for group in dict.fromkeys(stage.replicas):
+        profile, sizes = known.profile_of(group), (plan.micro_batch_size, group.size)
+        times.append(_times(plan, stage, group, known))
+        steps.append(profile.step_ms(*sizes, layers))
+        held = [profile.activation_bytes(*sizes, layer) for layer in layers]
         kept.append(share * sum(held))
         working.append(max(held))
-        weights.append((profile.parameters(group.size, layers), group.size))
+        weights.append(profile.parameters(group.size, layers))
+        summed.append(FLOAT_BYTES * group.size * weights[-1])
     forward_ms, backward_ms = max(times, key=sum)
-    summed_bytes = FLOAT_BYTES * max(count * shared for count, shared in weights)
     return _StageCost(
         share * forward_ms,
         share * backward_ms,
-        max(steps) + known.links.all_reduce_ms(stage.replicas, summed_bytes),
+        max(steps) + known.links.all_reduce_ms(stage.replicas, max(summed)),
         round(max(kept) / _MIB),
         round(max(working) / _MIB),
-        round(known.context_mib + STATIC_BYTES * max(count for count, _ in weights) / _MIB),
+        round(known.context_mib + STATIC_BYTES * max(weights) / _MIB),
     )
+
+
+def _times(
+    plan: ReplicatedPlan, stage: ReplicatedStage, group: GpuGroup, known: Measurements
+) -> tuple[float, float]:
+    """Return forward and backward of one micro-batch on a replica, in ms."""
+    profile, sizes = known.profile_of(group), (plan.micro_batch_size, group.size)
+    rows = [profile.times(*sizes, layer) for layer in stage.layers]
+    forward_ms, backward_ms = (known.compute_slowdown * sum(column) for column in zip(*rows, strict=True))
+    if plan.num_micro_batches * plan.share_of(stage) > 1:
+        backward_ms += profile.accumulation_ms(*sizes, stage.layers)
+    return forward_ms, backward_ms
 
 
 def _hop(plan: ReplicatedPlan, before: ReplicatedStage, after: ReplicatedStage, known: Measurements) -> _Hop:
     """Return the slowest transfer between replicas of two stages that follow each other."""
     size, first = plan.micro_batch_size, before.replicas[0]
     num_bytes = known.profile_of(first).output_bytes(size, first.size, before.layers[-1])
-    pairs = set(_pairs(before.replicas, after.replicas))
+    pairs = dict.fromkeys(_pairs(before.replicas, after.replicas))
     links, sent = known.links, max(plan.share_of(before), plan.share_of(after))
     return _Hop(
         sent * max(links.send_ms(a, b, num_bytes) for a, b in pairs),
