@@ -9,12 +9,13 @@ Rooms in the order in which to read them; each imports only those above it:
     figures        sweeps that draw the papers' figures again
     report         a run as one HTML page
     reproductions  published tables, and ours beside them
+    predictions    plans that were run: what is predicted of them, and how far off it is
     tasks          what each command does
     benchmarks     what must be reached, measured case by case
 
 Each command has a file here that hands its task to Hydra:
 
-    search, frontier, run, profile, check, compare
+    search, frontier, run, profile, check, compare, predict
     bubble_by_in_flight, bubble_by_memory, time_by_transfer
     reproduce
 

@@ -338,3 +338,18 @@ class PlanCommandOptions:
     output_layer_utilisation: float
     memory_efficiency: float
     overlap_slowdown: float
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """The config of `experiments.predict`.
+
+    Attributes:
+        data: Path of a folder of plans that were run, with the profiles of their layers and links.
+        context_gib: What a process holds on its GPU besides tensors.
+        compute_slowdown: How many times as long as in the profile layers take in a run.
+    """
+
+    data: str
+    context_gib: float
+    compute_slowdown: float
