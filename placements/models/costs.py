@@ -66,10 +66,9 @@ class CostOptions:
 
     def product_ms(self, gpu: Gpu, layer: Layer, flops: float) -> float:
         """Return the milliseconds of a layer's matrix products."""
-        peak_tflops = gpu.peak_tflops if self.precision == HALF else gpu.peak_fp32_tflops
         is_output = isinstance(layer, OutputLayer)
         share = self.output_layer_utilisation if is_output else self.model_flops_utilisation
-        return flops / (peak_tflops * 1e9 * share)
+        return flops / (self.precision.peak_tflops(gpu) * 1e9 * share)
 
     def memory_ms(self, gpu: Gpu, num_bytes: float) -> float:
         """Return the milliseconds of reading or writing memory."""
@@ -102,11 +101,11 @@ def layer_cost(
 
     Tensor-parallel GPUs all-reduce what each part ends in, in the forward and, of its input's gradient, in
     the backward (Narayanan's dissertation, Sec. 4.3), and in a forward that is computed again. With
-    ``megatron`` half of each is an all-gather and half a reduce-scatter, and the backward gathers each part's input once
-    more beside its products (Korthikanti et al., 2022, Sec. 4.2.2). With ``ulysses`` queries, keys, values
-    and outputs are exchanged. With ring attention keys and values go around beside the attention's core, in
-    the backward with their gradients; each GPU is taken to have an equal share of the core. Tokens go to
-    experts and back, as many to each: routing is taken to be uniform.
+    ``megatron`` half of each is an all-gather and half a reduce-scatter, and the backward gathers each part's
+    input once more beside its products (Korthikanti et al., 2022, Sec. 4.2.2). With ``ulysses`` queries,
+    keys, values and outputs are exchanged. With ring attention keys and values go around beside the
+    attention's core, in the backward with their gradients; each GPU is taken to have an equal share of the
+    core. Tokens go to experts and back, as many to each: routing is taken to be uniform.
 
     With ZeRO-3 weights are gathered before each pass, and gradients scattered with each backward, so that
     only one layer's are ever held whole. Galvatron-BMW counts that exchange in the last micro-batch alone
