@@ -144,7 +144,7 @@ _MODELS: dict[str, _Maker] = {
 }
 
 
-def read_model(name: str, **overrides: Any) -> ModelShape:
+def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """Return a model by its name, with some of its sizes changed.
 
     Args:
