@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -335,9 +335,10 @@ def read_cluster(
     >>> read_cluster("a100_16+v100_4").num_gpus
     20
     """
-    given = (gpus_per_node, node_bandwidth_gb_s, link_bandwidth_gb_s)
-    if text in CLUSTERS and given == (None, None, None):
-        return CLUSTERS[text]
+    if not isinstance(text, str):
+        raise ClusterError(f"cluster: {text!r} is not a name; give one such as a100_32")
+    if text in CLUSTERS:
+        return _changed(text, gpus_per_node, node_bandwidth_gb_s, link_bandwidth_gb_s, latency_us)
     parts = [_read_part(part, text) for part in text.split("+")]
     nodes = tuple(_nodes(name, count, gpus_per_node) for name, count in parts)
     known = {_NETWORKS[name].node_bandwidth_gb_s: _NETWORKS[name].source for name, _ in parts}
@@ -350,6 +351,24 @@ def read_cluster(
         least = min((each for each in known if each is not None), default=None)
         bandwidth, source = (least, known[least]) if least else (_UNUSED_GB_S, "one node")
     return Cluster(nodes, bandwidth, link_bandwidth_gb_s, latency_us=latency_us, source=source)
+
+
+def _changed(
+    name: str,
+    gpus_per_node: int | None,
+    node_bandwidth_gb_s: float | None,
+    link_bandwidth_gb_s: float | None,
+    latency_us: float,
+) -> Cluster:
+    """Return a paper's cluster, with other links if they are given."""
+    cluster = CLUSTERS[name]
+    if gpus_per_node is not None:
+        raise ClusterError(
+            f"gpus_per_node: {gpus_per_node} cannot change {name}; leave it out, or give a GPU and a number"
+        )
+    if node_bandwidth_gb_s is not None:
+        cluster = replace(cluster, node_bandwidth_gb_s=node_bandwidth_gb_s, source="given")
+    return replace(cluster, link_bandwidth_gb_s=link_bandwidth_gb_s, latency_us=latency_us)
 
 
 _UNUSED_GB_S = 1.0

@@ -103,6 +103,8 @@ class Gpu:
         power: Time and power at a clock.
         clock_latency: What a change of clock takes.
         power_source: Where the figures of `power` are from.
+        peak_tf32_tflops: Dense products of 32-bit numbers that the matrix units round to 19 bits; None where
+            they cannot.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Gpu:
     power: PowerModel
     clock_latency: ClockLatency
     power_source: str = "source not stated"
+    peak_tf32_tflops: float | None = None
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None
@@ -202,6 +205,7 @@ A100_SXM_80GB = Gpu(
     power=_A100_POWER,
     clock_latency=_MEASURED_LATENCY,
     power_source=_FITTED,
+    peak_tf32_tflops=156.0,
 )
 A40 = Gpu(
     "NVIDIA A40",
@@ -215,6 +219,7 @@ A40 = Gpu(
     power=_A40_POWER,
     clock_latency=_MEASURED_LATENCY,
     power_source=_FITTED,
+    peak_tf32_tflops=74.8,
 )
 
 
@@ -253,6 +258,7 @@ H100_SXM_80GB = Gpu(
     power=_scaled_power(700.0, 1980),
     clock_latency=ASSUMED_LATENCY,
     power_source=_SCALED,
+    peak_tf32_tflops=494.7,
 )
 
 # Other sizes and systems of the same chips: the vendor's data sheets; power as of the chip above.

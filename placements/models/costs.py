@@ -6,14 +6,17 @@ does not know stages, nor the order in which micro-batches run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple
 
-from placements.cluster import DeviceGroup
+from placements.cluster import Cluster, DeviceGroup
 from placements.hardware import Gpu
+from placements.models.calibration import Calibration
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import HALF, Layer, Precision
-from placements.models.parallel import Cost, LayerStrategy, Level, Pass
+from placements.models.parallel import Cost, LayerStrategy, Level, Pass, Recompute
 from placements.models.rates import (
     MEMORY_EFFICIENCY,
     MODEL_FLOPS_UTILISATION,
@@ -45,6 +48,8 @@ class CostOptions:
         memory_efficiency: Share of the memory bandwidth that is reached.
         overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
         precision: Of weights and activations.
+        calibration: Measured times, which replace products and all-reduces of the layers that have any;
+            a share of the tokens is taken for as large a share of the samples. None for none.
 
     Raises:
         PlacementError: A share or the slowdown is out of its range.
@@ -55,6 +60,7 @@ class CostOptions:
     memory_efficiency: float = MEMORY_EFFICIENCY
     overlap_slowdown: float = OVERLAP_SLOWDOWN
     precision: Precision = HALF
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         """Check shares and slowdown."""
@@ -66,10 +72,9 @@ class CostOptions:
 
     def product_ms(self, gpu: Gpu, layer: Layer, flops: float) -> float:
         """Return the milliseconds of a layer's matrix products."""
-        peak_tflops = gpu.peak_tflops if self.precision == HALF else gpu.peak_fp32_tflops
         is_output = isinstance(layer, OutputLayer)
         share = self.output_layer_utilisation if is_output else self.model_flops_utilisation
-        return flops / (peak_tflops * 1e9 * share)
+        return flops / (self.precision.peak_tflops(gpu) * 1e9 * share)
 
     def memory_ms(self, gpu: Gpu, num_bytes: float) -> float:
         """Return the milliseconds of reading or writing memory."""
@@ -102,11 +107,11 @@ def layer_cost(
 
     Tensor-parallel GPUs all-reduce what each part ends in, in the forward and, of its input's gradient, in
     the backward (Narayanan's dissertation, Sec. 4.3), and in a forward that is computed again. With
-    ``megatron`` half of each is an all-gather and half a reduce-scatter, and the backward gathers each part's input once
-    more beside its products (Korthikanti et al., 2022, Sec. 4.2.2). With ``ulysses`` queries, keys, values
-    and outputs are exchanged. With ring attention keys and values go around beside the attention's core, in
-    the backward with their gradients; each GPU is taken to have an equal share of the core. Tokens go to
-    experts and back, as many to each: routing is taken to be uniform.
+    ``megatron`` half of each is an all-gather and half a reduce-scatter, and the backward gathers each part's
+    input once more beside its products (Korthikanti et al., 2022, Sec. 4.2.2). With ``ulysses`` queries,
+    keys, values and outputs are exchanged. With ring attention keys and values go around beside the
+    attention's core, in the backward with their gradients; each GPU is taken to have an equal share of the
+    core. Tokens go to experts and back, as many to each: routing is taken to be uniform.
 
     With ZeRO-3 weights are gathered before each pass, and gradients scattered with each backward, so that
     only one layer's are ever held whole. Galvatron-BMW counts that exchange in the last micro-batch alone
@@ -122,38 +127,76 @@ def layer_cost(
 
     Raises:
         PlacementError: The strategy does not divide the layer, the samples or the group.
+        CalibrationError: The layer was measured, but not with so many tensor-parallel GPUs.
     """
     _check(layer, strategy, samples, num_micro_batches, group)
     share = _Share(layer, strategy, samples / strategy.data_parallel, group, options)
     again = strategy.recompute if layer.reads_weights_backward else "none"
     states = _states(share, num_micro_batches)
-    streams = layer.streams(options.precision, strategy.matrix_parallel)
-    forward_ms, core_ms = share.product_ms(layer.forward_flops), share.product_ms(layer.core_flops)
-    cores = 3 if again == "full" or (again == "selective" and share.scores_bytes) else 2
-    backward_ms = 3 * forward_ms if again == "full" else 2 * forward_ms + (cores - 2) * core_ms
-    beside_ms = [options.memory_ms(group.gpu, share.of_tokens(each)) for each in streams[:2]]
-    gradient_ms = options.memory_ms(group.gpu, streams.gradient)
-    ring_ms, reduces = share.ring_ms(), share.reduces_ms()
+    forward, backward = share.passes()
+    recomputed = _recomputed(share, again, forward)
+    cores = 3 if recomputed.product_ms else 2
+    core_ms, ring_ms = share.product_ms(layer.core_flops), share.ring_ms()
     exchange_ms = share.exchange_ms()
-    forward_copy_ms = sum(reduces[0]) + exchange_ms
-    backward_copy_ms = sum(reduces[1]) + exchange_ms + (forward_copy_ms if again == "full" else 0.0)
-    forward = _with_streams(forward_ms, beside_ms[0])
-    backward = _with_streams(backward_ms, beside_ms[1])
     beside = options.overlapped(
-        backward.product_ms, states.backward_gathers * states.gather_ms + share.regathers_ms()
+        (backward + recomputed).product_ms,
+        states.backward_gathers * states.gather_ms + share.regathers_ms(),
     )
-    working = share.kept_bytes
-    kept = {"none": working, "selective": working - share.scores_bytes, "full": share.input_bytes}[again]
+    forward_copy_ms = exchange_ms + states.gather_ms + options.overlapped(core_ms, ring_ms).copy_ms
+    backward_copy_ms = (2 if again == "full" else 1) * exchange_ms
+    backward_copy_ms += options.overlapped(cores * core_ms, cores * ring_ms).copy_ms
+    working, scores = share.kept_bytes, share.scores_bytes
+    kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[again]
+    held_again = {"none": 0.0, "selective": scores, "full": working}[again]
     return states.cost + Cost(
-        forward
-        + Pass(0.0, forward_copy_ms + options.overlapped(core_ms, ring_ms).copy_ms + states.gather_ms),
-        Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + backward_copy_ms + gradient_ms)
-        + Pass(0.0, options.overlapped(cores * core_ms, cores * ring_ms).copy_ms),
+        forward + Pass(0.0, forward_copy_ms),
+        Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + recomputed.copy_ms + backward_copy_ms),
         kept,
         states.gathered_bytes,
-        (1 + layer.reads_weights_backward) * states.gathered_bytes
-        + {"none": 0.0, "selective": share.scores_bytes, "full": working}[again],
+        (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again,
     )
+
+
+def _recomputed(share: _Share, again: Recompute, forward: Pass) -> Pass:
+    """Return what the backward computes again: the forward, or the core where its scores were kept."""
+    if again == "full":
+        return forward
+    if again == "selective" and share.scores_bytes:
+        layer, t = share.layer, share.strategy.matrix_parallel
+        return Pass(forward.product_ms * layer.core_flops(t) / layer.forward_flops(t))
+    return Pass()
+
+
+def model_error_percent(
+    calibration: Calibration, layers: Iterable[Layer], cluster: Cluster, options: CostOptions = USUAL
+) -> float:
+    """Return how far modelled forwards and backwards are from measured ones, on average.
+
+    Args:
+        calibration: The measured times.
+        layers: Those with a name that it does not have are left out.
+        cluster: On whose first GPUs they were measured.
+        options: What the model assumes.
+
+    Returns:
+        Mean of absolute errors, in percent of each measured time.
+
+    Raises:
+        PlacementError: No layer was measured, or one cannot be shared by as many GPUs.
+    """
+    modelled = replace(options, calibration=None)
+    errors = []
+    for layer in set(layers):
+        for degree, rows in calibration.times.get(layer.name, {}).items():
+            for row in rows:
+                cost = layer_cost(
+                    layer, LayerStrategy(degree), int(row.samples), 1, cluster.group(0, degree), modelled
+                )
+                errors.append(abs(cost.forward.time_ms / row.forward_ms - 1))
+                errors.append(abs(cost.backward.time_ms / row.backward_ms - 1))
+    if not errors:
+        raise PlacementError(f"layers: none of them was measured; give one of {', '.join(calibration.times)}")
+    return 100 * fmean(errors)
 
 
 def transition_ms(
@@ -219,6 +262,12 @@ def _with_streams(product_ms: float, stream_ms: float) -> Pass:
     return Pass(product_ms + stream_ms) if product_ms else Pass(0.0, stream_ms)
 
 
+def _with_copies(time_ms: float, copy_ms: float) -> Pass:
+    """Return a measured time, of which transfers are as long as modelled."""
+    copy_ms = min(copy_ms, time_ms)
+    return Pass(time_ms - copy_ms, copy_ms)
+
+
 class _Share(NamedTuple):
     """One GPU's share of a layer and of a micro-batch.
 
@@ -243,8 +292,7 @@ class _Share(NamedTuple):
     def bytes_of(self, elements: float) -> float:
         return self.options.precision.number_bytes * self.of_tokens(elements)
 
-    def product_ms(self, flops: object) -> float:
-        assert callable(flops)
+    def product_ms(self, flops: Callable[[int], float]) -> float:
         each = self.of_tokens(flops(self.strategy.matrix_parallel))
         return self.options.product_ms(self.group.gpu, self.layer, each)
 
@@ -266,6 +314,30 @@ class _Share(NamedTuple):
     def scores_bytes(self) -> float:
         found = self.layer.scores_bytes(self.options.precision, self.strategy.matrix_parallel)
         return self.of_tokens(found)
+
+    def passes(self) -> tuple[Pass, Pass]:
+        """Return forward and backward with their all-reduces, as measured where they were."""
+        t = self.strategy.matrix_parallel
+        forward_ms = self.product_ms(self.layer.forward_flops)
+        streams = self.layer.streams(self.options.precision, t)
+        beside_ms = [self._memory_ms(self.of_tokens(each)) for each in streams[:2]]
+        reduces_ms = [sum(of_pass) for of_pass in self.reduces_ms()]
+        gradient_ms = self._memory_ms(streams.gradient)
+        measured = None
+        if self.options.calibration is not None:
+            measured = self.options.calibration.at(self.layer.name, t, self.of_tokens(1))
+        if measured is not None:
+            return (
+                _with_copies(measured.forward_ms, reduces_ms[0]),
+                _with_copies(measured.backward_ms, reduces_ms[1]),
+            )
+        return (
+            _with_streams(forward_ms, beside_ms[0]) + Pass(0.0, reduces_ms[0]),
+            _with_streams(2 * forward_ms, beside_ms[1]) + Pass(0.0, reduces_ms[1] + gradient_ms),
+        )
+
+    def _memory_ms(self, num_bytes: float) -> float:
+        return self.options.memory_ms(self.group.gpu, num_bytes)
 
     def reduces_ms(self) -> tuple[list[float], list[float]]:
         """Return the time of each all-reduce in the forward and in the backward."""

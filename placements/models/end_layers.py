@@ -1,4 +1,4 @@
-"""Layers at the ends of a model and between its parts: vocabulary, patches, and layers that a user gives.
+"""Layers at the ends of a model and between its parts: vocabulary, projections, and layers that a user gives.
 
 As `placements.models.layers`, the module knows shapes alone.
 """
@@ -139,15 +139,15 @@ class OutputLayer(Layer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatchLayer(Layer):
-    """A matrix product of patches, which each tensor-parallel GPU computes whole.
+class ProjectionLayer(Layer):
+    """A matrix product of tokens or patches, which each tensor-parallel GPU computes whole.
 
-    It embeds the pixels of an image's patches (ViT), or merges four patches to one (Swin).
+    It embeds the pixels of an image's patches (ViT), merges four patches to one (Swin), or changes the width.
 
     Attributes:
-        input_size: Numbers of a patch.
+        input_size: Numbers of a token.
         hidden_size: Width that it makes of them.
-        sequence_length: Patches of a sample.
+        sequence_length: Tokens of a sample.
         num_positions: Learned positions; 0 for none.
         normed: A norm comes before the product, which then has no bias, as where patches are merged.
     """
@@ -176,11 +176,11 @@ class PatchLayer(Layer):
         return Held((2 if self.normed else 1) * precision.number_bytes * self.input_elements(), 0.0)
 
     def input_elements(self) -> int:
-        """Return the numbers of all patches."""
+        """Return the numbers of all tokens."""
         return self.sequence_length * self.input_size
 
     def output_elements(self) -> int:
-        """Return h for each patch."""
+        """Return h for each token."""
         return self.sequence_length * self.hidden_size
 
 

@@ -28,17 +28,12 @@ from placements.models.rates import (
     OUTPUT_LAYER_UTILISATION,
     RESERVE_GIB,
     Rates,
-    lookup_ms,
-    output_backward_ms,
-    output_forward_ms,
-    table_gradient_ms,
     tick_for,
 )
 from placements.models.transformer import (
     HALF_BYTES,
     GptConfig,
     hidden_bytes,
-    output_activation_bytes,
     position_parameters,
     table_parameters,
 )
@@ -127,22 +122,16 @@ def gpt_m_shape(
     rows = math.ceil(config.vocab_size / shards)
     everywhere = tuple(range(num_devices))
     shares = even_shares(config.num_layers, num_devices)
+    looked_up, out = shared.ends(shards)
     embedding = BlockPair(
         "E",
         "EB",
         everywhere,
-        lookup_ms(config, rates) + rates.all_reduce_ms(hidden_bytes(config), shards),
-        table_gradient_ms(config, rates, rows),
+        looked_up.forward.time_ms,
+        looked_up.backward.time_ms,
         hidden_bytes(config),
     )
-    output = BlockPair(
-        "H",
-        "HB",
-        everywhere,
-        output_forward_ms(config, rates, rows),
-        output_backward_ms(config, rates, rows) + rates.all_reduce_ms(hidden_bytes(config), shards),
-        output_activation_bytes(config, rows),
-    )
+    output = BlockPair("H", "HB", everywhere, out.forward.time_ms, out.backward.time_ms, out.kept_bytes)
     parameters = [share * shared.layer_parameters + table_parameters(config, rows) for share in shares]
     parameters[0] += position_parameters(config)
     pairs = [embedding, *stage_pairs(shared, shares), output]
@@ -202,13 +191,12 @@ def gpt_v_shape(
     )
     shared = SharedGpt.of(config, rates, num_devices, num_gpus, data_parallel)
     config, shards, last = shared.config, shared.strategy.tensor_parallel, num_devices - 1
-    rows, sum_ms = math.ceil(config.vocab_size / shards), rates.all_reduce_ms(hidden_bytes(config), shards)
+    rows, (looked_up, out) = math.ceil(config.vocab_size / shards), shared.ends(shards)
     forward, backward, kept = ([0.0] * num_devices for _ in range(3))
-    forward[0] += lookup_ms(config, rates) + sum_ms
-    backward[0] += table_gradient_ms(config, rates, rows)
-    forward[last] += output_forward_ms(config, rates, rows)
-    backward[last] += output_backward_ms(config, rates, rows) + sum_ms
-    kept[last] += output_activation_bytes(config, rows)
+    for place, end in ((0, looked_up), (last, out)):
+        forward[place] += end.forward.time_ms
+        backward[place] += end.backward.time_ms
+        kept[place] += end.kept_bytes
     layer_ms = shared.layer_forward.time_ms + shared.layer_backward.time_ms
     shares = least_largest_shares(
         config.num_layers, layer_ms, [a + b for a, b in zip(forward, backward, strict=True)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placements.models.costs import STATIC_BYTES
-from placements.models.parallel import LayerStrategy, Pass
+from placements.models.parallel import Cost, LayerStrategy, Pass, VocabularyStrategy
 from placements.models.rates import Rates
 from placements.models.transformer import GptConfig, layer_parameters, layer_working_bytes
 from placements.models.workload import Workload
@@ -68,6 +68,11 @@ class SharedGpt:
         layer = work.layer_cost(strategy)
         group = work.of_group(data_parallel, config.recompute)
         return cls(group, rates, strategy, layer.forward, layer.backward, layer.kept_bytes)
+
+    def ends(self, shards: int) -> tuple[Cost, Cost]:
+        """Return what embedding and output layer cost each of so many GPUs that share a group's samples."""
+        work, strategy = Workload(self.config, self.rates, num_micro_batches=1), VocabularyStrategy(shards)
+        return work.embedding_cost(strategy, shards), work.output_cost(strategy, shards, tied=False)
 
     @property
     def layer_parameters(self) -> float:

@@ -1,7 +1,7 @@
 """Layers as shapes: parameters, operations and bytes of one sample, in any precision, shared by any number.
 
 Sizes are those of one GPU where `t` share the layer's matrices (tensor parallel). The module does not know
-how fast a GPU is, nor how many samples it has.
+what share of its peak a GPU reaches, nor how many samples it has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple, get_args
 
+from placements.hardware import Gpu
 from placements.spec import PlacementError
 
 Attention = Literal["flash", "fused", "unfused"]
@@ -23,17 +24,24 @@ class Precision:
 
     Attributes:
         name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam,
-            2 + 2 + 3 x 4 bytes; ``single`` 32-bit weights, gradients and moments, 4 x 4.
+            2 + 2 + 3 x 4 bytes; ``single`` 32-bit weights, gradients and moments, 4 x 4; ``tf32`` these too,
+            but products on the matrix units where a GPU's can.
         number_bytes: Of an activation, a weight or a gradient.
     """
 
     name: str
     number_bytes: int
 
+    def peak_tflops(self, gpu: Gpu) -> float:
+        """Return the peak of a GPU's matrix products, 1e12 operations per second."""
+        if self.name == "half":
+            return gpu.peak_tflops
+        return (gpu.peak_tf32_tflops if self.name == "tf32" else None) or gpu.peak_fp32_tflops
 
-HALF, SINGLE = Precision("half", 2), Precision("single", 4)
 
-PRECISIONS = {each.name: each for each in (HALF, SINGLE)}
+HALF, SINGLE, TF32 = Precision("half", 2), Precision("single", 4), Precision("tf32", 4)
+
+PRECISIONS = {each.name: each for each in (HALF, SINGLE, TF32)}
 """The precisions by name."""
 
 

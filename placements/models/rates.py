@@ -1,7 +1,6 @@
-"""What the parts of a GPT take on a GPU, from its data sheet.
+"""What a GPU reaches, from its data sheet and shares of it, which are assumptions and parameters.
 
-Times are computed, not measured: the operations and bytes of `placements.models.transformer` over the
-rates that a GPU reaches, which are assumptions and parameters. The module does not know a stage or a device.
+The module does not know a model, a stage or a device.
 """
 
 from __future__ import annotations
@@ -11,14 +10,6 @@ from dataclasses import dataclass
 
 from placements.cluster import LINK_EFFICIENCY
 from placements.hardware import Gpu
-from placements.models.transformer import (
-    GptConfig,
-    hidden_bytes,
-    layer_backward_flops,
-    layer_forward_flops,
-    output_forward_flops,
-    table_parameters,
-)
 from placements.spec import PlacementError
 
 MODEL_FLOPS_UTILISATION = 0.50
@@ -78,14 +69,6 @@ class Rates:
                 f"{self.gpu.name}; give less"
             )
 
-    def product_ms(self, flops: float, utilisation: float) -> float:
-        """Return the milliseconds of matrix products."""
-        return flops / (self.gpu.peak_tflops * 1e9 * utilisation)
-
-    def memory_ms(self, num_bytes: float) -> float:
-        """Return the milliseconds of reading or writing memory."""
-        return num_bytes / (self.gpu.memory_bandwidth_gb_s * 1e6 * self.memory_efficiency)
-
     def transfer_ms(self, num_bytes: float) -> float:
         """Return the milliseconds of a transfer between two devices, or of a broadcast in a ring."""
         return num_bytes / (self.gpu.link_bandwidth_gb_s * 1e6 * self.link_efficiency)
@@ -93,10 +76,6 @@ class Rates:
     def all_reduce_ms(self, num_bytes: float, num_devices: int) -> float:
         """Return the milliseconds of a ring all-reduce: 2 (n - 1) / n of the bytes over each link."""
         return self.transfer_ms(2 * (num_devices - 1) / num_devices * num_bytes)
-
-    def all_gather_ms(self, num_bytes: float, num_devices: int) -> float:
-        """Return the milliseconds of a ring all-gather or reduce-scatter: half of an all-reduce."""
-        return self.transfer_ms((num_devices - 1) / num_devices * num_bytes)
 
 
 def check_shares(rates: object, *names: str) -> None:
@@ -110,38 +89,6 @@ def check_shares(rates: object, *names: str) -> None:
             raise PlacementError(
                 f"{name}: {getattr(rates, name)} is not a share above 0 and at most 1; give one"
             )
-
-
-def layer_forward_ms(config: GptConfig, rates: Rates) -> float:
-    """Return the time of a layer's forward on one micro-batch."""
-    return rates.product_ms(layer_forward_flops(config), rates.model_flops_utilisation)
-
-
-def layer_backward_ms(config: GptConfig, rates: Rates) -> float:
-    """Return the time of a layer's backward, with the forward that is computed again if it is."""
-    return rates.product_ms(layer_backward_flops(config), rates.model_flops_utilisation)
-
-
-def lookup_ms(config: GptConfig, rates: Rates) -> float:
-    """Return the time to read rows, write them, and mask those of other devices: three passes."""
-    return rates.memory_ms(3 * hidden_bytes(config))
-
-
-def table_gradient_ms(config: GptConfig, rates: Rates, num_rows: int) -> float:
-    """Return the time to add a dense gradient to a 32-bit sum: 4 bytes read and 4 written each."""
-    return rates.memory_ms(8 * table_parameters(config, num_rows))
-
-
-def output_forward_ms(config: GptConfig, rates: Rates, num_rows: int) -> float:
-    """Return the time of the logits and their softmax: 8 bytes each, 16-bit out and in, then 32-bit out."""
-    product = rates.product_ms(output_forward_flops(config, num_rows), rates.output_layer_utilisation)
-    return product + rates.memory_ms(8 * config.num_tokens * num_rows)
-
-
-def output_backward_ms(config: GptConfig, rates: Rates, num_rows: int) -> float:
-    """Return the time of two products and the logits' gradient: 6 bytes each, 32-bit in and 16-bit out."""
-    product = rates.product_ms(2 * output_forward_flops(config, num_rows), rates.output_layer_utilisation)
-    return product + rates.memory_ms(6 * config.num_tokens * num_rows)
 
 
 def tick_for(shortest_ms: float, tick_ms: float | None) -> float:

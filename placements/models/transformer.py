@@ -15,10 +15,6 @@ from placements.spec import PlacementError
 HALF_BYTES = 2
 """Bytes of a 16-bit number."""
 
-LOGIT_BYTES = 6
-"""Bytes per logit between the output layer's forward and backward: the 16-bit logit or its gradient, and
-the 32-bit softmax that the backward needs."""
-
 
 @dataclass(frozen=True)
 class GptConfig:
@@ -130,28 +126,6 @@ def position_parameters(config: GptConfig) -> int:
     return config.sequence_length * config.hidden_size
 
 
-def layer_forward_flops(config: GptConfig) -> int:
-    """Return the operations of one layer's forward on one micro-batch, 24 b s h^2 + 4 b s^2 h."""
-    return round(config.micro_batch_size * config.layer.forward_flops(1))
-
-
-def layer_backward_flops(config: GptConfig) -> int:
-    """Return the operations of one layer's backward on one micro-batch: 2 forwards, with recomputation 3.
-
-    Each product has two in the backward, one for the gradient of either factor. What an attention that
-    never stores its scores computes again is not counted here; it is part of the utilisation.
-    """
-    return (3 if config.recompute else 2) * layer_forward_flops(config)
-
-
-def output_forward_flops(config: GptConfig, num_rows: int) -> int:
-    """Return the operations of the output layer's forward for some rows of the table, 2 b s h each.
-
-    Its backward has two products of that size.
-    """
-    return 2 * config.num_tokens * config.hidden_size * num_rows
-
-
 def hidden_bytes(config: GptConfig) -> int:
     """Return the bytes of one micro-batch between two layers, 2 b s h in 16 bits."""
     return HALF_BYTES * config.num_tokens * config.hidden_size
@@ -177,8 +151,3 @@ def layer_working_bytes(config: GptConfig, tensor_parallel: int = 1) -> float:
     the norms on each, the rest split.
     """
     return config.micro_batch_size * sum(config.layer.kept(HALF, tensor_parallel))
-
-
-def output_activation_bytes(config: GptConfig, num_rows: int) -> int:
-    """Return what the output layer keeps of one micro-batch for some rows: its logits and its input."""
-    return LOGIT_BYTES * config.num_tokens * num_rows + hidden_bytes(config)

@@ -1,0 +1,359 @@
+"""Kinds of models: what a name and some sizes make a chain of layers.
+
+The module knows shapes alone, and no model by its name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from placements.models.chain import ModelShape
+from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
+from placements.models.layers import PRECISIONS, Attention, Layer, Precision, TransformerLayer
+from placements.spec import PlacementError
+
+
+def decoder(
+    name: str,
+    *,
+    num_layers: int,
+    hidden_size: int,
+    num_heads: int,
+    vocab_size: int,
+    sequence_length: int,
+    feed_forward_size: int | None = None,
+    num_kv_heads: int | None = None,
+    gated: bool = False,
+    causal: bool = False,
+    dropout: bool = True,
+    biases: bool = True,
+    learned_positions: bool = True,
+    tied: bool = True,
+    attention: Attention = "flash",
+    num_experts: int = 1,
+    experts_per_token: int = 1,
+    embedding_size: int | None = None,
+    precision: str = "half",
+) -> ModelShape:
+    """Return a language model: embedding, equal layers, and an output layer for every token.
+
+    Encoders such as BERT, whose output layer is computed for every token too, are of this form.
+
+    Args:
+        name: What it is known by.
+        num_layers: Transformer layers.
+        hidden_size: Width.
+        num_heads: Attention heads.
+        vocab_size: Rows of the table.
+        sequence_length: Tokens of a sample.
+        feed_forward_size: See `placements.models.layers.TransformerLayer`, as for those that follow.
+        num_kv_heads: Heads of keys and values.
+        gated: Three matrices in the feed-forward part.
+        causal: Half of the attention's core.
+        dropout: Masks are kept.
+        biases: Of matrices and norms.
+        learned_positions: One for each token of a sample.
+        tied: The output layer's table is the embedding's.
+        attention: What it keeps of scores.
+        num_experts: Of each layer.
+        experts_per_token: Of these.
+        embedding_size: Width of the table, which projections change to the layers' and back; None for the
+            layers'.
+        precision: ``half``, ``single`` or ``tf32``.
+
+    Raises:
+        PlacementError: A size is out of its range.
+    """
+    layer = TransformerLayer(
+        name="layer",
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        sequence_length=sequence_length,
+        feed_forward_size=feed_forward_size,
+        num_kv_heads=num_kv_heads,
+        gated=gated,
+        causal=causal,
+        dropout=dropout,
+        biases=biases,
+        attention=attention,
+        num_experts=num_experts,
+        experts_per_token=experts_per_token,
+    )
+    positions = sequence_length if learned_positions else 0
+    width = hidden_size if embedding_size is None else embedding_size
+    table = {"hidden_size": width, "vocab_size": vocab_size, "sequence_length": sequence_length}
+    embedding = EmbeddingLayer(
+        name="embedding", **table, num_positions=positions if embedding_size is None else 0
+    )
+    output = OutputLayer(name="output", **table, tied=tied)
+    layers: list[tuple[int, Layer]] = [(_count("num_layers", num_layers), layer)]
+    if embedding_size is not None:
+        one = partial(ProjectionLayer, sequence_length=sequence_length)
+        widen = one(name="widen", input_size=width, hidden_size=hidden_size, num_positions=positions)
+        layers = [(1, widen), *layers, (1, one(name="narrow", input_size=hidden_size, hidden_size=width))]
+    return ModelShape(name, ((1, embedding), *layers, (1, output)), _precision(precision))
+
+
+def encoder_decoder(
+    name: str,
+    *,
+    num_layers: int,
+    hidden_size: int,
+    num_heads: int,
+    vocab_size: int,
+    sequence_length: int,
+    decoder_length: int | None = None,
+    feed_forward_size: int | None = None,
+    head_width: int | None = None,
+    gated: bool = False,
+    dropout: bool = True,
+    tied: bool = True,
+    attention: Attention = "flash",
+    precision: str = "half",
+) -> ModelShape:
+    """Return a T5: a chain of encoder layers, then as many decoder layers, which read the encoder's output.
+
+    The table is looked up for both; its time is that of the longer of both, at the beginning. Positions are
+    relative and have few parameters, which are left out.
+
+    Args:
+        name: What it is known by.
+        num_layers: Of encoder and decoder together, half of each.
+        hidden_size: Width.
+        num_heads: Attention heads.
+        vocab_size: Rows of the table.
+        sequence_length: Tokens that the encoder reads.
+        decoder_length: Tokens that the decoder writes; None for as many.
+        feed_forward_size: None for four times the width.
+        head_width: None for the width over heads.
+        gated: As in T5 1.1 and mT5.
+        dropout: Masks are kept.
+        tied: The output layer's table is the embedding's.
+        attention: What it keeps of scores.
+        precision: ``half``, ``single`` or ``tf32``.
+
+    Raises:
+        PlacementError: A size is out of its range, or the number of layers is odd.
+    """
+    if type(num_layers) is not int or num_layers < 2 or num_layers % 2:
+        raise PlacementError(
+            f"num_layers: {num_layers!r} is not an even number of at least 2; half are the encoder's"
+        )
+    written = sequence_length if decoder_length is None else decoder_length
+    one = partial(
+        TransformerLayer,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        feed_forward_size=feed_forward_size,
+        head_width=head_width,
+        gated=gated,
+        dropout=dropout,
+        biases=False,
+        attention=attention,
+    )
+    embedding = EmbeddingLayer(
+        name="embedding", hidden_size=hidden_size, vocab_size=vocab_size, sequence_length=sequence_length
+    )
+    output = OutputLayer(
+        name="output", hidden_size=hidden_size, vocab_size=vocab_size, sequence_length=written, tied=tied
+    )
+    runs: tuple[tuple[int, Layer], ...] = (
+        (1, embedding),
+        (num_layers // 2, one(name="encoder", sequence_length=sequence_length)),
+        (num_layers // 2, one(name="decoder", sequence_length=written, cross_length=sequence_length)),
+        (1, output),
+    )
+    return ModelShape(name, runs, _precision(precision))
+
+
+def image_encoder(
+    name: str,
+    *,
+    num_layers: int,
+    hidden_size: int,
+    num_heads: int,
+    image_size: int = 224,
+    patch_size: int = 16,
+    num_classes: int = 1000,
+    dropout: bool = False,
+    attention: Attention = "flash",
+    precision: str = "half",
+) -> ModelShape:
+    """Return a ViT: patches embedded, equal layers on these and one token more, and classes of that token.
+
+    Args:
+        name: What it is known by.
+        num_layers: Transformer layers.
+        hidden_size: Width.
+        num_heads: Attention heads.
+        image_size: Pixels of a side.
+        patch_size: Of a patch's side; a divisor.
+        num_classes: Of the output layer.
+        dropout: Masks are kept.
+        attention: What it keeps of scores.
+        precision: ``half``, ``single`` or ``tf32``.
+
+    Raises:
+        PlacementError: A size is out of its range.
+    """
+    tokens = _patches(image_size, patch_size) ** 2 + 1
+    runs: tuple[tuple[int, Layer], ...] = (
+        (1, _pixels(patch_size, hidden_size, tokens, num_positions=tokens)),
+        (
+            _count("num_layers", num_layers),
+            TransformerLayer(
+                name="layer",
+                hidden_size=hidden_size,
+                num_heads=num_heads,
+                sequence_length=tokens,
+                dropout=dropout,
+                attention=attention,
+            ),
+        ),
+        (1, OutputLayer(name="output", hidden_size=hidden_size, vocab_size=num_classes, sequence_length=1)),
+    )
+    return ModelShape(name, runs, _precision(precision))
+
+
+def window_encoder(
+    name: str,
+    *,
+    layers_by_level: tuple[int, ...],
+    hidden_size: int,
+    num_heads: int,
+    window_size: int = 7,
+    image_size: int = 224,
+    patch_size: int = 4,
+    num_classes: int = 1000,
+    dropout: bool = False,
+    attention: Attention = "flash",
+    precision: str = "half",
+) -> ModelShape:
+    """Return a Swin: levels of layers with attention in windows; between two, four patches become one.
+
+    Args:
+        name: What it is known by.
+        layers_by_level: Transformer layers of each level.
+        hidden_size: Width of the first level; each next one has twice as much.
+        num_heads: Of the first level; likewise.
+        window_size: Patches of a window's side.
+        image_size: Pixels of a side.
+        patch_size: Of a patch's side; a divisor.
+        num_classes: Of the output layer.
+        dropout: Masks are kept.
+        attention: What it keeps of scores.
+        precision: ``half``, ``single`` or ``tf32``.
+
+    Raises:
+        PlacementError: A size is out of its range.
+    """
+    if not isinstance(layers_by_level, (tuple, list)) or not layers_by_level:
+        raise PlacementError(f"layers_by_level: {layers_by_level!r} is not a list of layers; give one")
+    side = _patches(image_size, patch_size)
+    runs: list[tuple[int, Layer]] = [(1, _pixels(patch_size, hidden_size, side * side))]
+    for level, count in enumerate(layers_by_level):
+        width = hidden_size * 2**level
+        if level:
+            side = _patches(side, 2)
+            merge = ProjectionLayer(
+                name=f"merge{level}",
+                input_size=2 * width,
+                hidden_size=width,
+                sequence_length=side * side,
+                normed=True,
+            )
+            runs.append((1, merge))
+        layer = TransformerLayer(
+            name=f"level{level}",
+            hidden_size=width,
+            num_heads=num_heads * 2**level,
+            sequence_length=side * side,
+            window=_count("window_size", window_size) ** 2,
+            dropout=dropout,
+            attention=attention,
+        )
+        runs.append((_count(f"layers_by_level[{level}]", count), layer))
+    runs.append((1, OutputLayer(name="output", hidden_size=width, vocab_size=num_classes, sequence_length=1)))
+    return ModelShape(name, tuple(runs), _precision(precision))
+
+
+def joined_encoders(
+    name: str,
+    *,
+    num_layers: int,
+    hidden_size: int,
+    num_heads: int,
+    vocab_size: int,
+    sequence_length: int,
+    image_size: int = 224,
+    patch_size: int = 16,
+    attention: Attention = "flash",
+    precision: str = "half",
+) -> ModelShape:
+    """Return a Flava: an image's and a text's encoder, whose outputs a third one reads together.
+
+    Args:
+        name: What it is known by.
+        num_layers: Of each of the three.
+        hidden_size: Width.
+        num_heads: Attention heads.
+        vocab_size: Rows of the text's table.
+        sequence_length: Tokens of the text.
+        image_size: Pixels of a side.
+        patch_size: Of a patch's side; a divisor.
+        attention: What it keeps of scores.
+        precision: ``half``, ``single`` or ``tf32``.
+
+    Raises:
+        PlacementError: A size is out of its range.
+    """
+    one = partial(
+        TransformerLayer, hidden_size=hidden_size, num_heads=num_heads, dropout=False, attention=attention
+    )
+    count, numbers = _count("num_layers", num_layers), _precision(precision)
+    tokens = _patches(image_size, patch_size) ** 2 + 1
+    table = EmbeddingLayer(
+        name="embedding",
+        hidden_size=hidden_size,
+        vocab_size=vocab_size,
+        sequence_length=sequence_length,
+        num_positions=sequence_length,
+    )
+    pixels = _pixels(patch_size, hidden_size, tokens, num_positions=tokens)
+    image = ModelShape("image", ((1, pixels), (count, one(name="image", sequence_length=tokens))), numbers)
+    text = ModelShape(
+        "text", ((1, table), (count, one(name="text", sequence_length=sequence_length))), numbers
+    )
+    both = one(name="both", sequence_length=tokens + sequence_length)
+    return ModelShape(name, ((count, both),), numbers, (image, text))
+
+
+def _pixels(patch_size: int, hidden_size: int, tokens: int, num_positions: int = 0) -> ProjectionLayer:
+    """Return the embedding of patches of three colors."""
+    return ProjectionLayer(
+        name="embedding",
+        input_size=3 * patch_size**2,
+        hidden_size=hidden_size,
+        sequence_length=tokens,
+        num_positions=num_positions,
+    )
+
+
+def _patches(size: int, patch_size: int) -> int:
+    """Return the patches of a side."""
+    _count("image_size", size)
+    if size % _count("patch_size", patch_size):
+        raise PlacementError(f"image_size: {size} has no whole patches of {patch_size}; give a multiple")
+    return size // patch_size
+
+
+def _count(name: str, value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise PlacementError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+    return value
+
+
+def _precision(name: str) -> Precision:
+    if not isinstance(name, str) or name not in PRECISIONS:
+        raise PlacementError(f"precision: {name!r} is not known; use one of {', '.join(PRECISIONS)}")
+    return PRECISIONS[name]

@@ -1,0 +1,80 @@
+"""Measured times from a file: between and outside of what was measured, and one-line errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from placements.models.calibration import Calibration, CalibrationError
+
+HEADER = "layer,tensor_parallel,samples,forward_ms,backward_ms"
+TEXT = f"""{HEADER}
+layer,1,4,10,20
+layer,1,2,6,12
+layer,2,4,6,13
+"""
+
+
+def read(tmp_path: Path, text: str) -> Calibration:
+    path = tmp_path / "times.csv"
+    path.write_text(text)
+    return Calibration.from_csv(path)
+
+
+def test_times_between_measured_numbers_are_linear_and_outside_in_proportion(tmp_path: Path) -> None:
+    measured = read(tmp_path, TEXT)
+    assert measured.at("layer", 1, 4) == (4, 10, 20)
+    assert measured.at("layer", 1, 3) == (3, 8, 16)
+    assert measured.at("layer", 1, 8) == (8, 20, 40)
+    assert measured.at("layer", 1, 1) == (1, 3, 6)
+    assert measured.at("layer", 2, 2) == (2, 3, 6.5)
+    assert measured.at("output", 1, 4) is None
+
+
+def test_columns_in_any_order(tmp_path: Path) -> None:
+    text = "samples, layer,forward_ms,tensor_parallel,backward_ms\n\n4,layer,10,1,20\n"
+    assert read(tmp_path, text).at("layer", 1, 4) == (4, 10, 20)
+
+
+def test_a_missing_degree_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError) as caught:
+        read(tmp_path, TEXT).at("layer", 4, 4)
+    assert str(caught.value).startswith("tensor_parallel: layer was not measured with 4 GPUs but with 1, 2;")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has the columns ''; use layer,tensor_parallel,samples,forward_ms,backward_ms"),
+        ("a,b\n1,2\n", "has the columns 'a,b'"),
+        (HEADER + ",note\n", "has the columns"),
+        (HEADER + "\n", "has no rows below the header"),
+        (HEADER + "\nlayer,1,4,10\n", "line 2: has 4 cells for 5 columns"),
+        (HEADER + "\nlayer,1,4,10,20,30\n", "line 2: has 6 cells for 5 columns"),
+        (HEADER + "\n,1,4,10,20\n", "line 2, column layer: is missing"),
+        (HEADER + "\nlayer,0,4,10,20\n", "line 2, column tensor_parallel: '0' is not a whole number"),
+        (HEADER + "\nlayer,1,4.5,10,20\n", "line 2, column samples: '4.5' is not a whole number"),
+        (HEADER + "\nlayer,1,4,ten,20\n", "line 2, column forward_ms: 'ten' is not a time above 0"),
+        (HEADER + "\nlayer,1,4,10,nan\n", "line 2, column backward_ms: 'nan' is not a time above 0"),
+        (HEADER + "\nlayer,1,4,10,-1\n", "line 2, column backward_ms: '-1' is not a time above 0"),
+        (HEADER + "\nlayer,1,4,10,inf\n", "line 2, column backward_ms: 'inf' is not a time above 0"),
+        (HEADER + "\nlayer,1,4,1,2\nlayer,1,4,1,2\n", "line 3: layer with 4 samples on 1 GPUs is twice"),
+        (HEADER + '\n"layer,1,4,1,2\n', "is not CSV text"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'times.csv'}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError, match="cannot be read"):
+        Calibration.from_csv(tmp_path / "none.csv")
+    with pytest.raises(CalibrationError, match="cannot be read"):
+        Calibration.from_csv(tmp_path)
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CalibrationError, match="is not CSV text"):
+        Calibration.from_csv(tmp_path / "bytes.csv")

@@ -1,0 +1,361 @@
+"""What a layer costs under a strategy: figures by hand, published savings, and what must hold of any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placements import PlacementError
+from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
+from placements.hardware import A100_SXM_80GB, GPUS
+from placements.models.calibration import Calibration, MeasuredTimes
+from placements.models.costs import CostOptions, layer_cost, model_error_percent, transition_ms
+from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
+from placements.models.layers import HALF, SINGLE, TF32, Layer, TransformerLayer
+from placements.models.parallel import Cost, LayerStrategy, Level, Pass
+from placements.models.zoo import MODELS
+
+COUNTING_GPU = replace(
+    A100_SXM_80GB,
+    peak_tflops=1e-9,
+    peak_fp32_tflops=1e-9,
+    memory_bandwidth_gb_s=1e-6,
+    link_bandwidth_gb_s=1e-6,
+)
+COUNTING = CostOptions(1.0, 1.0, 1.0, overlap_slowdown=1.0)
+"""With this GPU a millisecond for each operation and each byte; what runs side by side costs nothing more."""
+
+H, A, S = 64, 8, 16
+GPT = TransformerLayer(hidden_size=H, num_heads=A, sequence_length=S)
+FUSED = replace(GPT, attention="fused")
+PARAMETERS = 12 * H * H + 13 * H
+FLOPS = 24 * S * H * H + 4 * S * S * H
+CORE = 4 * S * S * H
+BOUNDARY = 2 * S * H
+"""Bytes of a sample between layers."""
+
+
+def flat(num_gpus: int) -> DeviceGroup:
+    return Cluster((Nodes(COUNTING_GPU, 1, num_gpus),), 1e-6, link_efficiency=1.0, latency_us=0.0).whole
+
+
+def cost(
+    strategy: LayerStrategy, samples: int = 8, layer: Layer = GPT, options: CostOptions = COUNTING
+) -> Cost:
+    return layer_cost(layer, strategy, samples, 1, flat(strategy.num_gpus), options)
+
+
+def test_one_gpu() -> None:
+    found = cost(LayerStrategy())
+    assert found == Cost(
+        Pass(8 * FLOPS), Pass(2 * 8 * FLOPS), 8 * 34 * S * H, 0, 0, 16 * PARAMETERS, 28 * PARAMETERS
+    )
+
+
+def test_tensor_parallel_by_hand() -> None:
+    found = cost(LayerStrategy(4, 2))
+    reduces = 2 * 2 * 0.75 * 4 * BOUNDARY
+    assert found.forward == Pass(FLOPS, reduces)
+    assert found.backward == Pass(2 * FLOPS, reduces)
+    assert found.kept_bytes == 4 * S * H * (10 + 24 / 4)
+    assert found.static_bytes == 4 * PARAMETERS
+    assert found.update_ms == 28 * PARAMETERS / 4 + 2 * PARAMETERS / 4
+
+
+@pytest.mark.parametrize(
+    ("zero", "static"),
+    [
+        (0, 16 * PARAMETERS),
+        (1, (4 + 12 / 4) * PARAMETERS),
+        (2, (2 + 14 / 4) * PARAMETERS),
+        (3, 4 * PARAMETERS),
+    ],
+)
+def test_zero_by_hand(zero: int, static: float) -> None:
+    found = cost(LayerStrategy(1, 4, zero))
+    assert found.static_bytes == static
+    gathered = 2 * PARAMETERS * 3 / 4 if zero == 3 else 0
+    assert found.forward == Pass(2 * FLOPS, gathered)
+    assert found.forward_bytes == gathered
+    assert found.backward_bytes == 2 * gathered
+    assert found.backward.time_ms == max(4 * FLOPS, 2 * gathered), "side by side"
+    step = 28 * PARAMETERS / (4 if zero else 1)
+    assert found.update_ms == step + (0 if zero == 3 else 2 * 2 * PARAMETERS * 3 / 4)
+
+
+def test_recomputing_all_keeps_the_input_and_costs_one_more_forward() -> None:
+    none, full = (cost(LayerStrategy(4, 2, recompute=again)) for again in ("none", "full"))
+    assert full.forward == none.forward
+    assert full.backward == none.backward + none.forward
+    assert full.kept_bytes == 4 * BOUNDARY
+    assert full.backward_bytes == none.kept_bytes
+
+
+def test_recomputing_the_core_saves_the_scores() -> None:
+    none, selective = (
+        cost(LayerStrategy(4, 2, recompute=again), layer=FUSED) for again in ("none", "selective")
+    )
+    assert none.kept_bytes - selective.kept_bytes == 4 * 5 * A * S * S / 4 == selective.backward_bytes
+    assert selective.backward.product_ms - none.backward.product_ms == pytest.approx(CORE)
+    assert cost(LayerStrategy(4, 2, recompute="selective")) == cost(LayerStrategy(4, 2)), "flash keeps none"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "heads"), [(6144, 64), (12_288, 96), (20_480, 128), (25_600, 160)], ids=str
+)
+def test_shared_sequences_and_selective_recomputation_save_what_is_published(hidden: int, heads: int) -> None:
+    """Korthikanti et al., 2022, Sec. 4.2.2 and 5, of their four models: Eq. 4 and 6, about five times."""
+    layer = TransformerLayer(hidden_size=hidden, num_heads=heads, sequence_length=2048, attention="fused")
+    group = read_cluster("a100_8").whole
+
+    def kept(strategy: LayerStrategy) -> float:
+        return layer_cost(layer, strategy, 1, 1, group).kept_bytes / (2048 * hidden)
+
+    scores = 5 * heads * 2048 / hidden
+    assert kept(LayerStrategy(8)) == pytest.approx(10 + (24 + scores) / 8)
+    assert kept(LayerStrategy(8, sequence="megatron")) == pytest.approx((34 + scores) / 8)
+    both = kept(LayerStrategy(8, sequence="megatron", recompute="selective"))
+    assert both == pytest.approx(34 / 8)
+    assert 4.9 < kept(LayerStrategy(8)) / both < 6.3
+    full = kept(LayerStrategy(8, sequence="megatron", recompute="full"))
+    assert full == pytest.approx(2 / 8)
+
+
+def test_megatron_sends_as_much_and_gathers_inputs_again_beside_products() -> None:
+    alone, shared = (cost(LayerStrategy(4, 2, sequence=each)) for each in ("none", "megatron"))
+    assert shared.forward == alone.forward
+    gathers = 2 * 0.75 * 4 * BOUNDARY
+    assert shared.backward.time_ms == pytest.approx(max(2 * FLOPS, gathers) + alone.backward.copy_ms)
+
+
+def test_ulysses_by_hand() -> None:
+    """Jacobs et al., 2023, Sec. 3: queries, keys, values and outputs, 4 s h, of which each GPU has 1 / t."""
+    found = cost(LayerStrategy(4, 2, sequence="ulysses"))
+    assert found.forward == Pass(FLOPS, 4 * 4 * BOUNDARY / 4 * 0.75)
+    assert found.kept_bytes == 4 * 34 * S * H / 4
+    assert found.static_bytes == 16 * PARAMETERS
+    assert cost(LayerStrategy(4, 2, 3, sequence="ulysses")).static_bytes == 2 * PARAMETERS
+
+
+def test_ring_attention_by_hand() -> None:
+    """Keys and values go around beside the core: hidden by it, or for as long as they take more."""
+    ring, alone = LayerStrategy(2, 2, context_parallel=2), LayerStrategy(2, 2)
+    found, without = cost(ring), cost(alone, 4)
+    assert (found.forward, found.backward) == (without.forward, without.backward)
+    assert found.kept_bytes == without.kept_bytes
+    assert found.update_ms - without.update_ms == 2 * PARAMETERS / 2 * (1.5 - 1), "four hold the same weights"
+    fast = replace(COUNTING_GPU, peak_tflops=1e-6)
+    slow_links = Cluster((Nodes(fast, 1, 8),), 1e-6, link_efficiency=1.0, latency_us=0.0)
+    found = layer_cost(GPT, ring, 8, 1, slow_links.whole, COUNTING)
+    without = layer_cost(GPT, alone, 4, 1, slow_links.group(0, 4), COUNTING)
+    longer = 4 * 2 * BOUNDARY / 2 / 2 - 4 * CORE / 1000 / 4
+    assert found.forward.copy_ms == pytest.approx(without.forward.copy_ms + longer)
+    assert found.backward.copy_ms == pytest.approx(without.backward.copy_ms + 2 * longer)
+
+
+def test_experts_by_hand() -> None:
+    layer = replace(GPT, num_experts=4, experts_per_token=2)
+    dense, expert = 4 * H * H + 8 * H + 4 * H, 8 * H * H + 5 * H
+    alone, shared = (cost(LayerStrategy(1, 8, expert_parallel=e), layer=layer) for e in (1, 4))
+    assert alone.static_bytes == 16 * (dense + 4 * expert)
+    assert shared.static_bytes == 16 * (dense + expert)
+    routed = 2 * 2 * BOUNDARY * 0.75
+    assert shared.forward == Pass(alone.forward.product_ms, routed)
+    assert shared.backward.copy_ms == routed
+    gradients = 2 * 2 * dense * 7 / 8 + 2 * 2 * expert / 2
+    assert shared.update_ms == 28 * (dense + expert) + gradients
+    whole = cost(LayerStrategy(1, 8, 3, expert_parallel=4), layer=layer)
+    assert whole.static_bytes == 16 * (dense / 8 + expert / 2)
+
+
+def test_which_level_has_the_neighbors() -> None:
+    inner = LayerStrategy(4, 2, context_parallel=2)
+    outer = replace(inner, tensor_innermost=False)
+    assert (inner.tensor_level, inner.context_level, inner.weight_copies) == ((4, 1), (2, 4), (4, 4))
+    assert (outer.tensor_level, outer.context_level, outer.weight_copies) == ((4, 4), (2, 2), (4, 1))
+    ulysses = replace(inner, sequence="ulysses")
+    assert ulysses.weight_copies == Level(16, 1)
+    experts = LayerStrategy(2, 8, expert_parallel=4)
+    assert (experts.expert_level, experts.expert_copies) == ((4, 2), (2, 8))
+
+
+def test_tensor_parallelism_across_nodes_is_slower_and_data_parallelism_faster() -> None:
+    layer, group = MODELS["gpt3_1.3b"].runs[1][1], read_cluster("a100_16", node_bandwidth_gb_s=12.5).whole
+    inner, outer = (
+        layer_cost(layer, LayerStrategy(8, 2, tensor_innermost=order), 16, 1, group)
+        for order in (True, False)
+    )
+    assert outer.forward.copy_ms > 4 * inner.forward.copy_ms
+    assert outer.update_ms < inner.update_ms
+
+
+def test_precision_sets_bytes_and_peak() -> None:
+    group = read_cluster("a100_1").whole
+    half, tf32, single = (
+        layer_cost(GPT, LayerStrategy(), 1, 1, group, CostOptions(precision=each))
+        for each in (HALF, TF32, SINGLE)
+    )
+    assert single.forward.time_ms / half.forward.time_ms == pytest.approx(312 / 19.5)
+    assert tf32.forward.time_ms / half.forward.time_ms == pytest.approx(2)
+    assert single.kept_bytes == tf32.kept_bytes == S * H * 66
+    assert single.static_bytes == half.static_bytes
+    titan = CostOptions(precision=TF32)
+    assert titan.product_ms(GPUS["rtx_titan"], GPT, 16.3e9) == pytest.approx(2), "it has no such units"
+
+
+def test_other_layers() -> None:
+    embedding = EmbeddingLayer(hidden_size=H, vocab_size=100, sequence_length=S, num_positions=S)
+    found = cost(LayerStrategy(2, 2, 3), layer=embedding)
+    assert found.forward.product_ms == found.backward.product_ms == found.kept_bytes == 0
+    weights = 2 * (50 + S) * H
+    assert found.forward.copy_ms == 4 * 3 * BOUNDARY + 4 * BOUNDARY + weights / 2
+    assert found.backward.copy_ms == 8 * 50 * H + weights / 2
+    output = OutputLayer(hidden_size=H, vocab_size=100, sequence_length=S)
+    tied = cost(LayerStrategy(2, 2, 3), layer=replace(output, tied=True))
+    apart = cost(LayerStrategy(2, 2, 3), layer=output)
+    assert (tied.static_bytes, tied.update_ms) == (0, 0)
+    assert apart.static_bytes == 16 * 50 * H / 2
+    assert tied.kept_bytes == apart.kept_bytes == 4 * (6 * S * 50 + BOUNDARY)
+    pixels = ProjectionLayer(input_size=48, hidden_size=H, sequence_length=S)
+    assert cost(LayerStrategy(2, 1), layer=pixels).forward == Pass(8 * 2 * S * 48 * H)
+    custom = CustomLayer(num_weights=10, flops=60, kept_bytes=40, boundary_numbers=5, num_all_reduces=1)
+    assert cost(LayerStrategy(2, 4), layer=custom).forward == Pass(60, 2 * 10)
+
+
+STRATEGIES = st.builds(
+    LayerStrategy,
+    tensor_parallel=st.sampled_from([1, 2, 4, 8]),
+    data_parallel=st.sampled_from([1, 2, 4]),
+    zero=st.integers(0, 3),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    sequence=st.sampled_from(["none", "megatron", "ulysses"]),
+    context_parallel=st.sampled_from([1, 2]),
+    tensor_innermost=st.booleans(),
+)
+
+
+@given(STRATEGIES, st.sampled_from([GPT, FUSED, replace(GPT, cross_length=8)]))
+def test_what_holds_of_any_strategy(strategy: LayerStrategy, layer: TransformerLayer) -> None:
+    found = cost(strategy, layer=layer)
+    once = cost(LayerStrategy(), layer=layer)
+    same_work = once.forward.product_ms / strategy.num_gpus
+    assert found.forward.product_ms == pytest.approx(same_work)
+    assert found.backward.product_ms >= 2 * same_work - 1e-6
+    assert 0 <= found.kept_bytes <= once.kept_bytes
+    assert found.static_bytes * strategy.num_gpus >= once.static_bytes - 1e-6
+    assert min(found.forward.copy_ms, found.backward.copy_ms, found.update_ms) >= 0
+    for fewer in ("selective", "full"):
+        less = cost(replace(strategy, recompute=fewer, sequence=strategy.sequence), layer=layer)
+        assert less.kept_bytes <= cost(replace(strategy, recompute="none"), layer=layer).kept_bytes
+    more_samples = cost(strategy, 16, layer)
+    assert more_samples.kept_bytes == pytest.approx(2 * found.kept_bytes)
+    assert more_samples.static_bytes == found.static_bytes
+
+
+@given(STRATEGIES)
+def test_more_gpus_hold_less(strategy: LayerStrategy) -> None:
+    wider = replace(strategy, tensor_parallel=2 * strategy.tensor_parallel)
+    if wider.tensor_parallel <= A and (strategy.sequence != "ulysses" or strategy.zero):
+        assert cost(wider).static_bytes < cost(strategy).static_bytes
+    if strategy.zero == 3:
+        more = replace(strategy, data_parallel=2 * strategy.data_parallel)
+        assert cost(more).static_bytes == pytest.approx(cost(strategy).static_bytes / 2)
+    static = [cost(replace(strategy, zero=stage)).static_bytes for stage in range(4)]
+    assert static == sorted(static, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "samples", "message"),
+    [
+        (LayerStrategy(2, 2), 8, "strategy: tensor, context and data parallelism of 2 x 1 x 2 are not the 8"),
+        (LayerStrategy(1, 8), 4, "data_parallel: 8 does not divide the 4 samples of a micro-batch"),
+        (LayerStrategy(8), 0, "samples: 0 is not a whole number of at least 1"),
+        (LayerStrategy(8), 2.0, "samples: 2.0 is not a whole number"),
+        (LayerStrategy(1, 8, expert_parallel=2), 8, "expert_parallel: 2 does not divide num_experts 1"),
+    ],
+)
+def test_what_does_not_divide_is_told_in_one_line(
+    strategy: LayerStrategy, samples: Any, message: str
+) -> None:
+    with pytest.raises(PlacementError) as caught:
+        layer_cost(GPT, strategy, samples, 1, flat(8))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_layers_that_cannot_be_shared() -> None:
+    narrow = replace(GPT, num_heads=4)
+    with pytest.raises(PlacementError, match="tensor_parallel: 8 does not divide num_heads 4"):
+        cost(LayerStrategy(8), layer=narrow)
+    custom = CustomLayer(name="conv", num_weights=10, flops=60, kept_bytes=40, boundary_numbers=5)
+    with pytest.raises(PlacementError, match="tensor_parallel: 2 GPUs cannot share 'conv'"):
+        cost(LayerStrategy(2), layer=custom)
+    with pytest.raises(PlacementError, match="expert_parallel: 2 GPUs cannot share 'conv'"):
+        cost(LayerStrategy(1, 2, expert_parallel=2), layer=custom)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tensor_parallel": 0}, "tensor_parallel: 0 is not a whole number of at least 1"),
+        ({"context_parallel": 1.0}, "context_parallel: 1.0 is not a whole number"),
+        ({"zero": 4}, "zero: 4 is not a stage of ZeRO; use 0, 1, 2 or 3"),
+        ({"zero": True}, "zero: True is not a stage"),
+        ({"recompute": True}, "recompute: True is not known; use one of none, selective, full"),
+        ({"sequence": "ring"}, "sequence: 'ring' is not known; use one of none, megatron, ulysses"),
+        ({"expert_parallel": 2}, "expert_parallel: 2 does not divide the 1 GPUs that hold the same weights"),
+    ],
+)
+def test_a_wrong_strategy_is_told_in_one_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlacementError) as caught:
+        LayerStrategy(**fields)
+    assert str(caught.value).startswith(message)
+
+
+def test_laying_out_anew_by_hand() -> None:
+    def between(before: LayerStrategy, after: LayerStrategy) -> float:
+        return transition_ms(GPT, before, after, 8, flat(8), COUNTING)
+
+    wide, narrow = LayerStrategy(4, 2), LayerStrategy(2, 4)
+    assert between(wide, narrow) == between(narrow, wide) == 0.75 * 4 * BOUNDARY
+    assert between(wide, replace(wide, recompute="full", zero=3)) == 0
+    assert between(wide, replace(wide, tensor_innermost=False)) == 0.75 * 4 * BOUNDARY
+    data = LayerStrategy(1, 8)
+    assert between(data, replace(data, tensor_innermost=False)) == 0, "one level has no order"
+    assert between(wide, replace(wide, sequence="megatron")) > 0
+
+
+MEASURED = Calibration({"layer": {1: (MeasuredTimes(4, 10.0, 22.0),), 2: (MeasuredTimes(4, 6.0, 13.0),)}})
+
+
+def test_measured_times_replace_modelled_ones() -> None:
+    group = read_cluster("a100_4").whole
+    options = CostOptions(calibration=MEASURED)
+    modelled, measured = (
+        layer_cost(GPT, LayerStrategy(2, 2), 8, 1, group, each) for each in (CostOptions(), options)
+    )
+    assert measured.forward.time_ms == pytest.approx(6.0)
+    assert measured.backward.time_ms == pytest.approx(13.0)
+    assert measured.forward.copy_ms == pytest.approx(modelled.forward.copy_ms)
+    assert replace(measured, forward=modelled.forward, backward=modelled.backward) == modelled
+    again = layer_cost(GPT, LayerStrategy(2, 2, recompute="full"), 8, 1, group, options)
+    assert again.backward.time_ms == pytest.approx(19.0)
+    named = replace(GPT, name="other")
+    assert layer_cost(named, LayerStrategy(2, 2), 8, 1, group, options) == modelled
+    spread = layer_cost(GPT, LayerStrategy(context_parallel=2), 8, 1, read_cluster("a100_2").whole, options)
+    assert spread.forward.product_ms == pytest.approx(10.0), "half of the tokens as half of the samples"
+
+
+def test_the_error_of_the_model_is_the_mean_of_both_passes() -> None:
+    cluster = read_cluster("a100_8")
+    own = layer_cost(GPT, LayerStrategy(), 4, 1, cluster.group(0, 1))
+    times = MeasuredTimes(4, own.forward.time_ms / 1.1, own.backward.time_ms / 0.7)
+    assert model_error_percent(Calibration({"layer": {1: (times,)}}), [GPT, GPT], cluster) == pytest.approx(
+        20
+    )
+    with pytest.raises(PlacementError, match="layers: none of them was measured; give one of layer"):
+        model_error_percent(MEASURED, [replace(GPT, name="other")], cluster)

@@ -1,0 +1,169 @@
+"""Shapes of layers: published formulas at one size, sums that must hold, and one-line errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placements import PlacementError
+from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
+from placements.models.layers import HALF, SINGLE, Layer, TransformerLayer
+from placements.models.transformer import (
+    GptConfig,
+    layer_activation_bytes,
+    layer_parameters,
+    layer_working_bytes,
+    num_parameters,
+)
+
+H, A, S = 2048, 16, 1024
+GPT = TransformerLayer(hidden_size=H, num_heads=A, sequence_length=S)
+
+
+def layer(**sizes: Any) -> TransformerLayer:
+    return TransformerLayer(**({"hidden_size": H, "num_heads": A, "sequence_length": S} | sizes))
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([64, 1024]), st.integers(1, 4), st.booleans())
+def test_a_gpts_layer_is_the_published_one(t: int, width: int, samples: int, flash: bool) -> None:
+    """Narayanan's dissertation, Sec. 4.5: 12 h^2 + 13 h parameters, 24 b s h^2 + 4 b s^2 h operations.
+
+    Korthikanti et al., 2022, Eq. 1 and 2: s b h (10 + 24 / t + 5 a s / (h t)) bytes.
+    """
+    s, a = 128, 8
+    config = GptConfig(3, width, a, 500, s, samples, flash_attention=flash)
+    shape = config.layer
+    assert layer_parameters(config) == shape.num_parameters == 12 * width**2 + 13 * width
+    assert shape.forward_flops(t) * t == pytest.approx(24 * s * width**2 + 4 * s * s * width)
+    scores = 0 if flash else 5 * a * s / (width * t)
+    expected = s * samples * width * (10 + 24 / t + scores)
+    assert layer_working_bytes(config, t) == pytest.approx(expected)
+    assert samples * sum(shape.kept(HALF, t)) == pytest.approx(expected)
+    assert layer_activation_bytes(config) == layer_working_bytes(config)
+    whole = config.embedding.num_parameters + 3 * shape.num_parameters + config.output().num_parameters
+    assert num_parameters(config) == whole
+    assert sum(config.output().kept(HALF, 1)) == 6 * s * 500 + 2 * s * width
+
+
+def test_what_korthikanti_publishes_of_gpt3() -> None:
+    """Sec. 4.1: the scores of GPT-3, a = 96, s = 2048, h = 12288, have 5 a s / h = 80 bytes beside 34."""
+    gpt3 = TransformerLayer(hidden_size=12_288, num_heads=96, sequence_length=2048, attention="fused")
+    width = 2048 * 12_288
+    assert sum(gpt3.kept(HALF, 1)) == (34 + 80) * width
+    assert gpt3.scores_bytes(HALF, 1) == 80 * width
+
+
+def test_grouped_queries_and_gates_by_hand() -> None:
+    """A Llama-like layer: h = 64, 8 heads of 8, 2 of keys, f = 160, s = 10."""
+    shape = TransformerLayer(
+        hidden_size=64,
+        num_heads=8,
+        num_kv_heads=2,
+        feed_forward_size=160,
+        sequence_length=10,
+        gated=True,
+        dropout=False,
+        biases=False,
+    )
+    assert shape.num_parameters == 64 * (64 + 16 + 16 + 64) + 3 * 64 * 160 + 2 * 64
+    products = 2 * 10 * shape.num_parameters - 2 * 10 * 2 * 64
+    assert shape.forward_flops(1) == products + 4 * 10 * 10 * 64
+    assert shape.kept(HALF, 1) == (2 * 10 * 4 * 64, 2 * 10 * (64 + 16 + 16 + 64 + 3 * 160))
+    # Of 4 GPUs each pair has the same head of keys: half the keys, and not a quarter.
+    assert shape.parameters(4) == 64 * (16 + 8 + 8 + 16) + 3 * 64 * 40 + 2 * 16
+    assert shape.kept(HALF, 4).split == 2 * 10 * (16 + 8 + 8 + 16 + 3 * 40)
+
+
+def test_windows_cross_attention_and_causal_halves_by_hand() -> None:
+    base = layer()
+    core = 4 * S * S * H
+    assert base.core_flops(1) == core
+    assert layer(causal=True).core_flops(1) == core / 2
+    assert layer(window=64).core_flops(1) == core / 16
+    assert layer(window=10**6).core_flops(1) == core
+    windowed = layer(window=64, attention="fused")
+    assert windowed.scores_bytes(HALF, 2) == 5 * A * S * 64 / 2
+    decoder = layer(cross_length=256)
+    assert decoder.num_parameters - base.num_parameters == 4 * H * H + 4 * H + 2 * H
+    more = decoder.forward_flops(1) - base.forward_flops(1)
+    assert more == 2 * S * 2 * H * H + 2 * 256 * 2 * H * H + 4 * S * 256 * H
+    each, split = (b - a for a, b in zip(base.kept(HALF, 1), decoder.kept(HALF, 1), strict=True))
+    assert each == S * H * (2 + 2 + 1), "norm, input and mask"
+    assert split == 2 * (2 * S * H + 2 * 256 * H)
+    assert decoder.output_elements() == (S + 256) * H
+    assert [len(sizes) for sizes in decoder.reduced_elements()] == [3, 4]
+    assert [len(sizes) for sizes in base.reduced_elements()] == [2, 2]
+
+
+def test_what_an_attention_keeps_of_its_scores() -> None:
+    scores = A * S * S
+    assert layer(attention="fused").scores_bytes(SINGLE, 1) == 9 * scores
+    assert layer(attention="unfused").scores_bytes(SINGLE, 1) == 13 * scores
+    assert layer(attention="unfused", dropout=False).scores_bytes(SINGLE, 1) == 8 * scores
+    assert layer().scores_bytes(HALF, 1) == 0
+
+
+def test_experts_by_hand() -> None:
+    shape = layer(num_experts=8, experts_per_token=2)
+    one = 8 * H * H + 5 * H
+    assert shape.expert_parameters(1) == 8 * one
+    assert shape.parameters(1) == 4 * H * H + 8 * H + 8 * H
+    assert shape.forward_flops(1) - GPT.forward_flops(1) == 16 * S * H * H + 2 * S * H * 8
+    more = sum(shape.kept(HALF, 1)) - sum(GPT.kept(HALF, 1))
+    assert more == 2 * S * (8 * H) + 2 * 2 * S * H, "a second expert's inner tensors, and inputs of both"
+    assert shape.routed_elements() == 2 * S * H
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [GPT, layer(num_kv_heads=4, gated=True), layer(cross_length=64), layer(attention="unfused")],
+    ids=["gpt", "llama", "decoder", "unfused"],
+)
+def test_more_gpus_have_less_each(shape: Layer) -> None:
+    for t in (1, 2, 4, 8):
+        assert shape.parameters(2 * t) < shape.parameters(t)
+        assert shape.forward_flops(2 * t) < shape.forward_flops(t)
+        assert shape.kept(HALF, 2 * t).split < shape.kept(HALF, t).split
+        assert shape.kept(HALF, 2 * t).each == shape.kept(HALF, t).each
+
+
+def test_ends_by_hand() -> None:
+    embedding = EmbeddingLayer(hidden_size=8, vocab_size=10, sequence_length=4, num_positions=4)
+    assert embedding.num_parameters == 14 * 8
+    assert embedding.parameters(4) == (3 + 4) * 8, "the first GPUs have three rows"
+    output = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4)
+    assert (output.num_parameters, output.parameters(4)) == (80, 24)
+    assert output.forward_flops(1) == 2 * 4 * 80
+    assert output.kept(SINGLE, 1) == (4 * 32, 8 * 40)
+    tied = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4, tied=True)
+    assert (tied.num_parameters, tied.apart) == (0, output)
+    merge = ProjectionLayer(input_size=32, hidden_size=16, sequence_length=4, normed=True)
+    assert merge.num_parameters == 32 * 16 + 64
+    custom = CustomLayer(num_weights=100, flops=1000, kept_bytes=500, boundary_numbers=50, num_all_reduces=1)
+    assert custom.kept(HALF, 4) == (100, 100)
+    assert (custom.parameters(4), custom.forward_flops(4)) == (25, 250)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"hidden_size": 0}, "hidden_size: 0 is not a whole number of at least 1"),
+        ({"num_heads": 2.0}, "num_heads: 2.0 is not a whole number"),
+        ({"num_heads": 3}, "num_heads: 3 does not divide hidden_size 2048"),
+        ({"num_kv_heads": 5}, "num_kv_heads: 5 does not divide num_heads 16"),
+        ({"num_kv_heads": 0}, "num_kv_heads: 0 is not a whole number"),
+        ({"cross_length": -1}, "cross_length: -1 is not a whole number of at least 0"),
+        ({"gated": 1}, "gated: 1 is not a truth value"),
+        ({"experts_per_token": 2}, "experts_per_token: 2 is more than num_experts 1"),
+        ({"attention": "paged"}, "attention: 'paged' is not known; use one of flash, fused, unfused"),
+        ({"sequence_length": True}, "sequence_length: True is not a whole number"),
+    ],
+)
+def test_a_wrong_size_is_told_in_one_line(sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlacementError) as caught:
+        layer(**sizes)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,170 @@
+"""Models by name: published parameters and activations, changed sizes, and one-line errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from places import SHARED_DATA
+
+from placements import PlacementError
+from placements.models.chain import ModelShape
+from placements.models.layers import HALF, SINGLE
+from placements.models.transformer import GptConfig, num_parameters
+from placements.models.zoo import MODELS, read_model
+
+TABLE_I = {
+    "bert_huge_32": (672e6, 3149.39),
+    "bert_huge_48": (987e6, 4657.51),
+    "bert_xhuge": (10.2e9, 24210.05),
+    "vit_huge_32": (632e6, 646.5),
+    "vit_huge_48": (947e6, 968.59),
+    "vit_xhuge": (10.1e9, 5313.9),
+    "t5_large_32": (502e6, 4119.66),
+    "t5_large_48": (737e6, 6107.75),
+    "t5_512_4_32": (502e6, 1777.06),
+    "t5_512_4_48": (737e6, 2473.10),
+    "swin_huge_32": (701e6, 726.59),
+    "swin_huge_48": (1016e6, 1016.8),
+    "gpt3_15b": (15.4e9, 32889.04),
+    "gpt3_39b": (39.1e9, 58645.34),
+    "gpt3_65b": (64.9e9, 97557.98),
+}
+"""Parameters, and MB of activations of a sample in 32 bits (Galvatron-BMW, Table I)."""
+
+OTHER = {"t5_512_4_32": 0.20, "t5_512_4_48": 0.13}
+"""Two activations are not those of the shape: the table's two rows leave 385 MB besides their layers."""
+
+
+@pytest.mark.parametrize("name", TABLE_I)
+def test_sizes_are_those_of_galvatrons_table_1(name: str) -> None:
+    parameters, mib = TABLE_I[name]
+    model = read_model(name, precision="single")
+    assert model.num_parameters == pytest.approx(parameters, rel=0.006)
+    assert model.kept_bytes / 2**20 == pytest.approx(mib, rel=OTHER.get(name, 0.10))
+
+
+PUBLISHED = {
+    "gpt3_125m": 125e6,
+    "gpt3_1.3b": 1.3e9,
+    "gpt3_2.7b": 2.7e9,
+    "gpt3_6.7b": 6.7e9,
+    "gpt3_175b": 174.6e9,
+    "gpt_11b": 10.5e9,
+    "gpt_24b": 24.3e9,
+    "gpt_47b": 46.9e9,
+    "gpt_77b": 76.7e9,
+    "mt5_9.5b": 9.4e9,
+    "mt5_43b": 43e9,
+    "mt5_88b": 87.5e9,
+    "llama2_7b": 6.738e9,
+    "llama2_13b": 13.016e9,
+    "llama2_70b": 68.977e9,
+    "llama3_8b": 8.030e9,
+    "llama3_70b": 70.554e9,
+    "mixtral_8x7b": 46.703e9,
+    "opt_350m": 331.2e6,
+    "gpt_neo_2.7b": 2.651e9,
+    "bloom_3b": 3.003e9,
+    "bloom_7b": 7.069e9,
+    "bloom_176b": 176.247e9,
+    "bert_base": 109.5e6,
+    "bert_large": 335.1e6,
+    "t5_base": 222.9e6,
+    "t5_large": 737.7e6,
+    "t5_3b": 2.8516e9,
+}
+"""Of model cards and papers."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_published(name: str) -> None:
+    tolerance = 0.02 if "gpt3" in name else 0.007
+    assert MODELS[name].num_parameters == pytest.approx(PUBLISHED[name], rel=tolerance)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_every_model_is_a_chain_from_an_embedding_to_an_output(model: ModelShape) -> None:
+    names = [layer.name for layer in model.layers]
+    assert model.forward_flops > 0
+    if not model.branches:
+        assert (names[0], names[-1]) == ("embedding", "output")
+    else:
+        assert [branch.layers[0].name for branch in model.branches] == ["embedding"] * 2
+
+
+def test_a_gpt_is_the_one_of_its_config() -> None:
+    config = GptConfig(32, 4096, 32, 1_000_000, 2048, 1)
+    model = MODELS["gpt_11b"]
+    assert model.num_parameters == num_parameters(config)
+    assert model.runs[1][1].kept(HALF, 4) == config.layer.kept(HALF, 4)
+
+
+def test_sizes_are_changed_by_name() -> None:
+    model = read_model("llama2_7b", num_layers=2, sequence_length=128, vocab_size=100, precision="single")
+    assert [count for count, _ in model.runs] == [1, 2, 1]
+    assert model.runs[1][1].input_elements() == 128 * 4096
+    assert model.precision is SINGLE
+    assert read_model("swin_huge_32", layers_by_level=(1, 1)).layers[-1].num_parameters == 640 * 1000
+    assert len(read_model("t5_3b", num_layers=4).layers) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("llama2_8b", {}, "model: 'llama2_8b' is not known; did you mean llama"),
+        ("zzz", {}, "model: 'zzz' is not known; use one of gpt3_125m, "),
+        (7, {}, "model: 7 is not known"),
+        ("gpt3_13b", {"num_layer": 2}, "num_layer: is no size of gpt3_13b; did you mean num_layers?"),
+        ("gpt3_13b", {"name": "x"}, "name: is no size of gpt3_13b"),
+        ("gpt3_13b", {"num_layers": 0}, "num_layers: 0 is not a whole number of at least 1"),
+        ("gpt3_13b", {"num_layers": "40"}, "num_layers: '40' is not a whole number"),
+        ("gpt3_13b", {"num_heads": 7}, "num_heads: 7 does not divide hidden_size 5120"),
+        ("gpt3_13b", {"precision": "bf16"}, "precision: 'bf16' is not known; use one of half, single, tf32"),
+        ("t5_3b", {"num_layers": 5}, "num_layers: 5 is not an even number of at least 2"),
+        ("vit_huge_32", {"image_size": 225}, "image_size: 225 has no whole patches of 16"),
+        ("swin_huge_32", {"layers_by_level": ()}, "layers_by_level: () is not a list of layers"),
+        ("swin_huge_32", {"layers_by_level": (2, 0)}, "layers_by_level[1]: 0 is not a whole number"),
+        ("swin_huge_32", {"window_size": 0}, "window_size: 0 is not a whole number"),
+        ("flava", {"num_layers": None}, "num_layers: None is not a whole number"),
+    ],
+)
+def test_a_wrong_name_is_told_in_one_line(name: Any, sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlacementError) as caught:
+        read_model(name, **sizes)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+RTX_TITAN = SHARED_DATA / "galvatron" / "rtx_titan_2022" / "profile_constants.json"
+LLAMA = SHARED_DATA / "galvatron" / "llama2_2026" / "gpt" / "memory_profiling_bf16_llama2-7b_all.json"
+
+
+@pytest.mark.skipif(not RTX_TITAN.exists(), reason="Galvatron's measured constants are not at hand")
+@pytest.mark.parametrize(
+    ("entry", "name", "tolerance"),
+    [("bert_1280_8gpus", "bert_huge_32", 0.015), ("vit_1280_8gpus", "vit_huge_32", 0.06)],
+)
+def test_what_a_shared_layer_keeps_was_measured(entry: str, name: str, tolerance: float) -> None:
+    """By tensor-parallel degree, in 32 bits; and the bytes of its weights."""
+    measured = json.loads(RTX_TITAN.read_text())[entry]["mem"]
+    layer = MODELS[name].runs[1][1]
+    for degree, mib in measured["tp_activation_per_bsz_dict"].items():
+        assert sum(layer.kept(SINGLE, int(degree))) / 2**20 == pytest.approx(mib, rel=tolerance)
+    assert 4 * layer.num_parameters / 2**20 == pytest.approx(measured["parameter_size"], rel=0.03)
+
+
+@pytest.mark.skipif(not LLAMA.exists(), reason="Galvatron's measured constants are not at hand")
+def test_what_a_llamas_layer_keeps_was_measured() -> None:
+    """As a multiple of its input, which is all that a recomputed one keeps."""
+    measured = json.loads(LLAMA.read_text())
+
+    def one_layer(key: str) -> float:
+        found = measured[key]
+        first, second = (found[f"layernum[{i}]_bsz8_seq2048_rank0_act"] for i in (1, 2))
+        return float(second - first)
+
+    layer = read_model("llama2_7b", sequence_length=2048).runs[1][1]
+    ratio = sum(layer.kept(HALF, 1)) / (2 * layer.input_elements())
+    assert one_layer("1_1_8_sp") / one_layer("1_1_8_c_sp") == pytest.approx(ratio, rel=0.01)

@@ -1,0 +1,147 @@
+"""Clusters: bandwidths of rings by hand, what must hold of any, and one-line errors."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placements.cluster import CLUSTERS, Cluster, ClusterError, Nodes, read_cluster
+from placements.hardware import A100_SXM_80GB, GPUS, V100_SXM_32GB
+
+PLAIN = Cluster((Nodes(A100_SXM_80GB, 2, 4),), 40.0, 100.0, link_efficiency=1.0, latency_us=0.0)
+"""Two nodes of four GPUs: 100 GB/s in a node, 40 GB/s between them."""
+
+
+def gb_s(cluster: Cluster, degree: int, stride: int) -> float:
+    """Return the bandwidth of the rings of all GPUs."""
+    return 1e-6 * 1e9 / cluster.whole.transfer_ms(1e9, degree, stride)
+
+
+@pytest.mark.parametrize(
+    ("degree", "stride", "expected"),
+    [
+        (4, 1, 100.0),  # each ring in a node
+        (2, 2, 100.0),
+        (8, 1, 40.0),  # one ring through both nodes has all of each node's bandwidth
+        (4, 2, 20.0),  # two rings, with two members in each node
+        (2, 4, 10.0),  # four rings, with one
+    ],
+)
+def test_rings_that_cross_nodes_share_what_these_have(degree: int, stride: int, expected: float) -> None:
+    assert gb_s(PLAIN, degree, stride) == pytest.approx(expected)
+    members = max(1, 4 // stride)
+    if degree * stride > 4:
+        assert expected == min(100.0, 40.0 * members / 4)
+
+
+def test_a_group_in_the_middle_of_nodes_has_what_its_own_rings_leave() -> None:
+    """GPUs 2 to 5: two in each node, so two rings of one GPU each cross, not four."""
+    group = PLAIN.group(2, 4)
+    assert group.transfer_ms(1e9, 2, 2) == pytest.approx(1e3 / 20)
+    assert group.transfer_ms(1e9, 2, 1) == pytest.approx(1e3 / 100), "each pair in a node"
+    assert PLAIN.group(3, 2).transfer_ms(1e9, 2) == pytest.approx(1e3 / 40)
+
+
+def test_collectives_by_hand() -> None:
+    group = PLAIN.group(0, 4)
+    assert group.all_gather_ms(1e9, 4) == pytest.approx(0.75 * 10)
+    assert group.all_reduce_ms(1e9, 4) == pytest.approx(1.5 * 10)
+    assert group.all_to_all_ms(1e9, 4) == pytest.approx(0.75 * 10)
+    # Of each GPU's bytes half leaves its node, 4 x 0.5 GB at 40 GB/s, beside 7/8 through the links.
+    assert PLAIN.whole.all_to_all_ms(1e9, 8) == pytest.approx(1e3 * 2 / 40)
+    for each in (group.all_gather_ms, group.all_reduce_ms, group.all_to_all_ms, group.transfer_ms):
+        assert each(1e9, 1) == 0
+
+
+def test_latency_and_efficiency() -> None:
+    slow = Cluster(PLAIN.nodes, 40.0, 100.0, link_efficiency=0.5, latency_us=100.0)
+    assert slow.group(0, 4).all_reduce_ms(1e9, 4) == pytest.approx(2 * 1.5 * 10 + 6 * 0.1)
+    assert slow.group(0, 4).all_to_all_ms(1e9, 4) == pytest.approx(2 * 0.75 * 10 + 3 * 0.1)
+
+
+def test_transfers_to_the_next_stage() -> None:
+    assert PLAIN.group(0, 2).next_transfer_ms(PLAIN.group(2, 2), 1e9) == pytest.approx(10)
+    across = PLAIN.group(0, 4).next_transfer_ms(PLAIN.group(4, 4), 1e9)
+    assert across == pytest.approx(4 * 1e3 / 40), "four GPUs share the node"
+    assert PLAIN.group(3, 1).next_transfer_ms(PLAIN.group(4, 1), 1e9) == pytest.approx(1e3 / 40)
+    mixed = PLAIN.group(0, 3).next_transfer_ms(PLAIN.group(3, 3), 1e9)
+    assert mixed == pytest.approx(2 * 1e3 / 40), "0 to 3 inside, 1 and 2 to the other node"
+    with_one = PLAIN.group(0, 1).next_transfer_ms(PLAIN.group(1, 2), 1e9)
+    assert with_one == pytest.approx(10)
+
+
+@given(st.integers(1, 4), st.integers(1, 8), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
+def test_a_ring_is_never_faster_than_the_link_and_more_bytes_take_longer(
+    num_nodes: int, gpus_per_node: int, degree: int, stride: int
+) -> None:
+    cluster = Cluster((Nodes(A100_SXM_80GB, num_nodes, gpus_per_node),), 40.0, 100.0, 1.0, 0.0)
+    if cluster.num_gpus % (degree * stride):
+        with pytest.raises(ClusterError, match="do not divide a group"):
+            cluster.whole.transfer_ms(1.0, max(degree, 2), cluster.num_gpus)
+        return
+    whole = cluster.whole
+    assert whole.all_reduce_ms(1e6, degree, stride) >= 2 * (degree - 1) / degree / 100 - 1e-12
+    assert whole.all_gather_ms(2e6, degree, stride) == pytest.approx(whole.all_reduce_ms(1e6, degree, stride))
+
+
+def test_a_mixed_group_is_as_slow_and_small_as_its_least_gpu() -> None:
+    cluster = read_cluster("a100_16+v100_16")
+    assert cluster.num_gpus == 32
+    assert cluster.node_bandwidth_gb_s == 50.0
+    assert cluster.group(0, 16).gpu is A100_SXM_80GB
+    mixed = cluster.group(8, 16)
+    assert (mixed.gpu, mixed.memory_gib) == (V100_SXM_32GB, 32.0)
+    assert mixed.transfer_ms(1e9, 2, 1) == pytest.approx(1e3 / (150 * 0.77) + 0.005)
+
+
+def test_names() -> None:
+    assert read_cluster("h100_64").nodes == (Nodes(GPUS["h100"], 8, 8),)
+    assert read_cluster("a100_4").nodes == (Nodes(GPUS["a100"], 1, 4),)
+    assert read_cluster("gh200_4").nodes[0].num_nodes == 4
+    assert read_cluster("a40_8", gpus_per_node=4, node_bandwidth_gb_s=25).nodes[0].num_nodes == 2
+    assert read_cluster("a40_8").num_gpus == 8, "one node needs no bandwidth between nodes"
+    assert read_cluster("a100_32", latency_us=0.0).latency_us == 0
+    slower = read_cluster("galvatron_a100_16", node_bandwidth_gb_s=1.0, latency_us=2.0)
+    assert (slower.node_bandwidth_gb_s, slower.latency_us, slower.source) == (1.0, 2.0, "given")
+    for name, cluster in CLUSTERS.items():
+        assert read_cluster(name) == cluster
+        assert cluster.num_gpus == int(name.rpartition("_")[2])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("b100_8", {}, "cluster: 'b100_8' in 'b100_8' is not a known GPU, _ and a number; the GPUs are a100"),
+        ("a100", {}, "cluster: 'a100' in 'a100' is not a known GPU"),
+        ("a100_0", {}, "cluster: 'a100_0'"),
+        ("a100_-8", {}, "cluster: 'a100_-8'"),
+        ("a100_8+", {}, "cluster: '' in 'a100_8+'"),
+        ("", {}, "cluster: '' in ''"),
+        ("a100_9999999999999", {}, "cluster: 'a100_9999999999999'"),
+        ("a100_12", {}, "cluster: 12 GPUs of a100_12 are not whole nodes of 8; give a multiple"),
+        ("a100_8", {"gpus_per_node": 0}, "gpus_per_node: 0 is not a whole number of at least 1"),
+        ("a100_8", {"gpus_per_node": 2.0}, "gpus_per_node: 2.0 is not a whole number"),
+        ("a40_16", {}, "node_bandwidth_gb_s: is not known between nodes of a40_16; give it"),
+        ("a100_8", {"node_bandwidth_gb_s": 0}, "node_bandwidth_gb_s: 0 is not a bandwidth above 0"),
+        ("a100_8", {"node_bandwidth_gb_s": float("nan")}, "node_bandwidth_gb_s: nan is not"),
+        ("galvatron_a100_16", {"gpus_per_node": 4}, "gpus_per_node: 4 cannot change galvatron_a100_16"),
+        ("a100_8", {"latency_us": -1.0}, "latency_us: -1.0 is not a time of 0 or more"),
+    ],
+)
+def test_a_wrong_name_is_told_in_one_line(text: str, options: dict[str, float], message: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        read_cluster(text, **options)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_groups() -> None:
+    with pytest.raises(ClusterError, match="count: 9 GPUs from 0 on are not all in a cluster of 8"):
+        PLAIN.group(0, 9)
+    with pytest.raises(ClusterError, match="count: 1 GPUs from -1 on"):
+        PLAIN.group(-1, 1)
+    with pytest.raises(ClusterError, match="degree: 3 GPUs that are 1 apart do not divide a group of 8"):
+        PLAIN.whole.all_reduce_ms(1.0, 3)
+    with pytest.raises(ClusterError, match="nodes: "):
+        Cluster((), 1.0)
