@@ -2,5 +2,5 @@
 
 - `transformer`: a GPT's sizes; `rates`: how fast a GPU does such work
 - `parallel`: layers shared by the GPUs of a device; `gpt_costs`: blocks of a GPT in stages
-- `gpt`: placements of them
+- `gpt`: placements of them; `vision`: convolutional networks, layer by layer
 """

@@ -2,4 +2,5 @@
 
 - `parallel_plan`: what any planner decides; `partition`: layers divided into stages
 - `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
+- `pipedream`: planners of PipeDream and PipeDream-2BW, from profiles of layers
 """

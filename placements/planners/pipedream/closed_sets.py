@@ -75,7 +75,8 @@ class ClosedSets:
             is_read[[place[name] for name in node.inputs], i] = 1
         outside = 1 - self.members.astype(np.float32)
         crosses = self.members & (outside @ is_read.T > 0)
-        return crosses @ np.array([node.activation_bytes for node in nodes])
+        sizes: Floats = crosses @ np.array([node.activation_bytes for node in nodes])
+        return sizes
 
     def between(self, first: int, end: int) -> tuple[ProfiledNode, ...]:
         """Return the nodes that one set has beyond another."""
@@ -84,7 +85,8 @@ class ClosedSets:
 
     def _between(self, figures: list[float]) -> Floats:
         until = self.members @ np.array(figures)
-        return np.maximum(until[None, :] - until[:, None], 0.0)
+        found: Floats = np.maximum(until[None, :] - until[:, None], 0.0)
+        return found
 
 
 def closed_sets(graph: ProfileGraph) -> ClosedSets:

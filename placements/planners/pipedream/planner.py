@@ -6,13 +6,14 @@ is exact for the cost model (Sec. 3.1), which has no start-up and no idle time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from placements.planners.parallel_plan import PlanError
 from placements.planners.pipedream.closed_sets import ClosedSets, closed_sets
 from placements.planners.pipedream.plan import SYNCS, Part, PipelinePlan, plan_of
 from placements.planners.pipedream.profile_graph import ProfileGraph
-from placements.planners.pipedream.stage_tables import StageTables
+from placements.planners.pipedream.stage_tables import FewestStages, StageTables
 from placements.planners.pipedream.topology import Level, check_levels, num_workers
 
 
@@ -21,7 +22,7 @@ def best_plan(
 ) -> PipelinePlan:
     """Return the plan of least time for one input, on all workers.
 
-    Of several such plans it is one with few stages, as far as the last of them are concerned.
+    Of several such plans it is one of fewest stages, with few workers for the last ones.
 
     Args:
         graph: The model; see `placements.planners.pipedream.profile_graph.for_planning`.
@@ -34,21 +35,20 @@ def best_plan(
         PlanError: An argument is out of its range, or no plan fits the memory.
 
     >>> from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
-    >>> layers = [(6, 8e6, 0), (6, 1e6, 1e5), (4, 0, 8e6)]
+    >>> layers = [(6, 8e6, 0), (6, 1e6, 1e5), (4, 0, 8e7)]
     >>> graph = chain_graph(ProfiledNode(f"{i}", "", 1, t - 1, a, w) for i, (t, a, w) in enumerate(layers))
     >>> plan = best_plan(graph, [Level(4, gb_per_s=1.0)])
     >>> plan.configuration, plan.time_ms, plan.bottleneck
     ('3-1', 4.0, 'compute')
     """
     _check(levels, sync, memory_mib)
-    sets = closed_sets(graph)
-    parts = StageTables(sets, levels, sync, memory_mib).best()
-    if parts is None:
+    plan = _plan(StageTables(closed_sets(graph), levels, sync, memory_mib))
+    if plan is None:
         raise PlanError(
             f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
             "inputs"
         )
-    return plan_of(sets, levels, sync, parts)
+    return plan
 
 
 def straight_plan(
@@ -60,16 +60,15 @@ def straight_plan(
         PlanError: Likewise; or there are fewer nodes than workers.
     """
     _check(levels, sync, memory_mib)
-    sets = closed_sets(graph)
     if num_workers(levels) > len(graph.nodes):
         raise PlanError(
             f"levels: have {num_workers(levels)} workers for {len(graph.nodes)} nodes; give at most one "
             "worker for each"
         )
-    parts = StageTables(sets, levels, sync, memory_mib, is_replicated=False).best()
-    if parts is None:
+    plan = _plan(StageTables(closed_sets(graph), levels, sync, memory_mib, is_replicated=False))
+    if plan is None:
         raise PlanError(f"memory_mib: {memory_mib:g} is too little for a stage on each worker; give more")
-    return plan_of(sets, levels, sync, parts)
+    return plan
 
 
 def data_parallel_plan(
@@ -83,6 +82,15 @@ def data_parallel_plan(
     _check(levels, sync, None)
     sets = closed_sets(graph)
     return plan_of(sets, levels, sync, _one_stage(sets, levels))
+
+
+def _plan(tables: StageTables) -> PipelinePlan | None:
+    """Return the plan of least time, and of such with fewest stages; None where none fits the memory."""
+    least_ms = tables.best()
+    if not math.isfinite(least_ms):
+        return None
+    given = tables.sets, tables.levels, tables.sync, tables.memory_mib, tables.is_replicated
+    return plan_of(tables.sets, tables.levels, tables.sync, FewestStages(*given, least_ms).parts())
 
 
 def _one_stage(sets: ClosedSets, levels: Sequence[Level]) -> tuple[Part, ...]:

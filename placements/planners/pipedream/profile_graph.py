@@ -26,7 +26,7 @@ COLUMNS = (
     "parameter_bytes",
     "inputs",
 )
-"""Of the file; bytes are of an input's output and of a node's parameters, `inputs` names with ``|`` between."""
+"""Of the file: bytes of the output and of the parameters; `inputs` are names with ``|`` between."""
 
 _LARGEST = 1e15
 """Milliseconds or bytes beyond which a figure is a mistake."""
@@ -218,9 +218,11 @@ def _node(number: int, header: Sequence[str], cells: Sequence[str]) -> ProfiledN
     row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
     if not row["node"]:
         raise ProfileError(f"line {number}, column node: is missing; give the node a name")
-    figures = [_figure(number, name, row[name]) for name in COLUMNS[2:6]]
+    forward_ms, backward_ms, activation, parameters = (
+        _figure(number, name, row[name]) for name in COLUMNS[2:6]
+    )
     inputs = tuple(name.strip() for name in row["inputs"].split("|")) if row["inputs"] else ()
-    return ProfiledNode(row["node"], row["operator"], *figures, inputs)
+    return ProfiledNode(row["node"], row["operator"], forward_ms, backward_ms, activation, parameters, inputs)
 
 
 def _figure(number: int, column: str, cell: str) -> float:
