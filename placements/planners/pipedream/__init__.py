@@ -1,6 +1,7 @@
 """PipeDream's planners: which layers make a stage, and how many workers share it.
 
-All decide by times and bytes that were measured or computed before. In the order in which to read:
+All decide by times and bytes that were measured or computed before. Sections, tables and figures are those
+of Narayanan's dissertation (2021), whose second chapter is PipeDream. In the order in which to read:
 
 - `profile_graph`: what each node of a model costs, and the CSV file of it
 - `computed_profile`: the same from the shapes of a convolutional network's layers

@@ -29,7 +29,7 @@ class PlannedStage:
 
     Attributes:
         nodes: Names, in topological order.
-        replicas: Workers; input i is for number i modulo replicas (1F1B-RR, Sec. 3.2).
+        replicas: Workers; input i is for number i modulo replicas (1F1B-RR, Sec. 2.4.2).
         forward_ms: Of one input on one worker.
         backward_ms: Likewise.
         synchronisation_ms: Exchange of gradients for one input of all replicas.
@@ -63,7 +63,7 @@ class PlannedStage:
 
     @property
     def memory_mib(self) -> float:
-        """Weights and activations that each replica holds at most (Sec. 3.3, weight stashing)."""
+        """Weights and activations that each replica holds at most (weight stashing, Sec. 2.4.3)."""
         return self.in_flight * (self.parameter_bytes + self.activation_bytes) / _MIB
 
 
@@ -105,12 +105,12 @@ class PipelinePlan:
 
     @property
     def configuration(self) -> str:
-        """Replicas of each stage as in the paper: ``16`` is data parallel, ``15-1`` two stages (Table 1)."""
+        """Replicas of each stage as in the paper: ``16`` is data parallel, ``15-1`` two stages (Table 2.2)."""
         return "-".join(str(stage.replicas) for stage in self.stages)
 
     @property
     def num_in_flight(self) -> int:
-        """Inputs that each replica of the first stage admits before its first backward (NOAM, Sec. 3.2)."""
+        """Inputs that each replica of the first stage admits before its first backward (NOAM, Sec. 2.4.2)."""
         return math.ceil(self.num_workers / self.stages[0].replicas)
 
     @property
@@ -144,7 +144,7 @@ class Part:
 
 
 def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequence[Part]) -> PipelinePlan:
-    """Return the plan of parts of the outermost level, with what it costs (Sec. 3.1.2).
+    """Return the plan of parts of the outermost level, with what it costs (Sec. 2.4.1).
 
     Args:
         sets: Where the model can be cut.
@@ -166,7 +166,7 @@ def plan_of(sets: ClosedSets, levels: Sequence[Level], sync: str, parts: Sequenc
 
 
 def synchronisation_bytes(parameter_bytes: float, copies: int, sync: str) -> float:
-    """Return what a link carries where copies exchange gradients once (Sec. 3.1.2).
+    """Return what a link carries where copies exchange gradients once (Sec. 2.4.1).
 
     Each worker sends and receives ``(copies - 1) / copies`` of the parameters; the printed formula leaves
     the division out.

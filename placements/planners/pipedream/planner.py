@@ -1,7 +1,7 @@
 """PipeDream's planner: stages and their workers such that the slowest of all takes the least time.
 
 Beside it are the plans that people make without one: data parallel, and a stage for each worker. The answer
-is exact for the cost model (Sec. 3.1), which has no start-up and no idle time.
+is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
 """
 
 from __future__ import annotations

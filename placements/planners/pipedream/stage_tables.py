@@ -1,7 +1,7 @@
 """PipeDream's dynamic programme: the least time of the slowest stage, and the fewest stages that reach it.
 
 Level by level from the innermost: what a component can do at best with all of its workers is what the level
-above shares among components (Sec. 3.1.2). A pipeline of so many components is one stage on all of them, or
+above shares among components (Sec. 2.4.1). A pipeline of so many components is one stage on all of them, or
 the best pipeline of fewer and one last stage. The module does not know what else a plan costs.
 """
 

@@ -1,6 +1,6 @@
 """Workers in levels: a level's component holds so many of the level below, with links between them.
 
-The module does not know what the workers do (PipeDream, Sec. 3.1.2, Fig. 7).
+The module does not know what the workers do (PipeDream, Sec. 2.4.1, Fig. 2.6).
 """
 
 from __future__ import annotations

@@ -73,7 +73,10 @@ def test_rows_may_stand_in_any_order() -> None:
         (f"{HEADER}\na,x,1,2,3,4,b\n", "node 'a', column inputs: there is no node 'b'; add it, or remove"),
         (f"{HEADER}\na,x,1,2,3,4,\nb,x,1,2,3,4,a|a\n", "node 'b', column inputs: names a node twice"),
         (f"{HEADER}\na,x,1,2,3,4,\na,x,1,2,3,4,\n", "node 'a': is given twice; rename one"),
-        (f"{HEADER}\na,x,1,2,3,4,b\nb,x,1,2,3,4,a\n", "column inputs: [ab], [ab] read each other in a circle; remove one"),
+        (
+            f"{HEADER}\na,x,1,2,3,4,b\nb,x,1,2,3,4,a\n",
+            "column inputs: [ab], [ab] read each other in a circle; remove one",
+        ),
         (f"{HEADER}\na,Input,1,2,3,4,\n", "forward_ms: is 0 in all nodes that compute; give the time of"),
         (f'{HEADER}\na,"x,1,2,3,4,\n', "is not CSV text"),
     ],
