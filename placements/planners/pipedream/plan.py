@@ -105,7 +105,7 @@ class PipelinePlan:
 
     @property
     def configuration(self) -> str:
-        """Replicas of each stage as in the paper: ``16`` is data parallel, ``15-1`` two stages (Table 2.2)."""
+        """Replicas of each stage as in Table 2.2: ``16`` is data parallel, ``15-1`` are two stages."""
         return "-".join(str(stage.replicas) for stage in self.stages)
 
     @property
