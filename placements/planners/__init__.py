@@ -4,4 +4,7 @@
 - `piece_placement`: pieces of a plan as blocks
 - `galvatron_file`, `galvatron`: Galvatron's plans as files, and as placements
 - `galvatron_2022`: Galvatron's search as it was published, to reproduce its tables
+- `pipedream`: planners of PipeDream and PipeDream-2BW, from profiles of layers
+- `stage_search`: strategies of the layers of a stage, and layers divided into stages
+- `hybrid`: plans of a model on a cluster, searched
 """
