@@ -486,7 +486,7 @@ class _Stages:
             self.search.kinds.num_layers,
             len(self.groups),
             self.m,
-            bound_ms=lambda first, end: float(until[end] - until[first]),
+            bound_ms=lambda first, end: (float(until[end] - until[first]), 0.0),
         )
         return None if division is None else tuple(accumulate(division.stage_layers))
 
