@@ -90,6 +90,36 @@ def least_bottleneck_ms(
     return float(low.max())
 
 
+def stage_bounds_ms(
+    stages: Sequence[StageRoom], kinds: Sequence[int], num_micro_batches: int
+) -> NDArray[np.float64]:
+    """Return what layers as a stage cost at least, for all stages and all layers one after the other.
+
+    With memory at a price, the least cost of each layer and its memory, less the price of the capacity: the
+    Lagrangian relaxation of the stage's capacity, at the best of some prices.
+
+    Args:
+        stages: Of the pipeline.
+        kinds: Of each layer of the model, in order.
+        num_micro_batches: Of an iteration.
+
+    Returns:
+        By stage, first layer and the layer after the last; ``(num_stages, num_layers + 1, num_layers + 1)``.
+    """
+    own = np.unique(kinds)
+    place = np.searchsorted(own, kinds)
+    prices = _prices(stages[0], own, num_micro_batches)
+    known: dict[tuple[int, int, float], NDArray[np.float64]] = {}
+    for stage in stages:
+        key = (id(stage.table), stage.in_flight, stage.capacity_mib)
+        if key not in known:
+            layers = _priced(stage, own, num_micro_batches, prices)[:, place]
+            until = np.concatenate([np.zeros((len(prices), 1)), np.cumsum(layers, axis=1)], axis=1)
+            whole = until[:, None, :] - until[:, :, None] - (prices * stage.capacity_mib)[:, None, None]
+            known[key] = whole.max(axis=0)
+    return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
+
+
 def _prices(stage: StageRoom, kinds: NDArray[np.int64], num_micro_batches: int) -> NDArray[np.float64]:
     """Return prices of a MiB in ms from nothing on, around what strategies of a layer trade it for."""
     options = [stage.table.options[kind] for kind in kinds]

@@ -15,6 +15,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from placements.models.layers import Layer
 from placements.models.rates import RESERVE_GIB
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
-from placements.planners.hybrid.plan_bounds import StageRoom, least_bottleneck_ms
+from placements.planners.hybrid.plan_bounds import StageRoom, least_bottleneck_ms, stage_bounds_ms
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.division import StageCost
@@ -36,6 +37,9 @@ from placements.planners.stage_search.stage_problem import StageSolution
 
 ROUNDED_PIECES = 6
 """Pieces of a stage whose memory is rounded up to MiB; a stage with more is checked again as a placement."""
+
+_ROUNDING = 1e-12
+"""Of a bound, relative: what sums of floats may differ by."""
 
 METHODS = ("exact", "bmw", "base")
 """How layers are divided into stages: with the least time, by Galvatron-BMW's Alg. 2, or evenly (its Alg. 1)."""
@@ -320,10 +324,7 @@ class _Search:
         if len(known) < len(tables):
             return numbers._replace(is_tight=True)
         total = float(counts @ np.min([table.least_ms(m) for table in known], axis=0))
-        rooms = [
-            StageRoom(table, stages.in_flight(i), stages.capacity_mib(i)) for i, table in enumerate(known)
-        ]
-        bottleneck = least_bottleneck_ms(rooms, counts, m)
+        bottleneck = least_bottleneck_ms(stages.rooms, counts, m)
         bound_ms = (m - 1) * bottleneck + max(total, bottleneck)
         return numbers._replace(bound_ms=max(bound_ms, numbers.bound_ms), is_tight=True)
 
@@ -417,6 +418,13 @@ class _Stages:
             if not isinstance(table, str):
                 self.tables.append(table)
 
+    @cached_property
+    def rooms(self) -> list[StageRoom]:
+        """What each stage has."""
+        return [
+            StageRoom(table, self.in_flight(i), self.capacity_mib(i)) for i, table in enumerate(self.tables)
+        ]
+
     def in_flight(self, stage: int) -> int:
         """Return how many micro-batches a stage holds at its peak."""
         behind = len(self.groups) - stage if self.search.options.pipeline == "1f1b" else self.m
@@ -470,23 +478,22 @@ class _Stages:
 
         None where no division fits, or is shorter than the limit as far as one stage shows.
         """
-        longest_ms = limit_ms / max(self.m - 1, 1)
 
         def stage_cost(stage: int, first: int, end: int) -> StageCost | None:
             found = self.solution(stage, first, end)
-            if found is None or found.cost >= longest_ms:
+            if found is None:
                 return None
             return StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
 
-        least = np.min([table.least_ms(self.m) for table in self.tables], axis=0)
-        layers = np.array([least[kind] for kind in self.search.kinds.of_stage(0, self.search.kinds.num_layers)])
-        until = np.concatenate([[0.0], np.cumsum(layers)])
+        kinds = self.search.kinds.of_stage(0, self.search.kinds.num_layers)
+        bounds_ms = stage_bounds_ms(self.rooms, kinds, self.m)
         division = exact_partition(
             stage_cost,
-            self.search.kinds.num_layers,
+            len(kinds),
             len(self.groups),
             self.m,
-            bound_ms=lambda first, end: (float(until[end] - until[first]), 0.0),
+            bounds_ms=(bounds_ms * (1 - _ROUNDING), np.zeros_like(bounds_ms)),
+            cutoff_ms=limit_ms,
         )
         return None if division is None else tuple(accumulate(division.stage_layers))
 

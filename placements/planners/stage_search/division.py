@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from placements.planners.stage_search.stage_problem import StageError
+from placements.planners.stage_search.tables import Floats, Ints
 
 
 class StageCost(NamedTuple):
@@ -106,6 +107,7 @@ def memory_balanced(
 ) -> tuple[int, ...]:
     """Return the division whose stage with the most memory has the least (Galvatron-BMW, Sec. IV-B).
 
+    Of several such divisions it is one with the least sum of squares, so that the other stages are even too.
     Its counterpart for times is `placements.planners.partition.least_largest`.
 
     Args:
@@ -122,26 +124,36 @@ def memory_balanced(
         raise StageError(f"kept_mib: {len(kept_mib)} numbers for {num_layers} layers; give one each")
     static = np.concatenate([[0.0], np.cumsum(static_mib)])
     kept = np.concatenate([[0.0], np.cumsum(kept_mib)])
-    least = np.full(num_layers + 1, math.inf)
-    least[0] = 0.0
-    firsts = []
+    stages = []
     for count in in_flight:
         until = static + count * kept
-        whole = np.maximum(least[:, None], until - until[:, None])
-        whole[np.tril_indices(num_layers + 1)] = math.inf
-        firsts.append(whole.argmin(axis=0))
-        least = whole.min(axis=0)
-    return traced(firsts, num_layers)
+        stages.append(np.where(np.tri(num_layers + 1, dtype=bool), math.inf, until - until[:, None]))
+    _, most_mib = least_divided(stages, np.maximum)
+    squares = [np.where(stage <= most_mib, stage**2, math.inf) for stage in stages]
+    return least_divided(squares, np.add)[0]
 
 
-def traced(firsts: Sequence[Sequence[int]], num_layers: int) -> tuple[int, ...]:
-    """Return the layers of each stage.
+def least_divided(stages: Iterable[Floats], joined: np.ufunc) -> tuple[tuple[int, ...], float]:
+    """Return the division of the least whole, and that whole, which is infinite where there is no division.
 
     Args:
-        firsts: Of each stage, its best first layer by the layer after its last.
-        num_layers: Of all stages.
+        stages: For each, its value by first layer and the layer after its last; infinite for none.
+        joined: Makes a whole of two values: their sum, or the greater.
     """
-    ends = [num_layers]
+    firsts: list[Ints] = []
+    least: Floats | None = None
+    for stage in stages:
+        if least is None:
+            least = np.concatenate([[0.0], np.full(len(stage) - 1, math.inf)])
+        whole = joined(least[:, None], stage)
+        firsts.append(whole.argmin(axis=0))
+        least = whole.min(axis=0)
+    assert least is not None, "there is a stage"
+    return _traced(firsts), float(least[-1])
+
+
+def _traced(firsts: Sequence[Ints]) -> tuple[int, ...]:
+    ends = [len(firsts[0]) - 1]
     for first in reversed(firsts):
         ends.append(int(first[ends[-1]]))
     return tuple(later - earlier for earlier, later in itertools.pairwise(reversed(ends)))

@@ -100,7 +100,11 @@ def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, price
 
 def _searched(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, float]:
     """Return the best choice known after a part was searched, and the least bound of what was dropped."""
-    limits = bounds(part.stage, np.unique([0.0, *part.prices]), floor_mib)
+    limits = bounds(
+        part.stage,
+        np.unique([0.0, *part.prices, *(part.prices[1] * np.array([0.2, 0.5, 2.0, 5.0]))]),
+        floor_mib,
+    )
     dropped = math.inf
     for width in _WIDTHS:
         cutoff = math.inf if best is None else _cutoff(best)

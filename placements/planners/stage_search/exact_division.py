@@ -8,8 +8,6 @@ stages of the best division at a time are solved. The module does not know where
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-
 import numpy as np
 
 from placements.planners.stage_search.division import (
@@ -19,11 +17,15 @@ from placements.planners.stage_search.division import (
     StageCosts,
     check_counts,
     iteration_ms,
+    least_divided,
     spans,
-    traced,
 )
 from placements.planners.stage_search.stage_problem import ROUNDING
 from placements.planners.stage_search.tables import Floats
+
+Bounds = tuple[Floats, Floats]
+"""What stages take at least: their time and their exchange in ms, by stage, its first layer and the layer after
+its last; shape ``(num_stages, num_layers + 1, num_layers + 1)`` each."""
 
 
 def exact_partition(
@@ -32,7 +34,8 @@ def exact_partition(
     num_stages: int,
     num_micro_batches: int,
     sync_at_once: bool = False,
-    bound_ms: Callable[[int, int], float] | None = None,
+    bounds_ms: Bounds | None = None,
+    cutoff_ms: float = math.inf,
 ) -> Division | None:
     """Return the division of the shortest iteration; None where no division fits.
 
@@ -42,62 +45,153 @@ def exact_partition(
         num_stages: Of at least one layer each; they may differ.
         num_micro_batches: Of an iteration.
         sync_at_once: See `iteration_ms`.
-        bound_ms: Of a first layer and the layer after the last: what such a stage's time is at least, for
-            any stage. Without it every stage there can be is solved.
+        bounds_ms: See `Bounds`. Without them every stage there can be is solved.
+        cutoff_ms: Only what is shorter is looked for; None is returned where nothing is.
 
     Raises:
         StageError: There are fewer layers than stages.
     """
     check_counts(num_layers, num_stages)
-    search = _Search(costs, num_layers, num_stages, bound_ms)
-    best: tuple[float, tuple[int, ...]] | None = None
-    sync_limit = math.inf
+    search = _Search(costs, num_layers, num_stages, bounds_ms)
+    best: tuple[int, ...] | None = None
+    best_ms, sync_limit = cutoff_ms, math.inf
     while True:
-        found = _best_below(search, num_micro_batches, sync_at_once, sync_limit, best)
+        left_ms = best_ms - (search.least_sync_ms() if sync_at_once else 0.0)
+        found = _least(search, num_micro_batches - 1, sync_limit, left_ms, with_sync=not sync_at_once)
         if found is None:
             break
-        best = found if best is None or found[0] < best[0] else best
+        whole_ms = iteration_ms(search.stages(found), num_micro_batches, sync_at_once)
+        if whole_ms < best_ms:
+            best, best_ms = found, whole_ms
         if not sync_at_once:
             break
-        sync_limit = math.nextafter(max(each.sync_ms for each in search.stages(found[1])), -math.inf)
+        sync_limit = math.nextafter(max(stage.sync_ms for stage in search.stages(found)), -math.inf)
     if best is None:
         return None
-    return Division(best[1], search.stages(best[1]), best[0], len(search.solved))
+    return Division(best, tuple(search.stages(best)), best_ms, len(search.solved))
 
 
-def _best_below(
-    search: _Search,
-    num_micro_batches: int,
-    sync_at_once: bool,
-    sync_limit: float,
-    known: tuple[float, tuple[int, ...]] | None,
-) -> tuple[float, tuple[int, ...]] | None:
-    """Return the best division whose exchanges all take at most a limit; None if none is better than known.
+def _least(
+    search: _Search, num_others: int, sync_limit: float, cutoff_ms: float, with_sync: bool
+) -> tuple[int, ...] | None:
+    """Return the division of the least sum of all stages and, for all other micro-batches, the slowest one.
 
-    With exchanges at once, the longest is not in the sum that is least here, but is what is limited.
+    Args:
+        search: What is known of the stages.
+        num_others: Micro-batches but one.
+        sync_limit: What an exchange may take.
+        cutoff_ms: Only what is less is looked for.
+        with_sync: Exchanges are in the sum.
     """
-    others = num_micro_batches - 1
-    lowest = search.shortest(math.inf, sync_limit, only_slowest=True)
-    if lowest is None:
+    best = search.evenest(sync_limit)
+    if best is None:
         return None
-    least_slowest = max(each.time_ms for each in search.stages(lowest))
-    best: tuple[float, tuple[int, ...]] | None = None
-    best_ms = math.inf if known is None else known[0]
-    limit = math.inf
-    for division in (lowest, None):
+    slowest_ms = search.slowest_ms(best)
+    least_ms = num_others * slowest_ms
+    best_ms = least_ms + search.sum_ms(best, with_sync)
+    enough_ms = min(best_ms, cutoff_ms)
+    limit = _limit(enough_ms - search.least_sum_ms(sync_limit, with_sync), num_others)
+    while limit >= slowest_ms:
+        found = search.shortest(limit, sync_limit, with_sync, enough_ms - least_ms)
+        if found is None:
+            break
+        whole_ms = num_others * search.slowest_ms(found) + search.sum_ms(found, with_sync)
+        if whole_ms < best_ms:
+            best, best_ms = found, whole_ms
+            enough_ms = min(best_ms, cutoff_ms)
+        limit = math.nextafter(search.slowest_ms(found), -math.inf)
+    return best if best_ms < cutoff_ms else None
+
+
+def _limit(left_ms: float, num_others: int) -> float:
+    """Return how long the slowest stage may take where all other micro-batches may take so long."""
+    return left_ms / num_others * (1 + ROUNDING) if num_others else math.inf
+
+
+class _Search:
+    """What is known of the stages: costs where they were solved, bounds where not.
+
+    Arrays of shape ``(num_stages, num_layers + 1, num_layers + 1)``: by stage, its first layer, and the layer
+    after its last; infinite where a stage cannot be.
+    """
+
+    def __init__(
+        self, costs: StageCosts, num_layers: int, num_stages: int, bounds_ms: Bounds | None
+    ) -> None:
+        """Begin with the bounds."""
+        self.solved = Solved(costs)
+        shape = num_stages, num_layers + 1, num_layers + 1
+        self._time, self._sync = np.full(shape, math.inf), np.full(shape, math.inf)
+        for first in range(num_layers):
+            for end in range(first + 1, num_layers + 1):
+                for stage in _stages_of(first, end, num_layers, num_stages):
+                    if bounds_ms is None:
+                        self._solve((stage, first, end))
+                    else:
+                        of_time, of_sync = bounds_ms
+                        self._time[stage, first, end] = of_time[stage, first, end]
+                        self._sync[stage, first, end] = of_sync[stage, first, end]
+
+    def stages(self, division: tuple[int, ...]) -> list[StageCost]:
+        """Return what the stages of a division cost, which were all solved."""
+        return [each for each in self.solved.of(division) if each is not None]
+
+    def slowest_ms(self, division: tuple[int, ...]) -> float:
+        """Return the time of its slowest stage."""
+        return max(stage.time_ms for stage in self.stages(division))
+
+    def sum_ms(self, division: tuple[int, ...], with_sync: bool) -> float:
+        """Return the time of one micro-batch."""
+        return math.fsum(stage.time_ms + with_sync * stage.sync_ms for stage in self.stages(division))
+
+    def least_sum_ms(self, sync_limit: float, with_sync: bool) -> float:
+        """Return a bound on the sum of any division, with nothing more solved."""
+        return least_divided(self._allowed(math.inf, sync_limit, with_sync), np.add)[1]
+
+    def least_sync_ms(self) -> float:
+        """Return a bound on the longest exchange of any division, with nothing more solved."""
+        return least_divided(self._sync, np.maximum)[1]
+
+    def evenest(self, sync_limit: float) -> tuple[int, ...] | None:
+        """Return the division whose slowest stage is the fastest; None where none fits."""
         while True:
-            found = division or search.shortest(limit, sync_limit, with_sync=not sync_at_once)
-            if found is None:
-                return best
-            stages = search.stages(found)
-            whole_ms = iteration_ms(stages, num_micro_batches, sync_at_once)
-            if whole_ms < best_ms * (1 - 1e-3 * ROUNDING):
-                best, best_ms = (whole_ms, found), whole_ms
-            if division:
-                break
-            slowest = max(each.time_ms for each in stages)
-            rest = math.fsum(each.time_ms + (0.0 if sync_at_once else each.sync_ms) for each in stages)
-            if others * least_slowest + rest >= best_ms or slowest <= least_slowest:
-                return best
-            limit = math.nextafter(slowest, -math.inf)
-    return best
+            allowed = self._allowed(math.inf, sync_limit, with_sync=False)
+            found, least_ms = least_divided(allowed, np.maximum)
+            if math.isinf(least_ms):
+                return None
+            if not self._solve_all(found):
+                return found
+
+    def shortest(
+        self, limit_ms: float, sync_limit: float, with_sync: bool, cutoff_ms: float
+    ) -> tuple[int, ...] | None:
+        """Return the division of the least sum, below a cutoff, whose stages take at most a limit each."""
+        while True:
+            found, sum_ms = least_divided(self._allowed(limit_ms, sync_limit, with_sync), np.add)
+            if not sum_ms < cutoff_ms:
+                return None
+            if not self._solve_all(found):
+                return found
+
+    def _allowed(self, limit_ms: float, sync_limit: float, with_sync: bool) -> Floats:
+        whole = self._time + self._sync if with_sync else self._time
+        return np.where((self._time <= limit_ms) & (self._sync <= sync_limit), whole, math.inf)
+
+    def _solve_all(self, division: tuple[int, ...]) -> bool:
+        """Solve the stages of a division; return whether one was not solved before."""
+        new = [stage for stage in spans(division) if stage not in self.solved]
+        for stage in new:
+            self._solve(stage)
+        return bool(new)
+
+    def _solve(self, stage: tuple[int, int, int]) -> None:
+        cost = self.solved.cost(stage)
+        self._time[stage] = math.inf if cost is None else cost.time_ms
+        self._sync[stage] = math.inf if cost is None else cost.sync_ms
+
+
+def _stages_of(first: int, end: int, num_layers: int, num_stages: int) -> range:
+    """Return which stages may have some layers, with a layer left for each other stage."""
+    earliest = max(num_stages - 1 - (num_layers - end), 1 if first else 0)
+    latest = min(first, num_stages - 1 if end == num_layers else num_stages - 2)
+    return range(earliest, latest + 1)

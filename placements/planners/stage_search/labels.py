@@ -9,6 +9,7 @@ like any other.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from placements.planners.stage_search.tables import (
     Table,
     before,
     least_transients,
+    may_precede,
 )
 
 _BLOCK = 256
@@ -124,18 +126,20 @@ def search(
         The choice, None where there is none, and the least bound of all labels dropped for the width.
     """
     layers = stage.layers
+    starts = [i == 0 for run in stage.problem.runs for i in range(run.num_layers)]
     needs = _needs_before(layers)
     history: list[tuple[Ints, Ints]] = []
     dropped = math.inf
     room = capacity_mib + ROUNDING * max(1.0, abs(capacity_mib))
     labels = _nothing(limits.transients_mib[0])
     for i in range(len(layers) - 1, -1, -1):
-        labels, bound = _extended(stage, layers[i], labels, limits, i, room, cutoff, free)
+        equal = i + 1 < len(layers) and not starts[i + 1]
+        labels, bound = _extended(stage, layers[i], labels, limits, i, room, cutoff, free, equal)
         if len(bound) > width:
             first = np.argpartition(bound, width)
             dropped = min(dropped, float(bound[first[width:]].min()))
             labels = labels[first[:width]]
-        labels = labels[_undominated(labels, *needs[i])]
+        labels = labels[_undominated(labels, *needs[i], ordered=not starts[i])]
         if not len(labels.cost):
             return None, dropped
         history.append((labels.parent, labels.option))
@@ -170,9 +174,10 @@ def _extended(
     room: float,
     cutoff: float,
     free: bool,
+    equal: bool,
 ) -> tuple[_Labels, Floats]:
     """Return the labels with each option of the layer before, those that may lead to a better choice."""
-    piece = 2 * table.layout + table.recomputed
+    piece = table.piece
     same = labels.piece[:, None] == piece
     kept_after = np.where(same, labels.kept_after[:, None], labels.kept[:, None])
     above = np.maximum(
@@ -181,6 +186,8 @@ def _extended(
     weight = labels.weight[:, None] + table.weight_mib
     needed = weight + np.maximum(above, limits.transients_mib[layer])
     alive = needed + limits.weights_mib[layer] <= room
+    if equal:
+        alive &= may_precede(table)[:, labels.option].T
     if free:
         cost = bound = np.zeros_like(weight)
     else:
@@ -189,7 +196,7 @@ def _extended(
             cost = cost + stage.transition[table.layout[None, :], (labels.piece // 2)[:, None]]
         bound = np.full_like(cost, -np.inf)
         for price, least in zip(limits.prices, limits.costs[layer], strict=True):
-            np.maximum(bound, cost + price * (needed - room) + least[table.layout], out=bound)
+            np.maximum(bound, cost + price * (needed - room) + least, out=bound)
         alive &= bound < cutoff
     parent, option = np.nonzero(alive)
     kept = labels.kept[parent] + table.kept_mib[option]
@@ -199,7 +206,7 @@ def _extended(
     return extended, bound[alive]
 
 
-def _undominated(labels: _Labels, plain: float, recomputed: float) -> Ints:
+def _undominated(labels: _Labels, plain: float, recomputed: float, ordered: bool) -> Ints:
     """Return which labels no other one of the same piece is better than, whatever comes before.
 
     Layers before may hold transient memory above the whole weight (plain), or recompute: above all that is
@@ -211,12 +218,12 @@ def _undominated(labels: _Labels, plain: float, recomputed: float) -> Ints:
     joined = np.maximum(held, labels.weight - labels.kept_after + recomputed)
     ways.append(np.where(labels.piece % 2 == 1, joined, held))
     different = ways[:2] + [way for way in ways[2:] if not np.array_equal(way, held)]
+    if ordered:
+        different.append(labels.option.astype(np.float64))
     order = np.lexsort((*reversed(different), labels.piece))
     columns, piece = np.stack(different, axis=1)[order], labels.piece[order]
     cuts = [0, *(np.flatnonzero(np.diff(piece)) + 1).tolist(), len(piece)]
-    chosen = [
-        order[first:end][_frontier(columns[first:end])] for first, end in zip(cuts, cuts[1:], strict=False)
-    ]
+    chosen = [order[first:end][_frontier(columns[first:end])] for first, end in itertools.pairwise(cuts)]
     return np.concatenate(chosen)
 
 

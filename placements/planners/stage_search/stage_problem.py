@@ -1,4 +1,4 @@
-"""A stage's problem as tables of costs: runs of equal layers, the options of each layer, memory; and an answer.
+"""A stage's problem as tables of costs, runs of equal layers with options for each, and an answer to it.
 
 The module knows what an assignment of options costs and holds. It does not know what an option is, or a GPU.
 """
@@ -60,7 +60,9 @@ class Options:
         lengths = {each.name: len(getattr(self, each.name)) for each in fields(self)}
         for name, length in lengths.items():
             if length != lengths["time_ms"]:
-                raise StageError(f"options.{name}: {length} numbers, but time_ms has {lengths['time_ms']}; give as many")
+                raise StageError(
+                    f"options.{name}: {length} numbers, but time_ms has {lengths['time_ms']}; give as many"
+                )
         if not lengths["time_ms"]:
             raise StageError("options.time_ms: is empty; give at least one option")
 
@@ -78,7 +80,9 @@ def _array(name: str, given: ArrayLike, kind: type[np.generic]) -> NDArray[np.ge
     try:
         found = np.array(given, dtype=kind)
     except (TypeError, ValueError, OverflowError) as error:
-        raise StageError(f"options.{name}: {given!r} is not a list of numbers; give one each option") from error
+        raise StageError(
+            f"options.{name}: {given!r} is not a list of numbers; give one each option"
+        ) from error
     if found.ndim != 1:
         raise StageError(f"options.{name}: has {found.ndim} dimensions; give one number each option")
     if kind is np.float64:
@@ -225,7 +229,12 @@ def weigh(problem: StageProblem, choice: Sequence[int], least_cost: float = -mat
     sync_ms = math.fsum(float(options.sync_ms[i]) for options, i in layers)
     cost = problem.time_weight * time_ms + problem.sync_weight * sync_ms
     return StageSolution(
-        tuple(int(i) for i in choice), time_ms, sync_ms, cost, peak_mib(problem, choice), min(cost, least_cost)
+        tuple(int(i) for i in choice),
+        time_ms,
+        sync_ms,
+        cost,
+        peak_mib(problem, choice),
+        min(cost, least_cost),
     )
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +45,14 @@ class Table:
         """Return how many options are left."""
         return len(self.index)
 
+    @cached_property
+    def piece(self) -> Ints:
+        """Twice the layout, and one more where the layer is recomputed."""
+        return 2 * self.layout + self.recomputed
+
     def only(self, which: NDArray[np.bool_]) -> Table:
         """Return some of the options."""
-        return self if which.all() else Table(*(values[which] for values in vars(self).values()))
+        return self if which.all() else Table(*(getattr(self, each.name)[which] for each in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +131,34 @@ def priced(table: Table, num_layouts: int, prices: Floats) -> Floats:
     return found
 
 
+def least_priced(stage: Stage, prices: Floats) -> Floats:
+    """Return the least cost of the stage with memory at each price: Lagrangian bounds, before the room.
+
+    Args:
+        stage: To bound.
+        prices: Cost of a MiB.
+    """
+    num_layouts = len(stage.transition)
+    found = np.zeros((len(prices), 1, num_layouts))
+    for i, (table, run) in enumerate(zip(stage.tables, stage.problem.runs, strict=True)):
+        values = priced(table, num_layouts, prices)
+        step = stage.transition + values[:, None, :]
+        found = found + values[:, None, :] if i == 0 else _then(found, step)
+        left = run.num_layers - 1
+        while left:
+            if left % 2:
+                found = _then(found, step)
+            left //= 2
+            if left:
+                step = _then(step, step)
+    return np.asarray(found.min(axis=(1, 2)))
+
+
+def _then(first: Floats, second: Floats) -> Floats:
+    """Return the least sums over what is between: one product of matrices in which to add is to multiply."""
+    return np.asarray((first[:, :, :, None] + second[:, None, :, :]).min(axis=2))
+
+
 def before(stage: Stage, prices: Floats) -> list[Floats]:
     """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
 
@@ -133,20 +167,41 @@ def before(stage: Stage, prices: Floats) -> list[Floats]:
         prices: Cost of a MiB.
 
     Returns:
-        One array for each layer, and one for all layers: by price and the layer's layout, the least cost of
-        all layers before it and the transition to it; for all, the same number for every layout.
+        For each layer an array by price and the layer's option: the least cost of all layers before it and
+        the transition to it, where an order is as in `may_precede`.
     """
-    num_layouts = len(stage.transition)
-    values = {id(table): priced(table, num_layouts, prices) for table in stage.tables}
-    found = [np.zeros((len(prices), num_layouts))]
-    layers = stage.layers
-    for i, table in enumerate(layers):
-        until = found[-1] + values[id(table)]
-        if i + 1 == len(layers):
-            found.append(np.repeat(until.min(axis=1, keepdims=True), num_layouts, axis=1))
-        else:
-            found.append((until[:, :, None] + stage.transition).min(axis=1))
+    values = {id(table): table.cost + prices[:, None] * table.weight_mib for table in stage.tables}
+    inside = {id(table): _steps(stage, table, table) + _disorder(table) for table in stage.tables}
+    found = [np.zeros_like(values[id(stage.tables[0])])]
+    for i, (table, run) in enumerate(zip(stage.tables, stage.problem.runs, strict=True)):
+        for _ in range(run.num_layers - 1):
+            found.append(_least(found[-1] + values[id(table)], inside[id(table)]))
+        if i + 1 < len(stage.tables):
+            steps = _steps(stage, table, stage.tables[i + 1])
+            found.append(_least(found[-1] + values[id(table)], steps))
     return found
+
+
+def _steps(stage: Stage, table: Table, after: Table) -> Floats:
+    return stage.transition[table.layout[:, None], after.layout]
+
+
+def may_precede(table: Table) -> NDArray[np.bool_]:
+    """Return for options of equal layers which (row) may come right before which (column).
+
+    Within a piece any order costs and holds the same, so that one is enough: the order of the table,
+    descending.
+    """
+    index = np.arange(len(table))
+    return np.asarray((table.piece[:, None] != table.piece) | (index[:, None] >= index))
+
+
+def _disorder(table: Table) -> Floats:
+    return np.where(may_precede(table), 0.0, np.inf)
+
+
+def _least(values: Floats, steps: Floats) -> Floats:
+    return np.asarray((values[:, :, None] + steps).min(axis=1))
 
 
 def least_transients(stage: Stage) -> list[float]:
@@ -165,7 +220,7 @@ def plain_transients(stage: Stage) -> list[float]:
 
 
 def with_transients_up_to(stage: Stage, most_mib: float) -> Stage | None:
-    """Return a stage without the options that need more above all kept memory; None if a layer has no other."""
+    """Return a stage without the options that need more above all kept memory; None for none."""
     known: dict[int, Table] = {}
     for table in stage.tables:
         if id(table) not in known:
@@ -197,7 +252,7 @@ def best_price(stage: Stage, prices: Floats, room_mib: float) -> tuple[Floats, f
         The best found, with one on each side of it, and the bound.
     """
     for _ in range(2):
-        values = before(stage, prices)[-1][:, 0] - prices * room_mib
+        values = least_priced(stage, prices) - prices * room_mib
         best = int(np.argmax(values))
         around = prices[[max(best - 1, 0), best, min(best + 1, len(prices) - 1)]]
         prices = np.linspace(around[0], around[2], 9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import fields, replace
 
 from placements.planners.stage_search.stage_problem import (
     Options,
@@ -41,15 +42,13 @@ def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layou
     runs = tuple(Run(size, some_options(rng, rng.randint(1, count), num_layouts)) for size in sizes)
     stage = StageProblem(runs, transitions, rng.randint(1, 4), 0.0, rng.choice([1, 2, 4]))
     peaks = [peak_mib(stage, [rng.randrange(len(each)) for each in stage.layer_options]) for _ in range(20)]
-    return with_capacity(stage, rng.choice(peaks) - rng.choice([0, 0, 5]))
-
-
-def with_capacity(stage: StageProblem, capacity_mib: float) -> StageProblem:
-    return StageProblem(
-        stage.runs, stage.transition_ms, stage.in_flight, capacity_mib, stage.num_micro_batches, stage.weights
-    )
+    return replace(stage, capacity_mib=rng.choice(peaks) - rng.choice([0, 0, 5]))
 
 
 def every_choice(stage: StageProblem) -> Iterator[StageSolution]:
     for choice in itertools.product(*(range(len(each)) for each in stage.layer_options)):
         yield weigh(stage, choice)
+
+
+def only_options(options: Options, which: list[int]) -> Options:
+    return Options(**{each.name: getattr(options, each.name)[which] for each in fields(options)})

@@ -1,0 +1,143 @@
+"""Layers divided into stages, against all divisions there are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from placements.planners.partition import least_largest
+from placements.planners.stage_search.division import (
+    Solved,
+    StageCost,
+    StageCosts,
+    iteration_ms,
+    memory_balanced,
+    spans,
+)
+from placements.planners.stage_search.exact_division import exact_partition
+from placements.planners.stage_search.paper_division import bi_objective_partition
+from placements.planners.stage_search.stage_problem import StageError
+
+
+def every_division(num_layers: int, num_stages: int) -> Iterator[tuple[int, ...]]:
+    for cuts in itertools.combinations(range(1, num_layers), num_stages - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, num_layers)))
+
+
+class Chain:
+    """Unequal layers on stages of unequal speed, with what depends on the whole stage besides."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.seed = seed
+        self.num_layers = rng.randint(1, 9)
+        self.num_stages = rng.randint(1, min(self.num_layers, 5))
+        self.num_micro_batches = rng.choice([1, 2, 8])
+        self.times = [rng.randint(1, 9) for _ in range(self.num_layers)]
+        self.memory = [rng.randint(1, 9) for _ in range(self.num_layers)]
+        self.slowness = [rng.choice([1, 1, 2]) for _ in range(self.num_stages)]
+        self.in_flight = [self.num_stages - stage for stage in range(self.num_stages)]
+        self.capacity = rng.randint(5, 60)
+        self.asked: list[tuple[int, int, int]] = []
+
+    def costs(self, stage: int, first: int, end: int) -> StageCost | None:
+        self.asked.append((stage, first, end))
+        rng = random.Random(f"{self.seed} {stage} {first} {end}")
+        held = self.held((stage, first, end))
+        time_ms = sum(self.times[first:end]) * self.slowness[stage] + rng.randint(0, 3)
+        return StageCost(time_ms, rng.randint(0, 6), held) if held <= self.capacity else None
+
+    def held(self, span: tuple[int, int, int]) -> int:
+        stage, first, end = span
+        return sum(self.memory[first:end]) * self.in_flight[stage]
+
+    def least(self, first: int, end: int) -> tuple[float, float]:
+        return float(sum(self.times[first:end])), 0.0
+
+
+def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int, at_once: bool) -> float:
+    stages = [each for each in Solved(costs).of(division) if each is not None]
+    return iteration_ms(stages, num_micro_batches, at_once) if len(stages) == len(division) else math.inf
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("seed", range(150))
+def test_no_division_is_shorter(seed: int, at_once: bool) -> None:
+    chain = Chain(seed)
+    sizes = chain.num_layers, chain.num_stages
+    shortest = min(
+        time_of(chain.costs, each, chain.num_micro_batches, at_once) for each in every_division(*sizes)
+    )
+    for bound in (None, chain.least):
+        chain.asked.clear()
+        found = exact_partition(chain.costs, *sizes, chain.num_micro_batches, at_once, bound)
+        assert (math.inf if found is None else found.time_ms) == pytest.approx(shortest)
+        assert len(chain.asked) == len(set(chain.asked))
+        if found is not None:
+            assert found.num_solved == len(chain.asked)
+            assert found.time_ms == time_of(chain.costs, found.stage_layers, chain.num_micro_batches, at_once)
+    even = memory_balanced([0.0] * sizes[0], chain.memory, chain.in_flight)
+    paper = bi_objective_partition(
+        chain.costs, even, least_largest(chain.times, sizes[1]), chain.num_micro_batches, at_once
+    )
+    assert paper is None or paper.time_ms >= shortest - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_balanced_memory(seed: int) -> None:
+    chain = Chain(seed)
+    found = memory_balanced([0.0] * chain.num_layers, chain.memory, chain.in_flight)
+
+    def most(division: tuple[int, ...]) -> tuple[int, int]:
+        held = [chain.held(span) for span in spans(division)]
+        return max(held), sum(each**2 for each in held)
+
+    assert most(found) == min(most(each) for each in every_division(chain.num_layers, chain.num_stages))
+
+
+def test_few_stages_are_solved_with_bounds() -> None:
+    """96 equal layers on 16 stages: all bounds are met, so only the best division's stages are solved."""
+    found = exact_partition(
+        lambda stage, first, end: StageCost(2.0 * (end - first), 1.0, 0.0),
+        96,
+        16,
+        64,
+        bound_ms=lambda first, end: (2.0 * (end - first), 1.0),
+    )
+    assert found is not None
+    assert found.stage_layers == (6,) * 16
+    assert found.time_ms == 63 * 12 + 16 * 13
+    assert found.num_solved <= 3 * 16
+
+
+def test_the_paper_moves_layers_to_faster_divisions() -> None:
+    """Two stages, 1F1B: from (2, 4), balanced in memory, one layer is moved, and then none helps."""
+    costs = [2.0, 1.0]
+
+    def stage_cost(stage: int, first: int, end: int) -> StageCost:
+        return StageCost(end - first, 0.0, costs[stage] * (end - first))
+
+    start = memory_balanced([0.0] * 6, [1.0] * 6, [2, 1])
+    found = bi_objective_partition(stage_cost, start, (3, 3), 4)
+    assert start == (2, 4)
+    assert found is not None
+    assert (found.stage_layers, found.time_ms) == ((3, 3), 3 * 3 + 6)
+
+
+def test_nothing_fits() -> None:
+    assert exact_partition(lambda *_: None, 4, 2, 2) is None
+    assert exact_partition(lambda *_: None, 4, 2, 2, bound_ms=lambda *_: (0.0, 0.0)) is None
+    assert bi_objective_partition(lambda *_: None, (2, 2), (2, 2), 2) is None
+
+
+def test_wrong_numbers() -> None:
+    with pytest.raises(StageError, match="num_stages: 3 is not from 1 to the 2 layers"):
+        exact_partition(lambda *_: None, 2, 3, 1)
+    with pytest.raises(StageError, match="kept_mib: 1 numbers for 2 layers"):
+        memory_balanced([1.0, 1.0], [1.0], [1])
+    with pytest.raises(StageError, match=r"memory_start: \[1, 1\] does not divide"):
+        bi_objective_partition(lambda *_: None, (1, 1), (1, 2), 1)

@@ -1,0 +1,198 @@
+"""The search inside a stage, against all choices there are."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from stages_at_random import every_choice, only_options, some_stage
+
+from placements.planners.stage_search.exact import least_memory, solve
+from placements.planners.stage_search.paper import solve_as_paper
+from placements.planners.stage_search.stage_problem import (
+    Options,
+    Run,
+    StageError,
+    StageProblem,
+    peak_mib,
+    weigh,
+)
+
+SIZES = [(1,), (4,), (5,), (1, 3, 1), (2, 2), (1, 1, 1, 1), (2, 1, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_no_choice_that_fits_is_cheaper(seed: int) -> None:
+    rng = random.Random(seed)
+    stage = some_stage(rng, rng.choice(SIZES), count=4, num_layouts=rng.choice([1, 2, 3]))
+    every = list(every_choice(stage))
+    fitting = [each.cost for each in every if stage.fits(each.peak_mib)]
+    found = solve(stage)
+    assert least_memory(stage) == min(each.peak_mib for each in every)
+    assert (found is None) == (not fitting)
+    if found is not None:
+        assert found == weigh(stage, found.choice, found.least_cost)
+        assert stage.fits(found.peak_mib)
+        assert found.cost == pytest.approx(min(fitting), abs=1e-9)
+        assert found.least_cost == pytest.approx(found.cost)
+
+
+LARGER = [(1, 6, 1), (12,), (1, 20, 1), (4, 4, 4), (1,) * 9]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
+    rng = random.Random(seed)
+    stage = some_stage(rng, rng.choice(LARGER), count=8, num_layouts=3)
+    costs = []
+    for more_mib in (0, 7, 40):
+        roomier = replace(stage, capacity_mib=stage.capacity_mib + more_mib)
+        found, paper = solve(roomier), solve_as_paper(roomier)
+        if paper is not None:
+            assert roomier.fits(paper.peak_mib)
+            assert found is not None
+            assert found.cost <= paper.cost + 1e-9
+        costs.append(float("inf") if found is None else found.cost)
+    assert costs == sorted(costs, reverse=True)
+    needed = least_memory(stage)
+    assert solve(replace(stage, capacity_mib=needed)) is not None
+    assert solve(replace(stage, capacity_mib=needed - 1)) is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_options_in_another_order_and_runs_cut_change_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    stage = some_stage(rng, (2, 5, 1), count=6, num_layouts=3)
+    shuffled, cut = [], []
+    for run in stage.runs:
+        order = rng.sample(range(len(run.options)), len(run.options))
+        shuffled.append(Run(run.num_layers, only_options(run.options, order)))
+        cut += [Run(1, run.options) for _ in range(run.num_layers)]
+    found = [solve(replace(stage, runs=tuple(runs))) for runs in (stage.runs, shuffled, cut)]
+    costs = {None if each is None else round(each.cost, 9) for each in found}
+    assert len(costs) == 1
+
+
+def chain(*, recomputed: list[bool], capacity_mib: float = 1e6, in_flight: int = 2) -> StageProblem:
+    """Each layer one option, in one layout: static 10, kept 3, transient 5 and then 7."""
+    runs = tuple(Run(1, Options([1], [2], [10], [3], [5], [7], [each], [0])) for each in recomputed)
+    return StageProblem(runs, {}, in_flight, capacity_mib)
+
+
+@pytest.mark.parametrize(
+    ("recomputed", "peak"),
+    [
+        ([False, False], 20 + 2 * 6 + 7),  # above all that is kept
+        ([True, True], 20 + 2 * 6 + 7),  # one piece: nothing is given back yet
+        ([True, False, False], 30 + 2 * 9 + 7),
+        ([True, False], 20 + 2 * 6 + 7),
+    ],
+)
+def test_peak_of_pieces(recomputed: list[bool], peak: float) -> None:
+    stage = chain(recomputed=recomputed)
+    assert peak_mib(stage, [0] * len(recomputed)) == peak
+
+
+def test_recomputation_uses_what_later_pieces_gave_back() -> None:
+    """Static 0; the recomputed layer keeps 1 and needs 20 more, where the plain one after it kept 30."""
+    first = Options([1], [0], [0], [1], [0], [20], [True], [0])
+    last = Options([1], [0], [0], [30], [0], [0], [False], [0])
+    stage = StageProblem((Run(1, first), Run(1, last)), {}, 3, 1e6)
+    assert peak_mib(stage, [0, 0]) == 3 * 31
+    assert peak_mib(replace(stage, runs=tuple(reversed(stage.runs))), [0, 0]) == 3 * 31 + 20
+
+
+def test_costs_are_weighed() -> None:
+    stage = replace(chain(recomputed=[False] * 3), num_micro_batches=4)
+    found = solve(stage)
+    assert found is not None
+    assert (found.time_ms, found.sync_ms, found.cost) == (3, 6, 3 + 6 / 4)
+    weighed = solve(replace(stage, weights=(10.0, 0.0)))
+    assert weighed is not None
+    assert weighed.cost == 30
+
+
+def test_transitions_are_paid_both_ways_as_given() -> None:
+    """Two fast layers in layout 1 beside ones that have only layout 0: 2 ms there and 5 ms back."""
+    fixed = Options([1], [0], [0], [0], [0], [0], [False], [0])
+    either = Options([9, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
+    runs = (Run(1, fixed), Run(2, either), Run(1, fixed))
+    found = solve(StageProblem(runs, {(0, 1): 2.0, (1, 0): 5.0}, 1, 0.0))
+    assert found is not None
+    assert (found.choice, found.time_ms) == ((0, 1, 1, 0), 11)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_equal_layers_as_each_apart_on_a_grid(seed: int) -> None:
+    """The paper's table is exact where memory is whole and nothing is transient."""
+    rng = random.Random(seed)
+    options = [
+        Options(
+            [rng.randint(10, 60) for _ in range(12)],
+            [rng.randint(0, 20) for _ in range(12)],
+            [rng.randint(5, 30) for _ in range(12)],
+            [rng.randint(1, 30) for _ in range(12)],
+            [0] * 12,
+            [0] * 12,
+            [False] * 12,
+            [rng.randrange(3) for _ in range(12)],
+        )
+        for _ in range(2)
+    ]
+    transitions = {(a, b): float(abs(a - b)) for a in range(3) for b in range(3)}
+    stage = StageProblem((Run(30, options[0]), Run(20, options[1])), transitions, 2, 0.0, 4)
+    for part in (0.05, 0.3, 0.6):
+        low, high = least_memory(stage), 50 * (30 + 2 * 30)
+        roomy = replace(stage, capacity_mib=float(round(low + part * (high - low))))
+        found, paper = solve(roomy), solve_as_paper(roomy)
+        assert found is not None
+        assert paper is not None
+        assert found.cost == pytest.approx(paper.cost)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"time_ms": []}, r"options\.sync_ms: 1 numbers, but time_ms has 0"),
+        ({"kept_mib": [float("nan")]}, r"options\.kept_mib\[0\]: nan is not a number from 0 on"),
+        ({"static_mib": [-1]}, r"options\.static_mib\[0\]: -1\.0 is not a number"),
+        ({"sync_ms": ["much"]}, r"options\.sync_ms: \['much'\] is not a list of numbers"),
+        ({"layout": [[0]]}, r"options\.layout: has 2 dimensions"),
+    ],
+)
+def test_wrong_options(changed: dict[str, list[float]], message: str) -> None:
+    given = {
+        "time_ms": [1],
+        "sync_ms": [1],
+        "static_mib": [1],
+        "kept_mib": [1],
+        "forward_mib": [1],
+        "backward_mib": [1],
+        "recomputed": [False],
+        "layout": [0],
+    }
+    with pytest.raises(StageError, match=message):
+        Options(**{**given, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"runs": ()}, "runs: is empty"),
+        ({"in_flight": 0}, "in_flight: 0 is not a whole number from 1 on"),
+        ({"num_micro_batches": 1.5}, "num_micro_batches: 1.5 is not a whole number"),
+        ({"capacity_mib": float("inf")}, "capacity_mib: inf is not finite"),
+        ({"weights": (1.0, -1.0)}, "weights: -1.0 is not a number from 0 on"),
+        ({"transition_ms": {}}, r"transition_ms\[\(0, 1\)\]: nan is not a number"),
+    ],
+)
+def test_wrong_stages(changed: dict[str, object], message: str) -> None:
+    two = Options([1, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [False, False], [0, 1])
+    given = {"runs": (Run(2, two),), "transition_ms": {(0, 1): 1.0, (1, 0): 1.0}, "in_flight": 1}
+    with pytest.raises(StageError, match=message):
+        StageProblem(**{"capacity_mib": 1.0, **given, **changed})  # type: ignore[arg-type]
+    with pytest.raises(StageError, match=r"runs\[0\].num_layers: 0 is not"):
+        StageProblem((Run(0, two),), {}, 1, 1.0)
+    with pytest.raises(StageError, match=r"grid_mib: 0 is not above 0"):
+        solve_as_paper(chain(recomputed=[True]), grid_mib=0)
