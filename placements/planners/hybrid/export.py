@@ -189,13 +189,13 @@ def megatron_text(exported: Exported) -> str:
 def torchtitan_text(exported: Exported) -> str:
     """Return options as a TOML file has them, with what is lost as comments."""
     lines = [f"# lost: {line}" for line in exported.lost]
-    section = ""
-    for name, value in exported.options.items():
-        group, _, key = name.partition(".")
-        if group != section:
-            section = group
-            lines += ["", f"[{group}]"] if lines else [f"[{group}]"]
-        lines.append(f"{key} = {_toml(value)}")
+    groups = dict.fromkeys(name.partition(".")[0] for name in exported.options)
+    for group in groups:
+        lines += ["", f"[{group}]"] if lines else [f"[{group}]"]
+        for name, value in exported.options.items():
+            section, _, key = name.partition(".")
+            if section == group:
+                lines.append(f"{key} = {_toml(value)}")
     return "\n".join(lines) + "\n"
 
 

@@ -33,9 +33,7 @@ class StageRoom(NamedTuple):
     capacity_mib: float
 
 
-def least_bottleneck_ms(
-    stages: Sequence[StageRoom], counts: NDArray[np.int64], num_micro_batches: int
-) -> float:
+def least_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) -> float:
     """Return a time that the longest stage of every division of the model takes at least.
 
     Let q be the least cost of a layer and its memory at a price, over all strategies. In time T a stage does
@@ -47,13 +45,12 @@ def least_bottleneck_ms(
     Args:
         stages: Of the pipeline.
         counts: Layers of each kind in the model; shape ``(num_kinds,)``.
-        num_micro_batches: Of an iteration; a layer's cost has such a share of its update.
 
     Returns:
         In ms; infinite where the model does not fit at all.
     """
     kinds = np.flatnonzero(counts)
-    prices = _prices(stages[0], kinds, num_micro_batches)
+    prices = _prices(stages[0], kinds)
     alike: dict[tuple[int, int, float], tuple[NDArray[np.float64], int]] = {}
     for stage in stages:
         key = (id(stage.table), stage.in_flight, stage.capacity_mib)
@@ -61,7 +58,7 @@ def least_bottleneck_ms(
             costs, number = alike[key]
             alike[key] = costs, number + 1
         else:
-            alike[key] = _priced(stage, kinds, num_micro_batches, prices), 1
+            alike[key] = _priced(stage, kinds, prices), 1
     priced = np.array([costs for costs, _ in alike.values()])  # (stages, prices, kinds)
     numbers = np.array([number for _, number in alike.values()])
     capacities = np.array([capacity for _, _, capacity in alike])
@@ -90,9 +87,7 @@ def least_bottleneck_ms(
     return float(low.max())
 
 
-def stage_bounds_ms(
-    stages: Sequence[StageRoom], kinds: Sequence[int], num_micro_batches: int
-) -> NDArray[np.float64]:
+def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArray[np.float64]:
     """Return what layers as a stage cost at least, for all stages and all layers one after the other.
 
     With memory at a price, the least cost of each layer and its memory, less the price of the capacity: the
@@ -101,31 +96,29 @@ def stage_bounds_ms(
     Args:
         stages: Of the pipeline.
         kinds: Of each layer of the model, in order.
-        num_micro_batches: Of an iteration.
 
     Returns:
         By stage, first layer and the layer after the last; ``(num_stages, num_layers + 1, num_layers + 1)``.
     """
     own = np.unique(kinds)
     place = np.searchsorted(own, kinds)
-    prices = _prices(stages[0], own, num_micro_batches)
+    prices = _prices(stages[0], own)
     known: dict[tuple[int, int, float], NDArray[np.float64]] = {}
     for stage in stages:
         key = (id(stage.table), stage.in_flight, stage.capacity_mib)
         if key not in known:
-            layers = _priced(stage, own, num_micro_batches, prices)[:, place]
+            layers = _priced(stage, own, prices)[:, place]
             until = np.concatenate([np.zeros((len(prices), 1)), np.cumsum(layers, axis=1)], axis=1)
             whole = until[:, None, :] - until[:, :, None] - (prices * stage.capacity_mib)[:, None, None]
             known[key] = whole.max(axis=0)
     return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
 
 
-def _prices(stage: StageRoom, kinds: NDArray[np.int64], num_micro_batches: int) -> NDArray[np.float64]:
+def _prices(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return prices of a MiB in ms from nothing on, around what strategies of a layer trade it for."""
-    options = [stage.table.options[kind] for kind in kinds]
     rates = []
-    for each in options:
-        cost = each.time_ms + each.sync_ms / num_micro_batches
+    for kind in kinds:
+        each, cost = stage.table.options[kind], stage.table.costs_ms[kind]
         memory = each.static_mib + stage.in_flight * each.kept_mib
         spread = float(np.ptp(memory))
         if spread > 0:
@@ -136,13 +129,12 @@ def _prices(stage: StageRoom, kinds: NDArray[np.int64], num_micro_batches: int) 
 
 
 def _priced(
-    stage: StageRoom, kinds: NDArray[np.int64], num_micro_batches: int, prices: NDArray[np.float64]
+    stage: StageRoom, kinds: NDArray[np.int64], prices: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the least cost of a layer of each kind with its memory at each price; (prices, kinds)."""
     found = np.empty((len(prices), len(kinds)))
     for column, kind in enumerate(kinds):
-        each = stage.table.options[kind]
-        cost = each.time_ms + each.sync_ms / num_micro_batches
+        each, cost = stage.table.options[kind], stage.table.costs_ms[kind]
         memory = each.static_mib + stage.in_flight * each.kept_mib
         found[:, column] = (cost[None, :] + prices[:, None] * memory[None, :]).min(axis=1)
     return np.maximum(found, 1e-12)

@@ -323,8 +323,8 @@ class _Search:
         known = [table for table in tables if not isinstance(table, str)]
         if len(known) < len(tables):
             return numbers._replace(is_tight=True)
-        total = float(counts @ np.min([table.least_ms(m) for table in known], axis=0))
-        bottleneck = least_bottleneck_ms(stages.rooms, counts, m)
+        total = float(counts @ np.min([table.least_ms for table in known], axis=0))
+        bottleneck = least_bottleneck_ms(stages.rooms, counts)
         bound_ms = (m - 1) * bottleneck + max(total, bottleneck)
         return numbers._replace(bound_ms=max(bound_ms, numbers.bound_ms), is_tight=True)
 
@@ -353,7 +353,7 @@ class _Search:
         """Return the least time of each kind of layer on any group, or why there is none."""
         groups = {group.pattern: group for group in self._groups(num_stages, num_gpus)}
         tables = [self._table(group, m) for group in groups.values()]
-        known = [table.least_ms(m) for table in tables if not isinstance(table, str)]
+        known = [table.least_ms for table in tables if not isinstance(table, str)]
         return np.min(known, axis=0) if known else str(tables[0])
 
     def _groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:
@@ -443,14 +443,13 @@ class _Stages:
         key = (self.groups[stage].pattern, self.m, in_flight, kinds)
         solved = self.search.solved
         if key not in solved:
-            problem = self.tables[stage].problem(kinds, in_flight, capacity, self.m)
+            problem = self.tables[stage].problem(kinds, in_flight, capacity)
             solved[key] = STAGE_METHODS[self.search.options.stage_method](problem)
         return solved[key]
 
     def why_memory_is_short(self) -> str:
         """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
-        kinds = self.search.kinds.of_stage(0, self.search.kinds.num_layers)
-        needed = min(table.least_mib(kinds) for table in self.tables)
+        needed = min(float(table.least_mib @ self.search.kinds.counts) for table in self.tables)
         given = sum(self.capacity_mib(stage) for stage in range(len(self.groups)))
         if needed <= given:
             return ""
@@ -486,7 +485,7 @@ class _Stages:
             return StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
 
         kinds = self.search.kinds.of_stage(0, self.search.kinds.num_layers)
-        bounds_ms = stage_bounds_ms(self.rooms, kinds, self.m)
+        bounds_ms = stage_bounds_ms(self.rooms, kinds)
         division = exact_partition(
             stage_cost,
             len(kinds),

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
@@ -95,30 +97,33 @@ class StageTable:
         kinds: The table of each kind of layer.
         options: The same for the search inside a stage.
         transition_ms: Between layouts, by their numbers.
+        num_micro_batches: Of an iteration.
     """
 
     kinds: tuple[LayerTable, ...]
     options: tuple[Options, ...]
     transition_ms: dict[tuple[int, int], float]
+    num_micro_batches: int
 
-    def least_ms(self, num_micro_batches: int) -> np.ndarray:
-        """Return the least time of each kind, whatever memory it takes; see `plan_search`."""
-        return np.array(
-            [float(np.min(each.time_ms + each.sync_ms / num_micro_batches)) for each in self.options]
-        )
+    @cached_property
+    def least_ms(self) -> NDArray[np.float64]:
+        """The least cost of a layer of each kind, whatever memory it takes; shape ``(num_kinds,)``."""
+        return np.array([float(cost.min()) for cost in self.costs_ms])
 
-    def problem(
-        self, kinds: Sequence[int], in_flight: int, capacity_mib: float, num_micro_batches: int
-    ) -> StageProblem:
+    @cached_property
+    def costs_ms(self) -> tuple[NDArray[np.float64], ...]:
+        """Time of a micro-batch with its share of the update, of each kind and option."""
+        return tuple(each.time_ms + each.sync_ms / self.num_micro_batches for each in self.options)
+
+    def problem(self, kinds: Sequence[int], in_flight: int, capacity_mib: float) -> StageProblem:
         """Return the problem of a stage with layers of such kinds, in order."""
         runs = tuple(Run(len(list(equal)), self.options[kind]) for kind, equal in itertools.groupby(kinds))
-        return StageProblem(runs, self.transition_ms, in_flight, capacity_mib, num_micro_batches)
+        return StageProblem(runs, self.transition_ms, in_flight, capacity_mib, self.num_micro_batches)
 
-    def least_mib(self, kinds: Sequence[int]) -> float:
-        """Return less than what layers of such kinds need, whatever their strategies."""
-        return sum(
-            float(np.min(self.options[kind].static_mib + self.options[kind].kept_mib)) for kind in kinds
-        )
+    @cached_property
+    def least_mib(self) -> NDArray[np.float64]:
+        """What a layer of each kind needs at least, with one micro-batch; shape ``(num_kinds,)``."""
+        return np.array([float(np.min(each.static_mib + each.kept_mib)) for each in self.options])
 
 
 def make_table(
@@ -144,7 +149,7 @@ def make_table(
         (a, b): max(costs.transition_ms(layer, before, after, samples, group) for layer in kinds)
         for (a, before), (b, after) in itertools.permutations(by_layout.items(), 2)
     }
-    return StageTable(tuple(tables), options, transitions)
+    return StageTable(tuple(tables), options, transitions, num_micro_batches)
 
 
 def _layer_table(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numpy as np
+from numpy.typing import NDArray
 
 from placements.planners.stage_search.division import (
     Division,
@@ -120,17 +121,13 @@ class _Search:
     ) -> None:
         """Begin with the bounds."""
         self.solved = Solved(costs)
-        shape = num_stages, num_layers + 1, num_layers + 1
-        self._time, self._sync = np.full(shape, math.inf), np.full(shape, math.inf)
-        for first in range(num_layers):
-            for end in range(first + 1, num_layers + 1):
-                for stage in _stages_of(first, end, num_layers, num_stages):
-                    if bounds_ms is None:
-                        self._solve((stage, first, end))
-                    else:
-                        of_time, of_sync = bounds_ms
-                        self._time[stage, first, end] = of_time[stage, first, end]
-                        self._sync[stage, first, end] = of_sync[stage, first, end]
+        can_be = _can_be(num_layers, num_stages)
+        if bounds_ms is None:
+            self._time, self._sync = (np.full(can_be.shape, math.inf) for _ in range(2))
+            for stage, first, end in np.argwhere(can_be).tolist():
+                self._solve((stage, first, end))
+        else:
+            self._time, self._sync = (np.where(can_be, least, math.inf) for least in bounds_ms)
 
     def stages(self, division: tuple[int, ...]) -> list[StageCost]:
         """Return what the stages of a division cost, which were all solved."""
@@ -190,8 +187,11 @@ class _Search:
         self._sync[stage] = math.inf if cost is None else cost.sync_ms
 
 
-def _stages_of(first: int, end: int, num_layers: int, num_stages: int) -> range:
-    """Return which stages may have some layers, with a layer left for each other stage."""
-    earliest = max(num_stages - 1 - (num_layers - end), 1 if first else 0)
-    latest = min(first, num_stages - 1 if end == num_layers else num_stages - 2)
-    return range(earliest, latest + 1)
+def _can_be(num_layers: int, num_stages: int) -> NDArray[np.bool_]:
+    """Return whether layers can be a stage, with a layer left for each other one; as `Bounds`."""
+    stage, first, end = np.ogrid[:num_stages, : num_layers + 1, : num_layers + 1]
+    after = num_stages - 1 - stage
+    begins = (first >= stage) & ((first == 0) == (stage == 0))
+    ends = (end <= num_layers - after) & ((end == num_layers) == (after == 0))
+    found: NDArray[np.bool_] = begins & ends & (first < end)
+    return found

@@ -1,0 +1,176 @@
+"""The file form of a plan: all that it is, so that it can be read again without the names that it was made of.
+
+The module knows JSON's plain data and the layers' fields. It does not know what a plan costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from placements.cluster import Cluster, Nodes
+from placements.files import read_json
+from placements.hardware import GPUS
+from placements.models.chain import ModelShape
+from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
+from placements.models.layers import PRECISIONS, Layer, TransformerLayer
+from placements.models.parallel import LayerStrategy
+from placements.plain_data import Field, in_file
+from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.parallel_plan import PlanError
+
+SCHEMA_VERSION = 1
+"""Of the file form."""
+
+_LAYERS: dict[str, type[Layer]] = {
+    "transformer": TransformerLayer,
+    "embedding": EmbeddingLayer,
+    "output": OutputLayer,
+    "projection": ProjectionLayer,
+    "custom": CustomLayer,
+}
+"""Layers by the name of their kind."""
+
+_MOST = 10**18
+
+
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    """Return a plan as plain data, of which `plan_from_dict` makes an equal one."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": _model_to_dict(plan.model),
+        "cluster": _cluster_to_dict(plan.cluster),
+        "global_batch_size": plan.global_batch_size,
+        "num_micro_batches": plan.num_micro_batches,
+        "stages": [
+            {
+                "gpus": [stage.gpus.start, stage.gpus.stop],
+                "layers": [
+                    {"count": count, **_without_defaults(strategy)} for _, strategy, count in plan.runs(number)
+                ],
+            }
+            for number, stage in enumerate(plan.stages)
+        ],
+    }
+
+
+def read_plan_file(path: str | Path) -> Plan:
+    """Read a plan from a JSON file; see `plan_from_dict`.
+
+    Raises:
+        PlanError: The file cannot be read or is wrong; the message begins with its path.
+    """
+    data = read_json(path, "a plan.json of experiments.plan", PlanError)
+    with in_file(path, PlanError):
+        return plan_from_dict(data)
+
+
+def plan_from_dict(data: object) -> Plan:
+    """Build a plan from its file form.
+
+    Raises:
+        PlanError: A field is missing, unknown or wrong, or a rule is broken.
+    """
+    required = ("schema_version", "model", "cluster", "global_batch_size", "num_micro_batches", "stages")
+    fields = Field(data, "plan", PlanError, is_root=True).only(required, ("estimate",))
+    fields.version(SCHEMA_VERSION)
+    model, cluster = _model(fields["model"]), _cluster(fields["cluster"])
+    stages, first = [], 0
+    for stage in fields["stages"].items():
+        own = stage.only(("gpus", "layers"), ())
+        gpus = own["gpus"].items()
+        if len(gpus) != 2:
+            raise own["gpus"].wrong("two numbers", "give the first GPU and the one after the last")
+        begin, end = (_count(each, 0) for each in gpus)
+        strategies = [each for entry in own["layers"].items() for each in _strategies(entry)]
+        stages.append(StagePlan(range(begin, end), range(first, first + len(strategies)), tuple(strategies)))
+        first += len(strategies)
+    return Plan(
+        model, cluster, tuple(stages), _count(fields["global_batch_size"]), _count(fields["num_micro_batches"])
+    )
+
+
+def _model_to_dict(model: ModelShape) -> dict[str, Any]:
+    names = {kind: name for name, kind in _LAYERS.items()}
+    return {
+        "name": model.name,
+        "precision": model.precision.name,
+        "runs": [
+            {"count": count, "kind": names[type(layer)], **_without_defaults(layer)} for count, layer in model.runs
+        ],
+        "branches": [_model_to_dict(branch) for branch in model.branches],
+    }
+
+
+def _model(field: Field) -> ModelShape:
+    own = field.only(("name", "precision", "runs"), ("branches",))
+    precision = own["precision"].choice(tuple(PRECISIONS))
+    runs = []
+    for run in own["runs"].items():
+        kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
+        runs.append((_count(run["count"]), _built(run, kind, ("count", "kind"))))
+    branches = tuple(_model(each) for each in own.get("branches", []).items())
+    return _made(field, lambda: ModelShape(own["name"].text(), tuple(runs), PRECISIONS[precision], branches))
+
+
+def _cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
+    names = {gpu.name: name for name, gpu in GPUS.items()}
+    data = {field.name: getattr(cluster, field.name) for field in dataclasses.fields(cluster)}
+    nodes = [
+        {"gpu": names[each.gpu.name], "num_nodes": each.num_nodes, "gpus_per_node": each.gpus_per_node}
+        for each in cluster.nodes
+    ]
+    return data | {"nodes": nodes}
+
+
+def _cluster(field: Field) -> Cluster:
+    nodes = tuple(
+        Nodes(
+            GPUS[own["gpu"].choice(tuple(GPUS))], _count(own["num_nodes"]), _count(own["gpus_per_node"])
+        )
+        for each in field["nodes"].items()
+        for own in [each.only(("gpu", "num_nodes", "gpus_per_node"), ())]
+    )
+    return _built(field, Cluster, ("nodes",), nodes=nodes)
+
+
+def _strategies(field: Field) -> list[LayerStrategy]:
+    return [_built(field, LayerStrategy, ("count",))] * _count(field["count"])
+
+
+def _without_defaults(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that are not as by default."""
+    return {
+        field.name: getattr(record, field.name)
+        for field in dataclasses.fields(record)
+        if getattr(record, field.name) != field.default
+    }
+
+
+def _built(field: Field, kind: Callable[..., Any], others: tuple[str, ...], **given: Any) -> Any:
+    """Build a record from the entries of a mapping, whose own checks say what is wrong."""
+    known = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    required = [
+        name
+        for name, each in known.items()
+        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING and name not in given
+    ]
+    own = field.only((*required, *others), tuple(name for name in known if name not in (*required, *given)))
+    values = {name: own[name].value for name in known if name in own.value and name not in given}
+    return _made(field, lambda: kind(**values, **given))
+
+
+def _made(field: Field, make: Callable[[], Any]) -> Any:
+    """Return what is made, or name the field whose content is wrong."""
+    try:
+        return make()
+    except PlanError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise PlanError(f"{field.where}: {error}") from None
+
+
+def _count(field: Field, least: int = 1) -> int:
+    return field.whole(f"a whole number from {least} on", least=least, most=_MOST)
