@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from placements.models.chain import ModelShape
-from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
+from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Attention, Layer, Precision, TransformerLayer
 from placements.spec import PlacementError
 
@@ -247,11 +247,9 @@ def window_encoder(
     Raises:
         PlacementError: A size is out of its range.
     """
-    if not isinstance(layers_by_level, (tuple, list)) or not layers_by_level:
-        raise PlacementError(f"layers_by_level: {layers_by_level!r} is not a list of layers; give one")
     side = _patches(image_size, patch_size)
     runs: list[tuple[int, Layer]] = [(1, _pixels(patch_size, hidden_size, side * side))]
-    for level, count in enumerate(layers_by_level):
+    for level, count in enumerate(_levels(layers_by_level)):
         width = hidden_size * 2**level
         if level:
             side = _patches(side, 2)
@@ -272,7 +270,7 @@ def window_encoder(
             dropout=dropout,
             attention=attention,
         )
-        runs.append((_count(f"layers_by_level[{level}]", count), layer))
+        runs.append((count, layer))
     runs.append((1, OutputLayer(name="output", hidden_size=width, vocab_size=num_classes, sequence_length=1)))
     return ModelShape(name, tuple(runs), _precision(precision))
 
@@ -326,6 +324,87 @@ def joined_encoders(
     )
     both = one(name="both", sequence_length=tokens + sequence_length)
     return ModelShape(name, ((count, both),), numbers, (image, text))
+
+
+def residual_network(
+    name: str,
+    *,
+    layers_by_level: tuple[int, ...],
+    width_factor: int,
+    image_size: int = 224,
+    num_classes: int = 1000,
+    precision: str = "half",
+) -> ModelShape:
+    """Return a Wide-ResNet (Zagoruyko and Komodakis, 2016): convolutions, bottlenecks in levels, and classes.
+
+    A bottleneck has convolutions of 1, 3 and 1 with a norm after each. It keeps its input, the first two
+    outputs before and after their norm, and the third before. No layer can be shared by tensor parallelism.
+
+    Args:
+        name: What it is known by.
+        layers_by_level: Bottlenecks of each level.
+        width_factor: Inner channels of the first level are 64 times this, of each next one twice as many.
+        image_size: Pixels of a side; a multiple of 4, halved once more by each level after the first.
+        num_classes: Of the output layer.
+        precision: ``half``, ``single`` or ``tf32``.
+
+    Raises:
+        PlacementError: A size is out of its range.
+    """
+    numbers, levels = _precision(precision), _levels(layers_by_level)
+    _count("width_factor", width_factor)
+    side, channels = _patches(image_size, 4), 64
+    stem, stem_side = 3 * 64 * 7 * 7, 2 * side
+    runs: list[tuple[int, Layer]] = [
+        (
+            1,
+            CustomLayer(
+                name="embedding",
+                num_weights=stem + 2 * 64,
+                flops=2 * stem * stem_side**2,
+                kept_bytes=numbers.number_bytes * (3 * image_size**2 + 2 * 64 * stem_side**2),
+                input_numbers=3 * image_size**2,
+                output_numbers=64 * side**2,
+            ),
+        )
+    ]
+    for level, count in enumerate(levels):
+        inner, outer = 64 * width_factor * 2**level, 256 * 2**level
+        before, side = side, _patches(side, 2) if level else side
+        first = _bottleneck(f"level{level}_first", (channels, inner, outer), (before, side), numbers)
+        runs.append((1, first))
+        if count > 1:
+            other = _bottleneck(f"level{level}", (outer, inner, outer), (side, side), numbers)
+            runs.append((count - 1, other))
+        channels = outer
+    runs.append((1, OutputLayer(name="output", hidden_size=outer, vocab_size=num_classes, sequence_length=1)))
+    return ModelShape(name, tuple(runs), numbers)
+
+
+def _bottleneck(
+    name: str, channels: tuple[int, int, int], sides: tuple[int, int], precision: Precision
+) -> CustomLayer:
+    """Return three convolutions, and a fourth where channels change; the second one makes the image small."""
+    (before, inner, after), (wide, small) = channels, (side**2 for side in sides)
+    shortcut = before * after if before != after else 0
+    weights = (before * inner, 9 * inner * inner, inner * after, shortcut)
+    norms = 2 * (2 * inner + after + (after if shortcut else 0))
+    kept = before * wide + 2 * inner * (wide + small) + (2 if shortcut else 1) * after * small
+    return CustomLayer(
+        name=name,
+        num_weights=sum(weights) + norms,
+        flops=2 * (weights[0] * wide + sum(weights[1:]) * small),
+        kept_bytes=precision.number_bytes * kept,
+        input_numbers=before * wide,
+        output_numbers=after * small,
+    )
+
+
+def _levels(layers_by_level: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many layers each level has."""
+    if not isinstance(layers_by_level, (tuple, list)) or not layers_by_level:
+        raise PlacementError(f"layers_by_level: {layers_by_level!r} is not a list of layers; give one")
+    return tuple(_count(f"layers_by_level[{i}]", count) for i, count in enumerate(layers_by_level))
 
 
 def _pixels(patch_size: int, hidden_size: int, tokens: int, num_positions: int = 0) -> ProjectionLayer:

@@ -17,6 +17,7 @@ from placements.models.families import (
     encoder_decoder,
     image_encoder,
     joined_encoders,
+    residual_network,
     window_encoder,
 )
 from placements.spec import PlacementError
@@ -137,6 +138,9 @@ _MODELS: dict[str, _Maker] = {
     "t5_large_48": _t5(48, 1024, 16, **_UNFUSED),
     "t5_512_4_32": _t5(32, 1024, 16, decoder_length=4, **_UNFUSED),
     "t5_512_4_48": _t5(48, 1024, 16, decoder_length=4, **_UNFUSED),
+    # Perseus, App. B.3: the bottlenecks of ResNet-50 and -101, eight times as wide inside.
+    "wide_resnet50_8": partial(residual_network, layers_by_level=(3, 4, 6, 3), width_factor=8),
+    "wide_resnet101_8": partial(residual_network, layers_by_level=(3, 4, 23, 3), width_factor=8),
     # Raffel et al., 2020, "T5".
     "t5_base": _t5(24, 768, 12),
     "t5_large": _t5(48, 1024, 16),

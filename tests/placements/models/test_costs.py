@@ -222,7 +222,7 @@ def test_other_layers() -> None:
     assert tied.kept_bytes == apart.kept_bytes == 4 * (6 * S * 50 + BOUNDARY)
     pixels = ProjectionLayer(input_size=48, hidden_size=H, sequence_length=S)
     assert cost(LayerStrategy(2, 1), layer=pixels).forward == Pass(8 * 2 * S * 48 * H)
-    custom = CustomLayer(num_weights=10, flops=60, kept_bytes=40, boundary_numbers=5, num_all_reduces=1)
+    custom = CustomLayer(num_weights=10, flops=60, kept_bytes=40, input_numbers=5, num_all_reduces=1)
     assert cost(LayerStrategy(2, 4), layer=custom).forward == Pass(60, 2 * 10)
 
 
@@ -291,7 +291,7 @@ def test_layers_that_cannot_be_shared() -> None:
     narrow = replace(GPT, num_heads=4)
     with pytest.raises(PlacementError, match="tensor_parallel: 8 does not divide num_heads 4"):
         cost(LayerStrategy(8), layer=narrow)
-    custom = CustomLayer(name="conv", num_weights=10, flops=60, kept_bytes=40, boundary_numbers=5)
+    custom = CustomLayer(name="conv", num_weights=10, flops=60, kept_bytes=40, input_numbers=5)
     with pytest.raises(PlacementError, match="tensor_parallel: 2 GPUs cannot share 'conv'"):
         cost(LayerStrategy(2), layer=custom)
     with pytest.raises(PlacementError, match="expert_parallel: 2 GPUs cannot share 'conv'"):
