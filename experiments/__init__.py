@@ -2,19 +2,22 @@
 
 Rooms in the order in which to read them; each imports only those above it:
 
-    conf         the configs
-    config       the border to Hydra: options as records, errors as lines
-    steps        from options to a placement, a schedule and its clocks
-    run_steps    from a schedule and its clocks to scripts, a run and what it measured
-    figures      sweeps that draw the papers' figures again
-    report       a run as one HTML page
-    tasks        what each command does
-    benchmarks   what must be reached, measured case by case
+    conf           the configs
+    config         the border to Hydra: options as records, errors as lines
+    steps          from options to a placement, a schedule and its clocks
+    run_steps      from a schedule and its clocks to scripts, a run and what it measured
+    figures        sweeps that draw the papers' figures again
+    report         a run as one HTML page
+    reproductions  published tables, and ours beside them
+    predictions    plans that were run: what is predicted of them, and how far off it is
+    tasks          what each command does
+    benchmarks     what must be reached, measured case by case
 
 Each command has a file here that hands its task to Hydra:
 
-    search, frontier, run, profile, check, compare
+    search, frontier, run, profile, check, compare, predict
     bubble_by_in_flight, bubble_by_memory, time_by_transfer
+    reproduce
 
 One more makes a table of what they left:
 

@@ -17,6 +17,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     stages            a model as a chain of stages in ms and MiB, and cut into other pieces
     stage_file        the file form of such a chain
     shapes_in_ms      the shapes of a chain on its devices
+    measured          measured layers and links, and plans that were run with them
 """
 
 from placements.operating_point import OperatingPoint, ProfileError

@@ -164,6 +164,13 @@ class DeviceGroup:
         """Of the GPU that has the least."""
         return min(gpu.memory_gib for gpu in self._kinds)
 
+    @cached_property
+    def pattern(self) -> tuple[tuple[str, int], ...]:
+        """Its GPUs in each of its nodes: the kind and how many. Groups of equal patterns take equal times."""
+        kinds = [each.gpu.name for each in self.cluster.nodes for _ in range(each.num_nodes)]
+        counts = Counter(self.cluster.node_of[self.first : self.first + self.count])
+        return tuple((kinds[node], count) for node, count in counts.items())
+
     def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
         """Return the time of a ring all-reduce.
 

@@ -1,1 +1,1 @@
-"""Hydra configs; a package, so that they are found once installed."""
+"""Hydra configs; a package, so that they are found once installed. `presets`: those of some commands only."""

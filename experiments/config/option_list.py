@@ -13,6 +13,9 @@ import yaml
 CONFIG = Path(__file__).parents[1] / "conf"
 """The configs: a file per command, a folder per group of options."""
 
+PRESETS = CONFIG / "presets"
+"""The groups of some commands only."""
+
 COMMANDS = tuple(sorted({path.stem for path in CONFIG.glob("*.yaml")} - {"common", "output"}))
 """The commands that Hydra runs."""
 
@@ -52,7 +55,8 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     groups = {group: choice for path in files for group, choice in _groups(path)}
     groups |= {group: choice for group, choice in (choices or {}).items() if group in groups}
     for group in groups:
-        kinds = sorted(path.stem for path in (CONFIG / group).glob("*.yaml"))
+        folder = PRESETS if group == "experiment" else CONFIG
+        kinds = sorted(path.stem for path in (folder / group).glob("*.yaml"))
         if kinds != ["default"]:
             yield Option(group, str(groups[group]).replace("None", "null"), f"one of {', '.join(kinds)}")
     for path in files:

@@ -277,6 +277,19 @@ class TransferSweepOptions:
 
 
 @dataclass(frozen=True)
+class ReproduceOptions:
+    """The config of `experiments.reproduce`.
+
+    Attributes:
+        experiment: A key of `experiments.tasks.reproduce.EXPERIMENTS`.
+        constants: Path of a ``profile_constants.json``.
+    """
+
+    experiment: str
+    constants: str
+
+
+@dataclass(frozen=True)
 class CompareOptions:
     """The config of `experiments.compare`."""
 
@@ -284,3 +297,59 @@ class CompareOptions:
     schedules: list[Any]
     num_chunks: int
     search: SearchOptions
+
+
+@dataclass(frozen=True)
+class PlanCommandOptions:
+    """The config of `experiments.plan`; see `placements.planners.hybrid`."""
+
+    model: str
+    cluster: str
+    batch: int | list[Any]
+    num_layers: int | None
+    sequence_length: int | None
+    vocab_size: int | None
+    layer_times: str | None
+    gpus_per_node: int | None
+    node_bandwidth_gb_s: float | None
+    link_bandwidth_gb_s: float | None
+    memory_gib: float | None
+    reserve_gib: float
+    paradigms: list[Any]
+    recompute: list[Any]
+    sequence_parallel: bool
+    most_tensor_parallel: int | None
+    expert_parallel: list[Any]
+    num_stages: list[Any] | None
+    gpus_per_stage: list[Any] | None
+    num_micro_batches: list[Any] | None
+    method: str
+    stage_method: str
+    pipeline: str
+    idle_gpus: bool
+    num_plans: int
+    rank: str
+    shapes: list[Any]
+    num_chunks: int
+    search_time_limit_s: float
+    seed: int
+    deadline_ms: float | None
+    model_flops_utilisation: float
+    output_layer_utilisation: float
+    memory_efficiency: float
+    overlap_slowdown: float
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """The config of `experiments.predict`.
+
+    Attributes:
+        data: Path of a folder of plans that were run, with the profiles of their layers and links.
+        context_gib: What a process holds on its GPU besides tensors.
+        compute_slowdown: How many times as long as in the profile layers take in a run.
+    """
+
+    data: str
+    context_gib: float
+    compute_slowdown: float

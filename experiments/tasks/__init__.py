@@ -1,4 +1,5 @@
 """What the commands do, one file each: options in, steps in their order, files out.
 
-- `search`, then `frontier`, then `run`, each of which does more; `profile`, `check` and `compare` stand alone
+- `search`, then `frontier`, then `run`, each of which does more
+- `profile`, `check`, `compare`, `reproduce` and `predict` stand alone
 """

@@ -5,4 +5,5 @@
 - `transformer`: a GPT's sizes; `rates`: how fast a GPU does such work
 - `parallel`: how GPUs share a layer; `calibration`: measured times; `costs`: what a layer costs each GPU
 - `workload`: a GPT's layers shared; `gpt_costs`: its blocks in stages; `gpt`: placements of them
+- `vision`: convolutional networks, layer by layer
 """

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from placements.models.parallel import Cost, Pass
-from placements.models.rates import COPY_COMPUTE_SHARE, tick_for
+from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.models.transformer import hidden_bytes
 from placements.models.workload import Workload
 from placements.planners.parallel_plan import ParallelPlan, PlanError
-from placements.spec import Block, Kind, Placement
-
-_MIB = 2**20
+from placements.planners.piece_placement import PieceCost, piece_placement
+from placements.spec import Placement
 
 
 def plan_placement(plan: ParallelPlan, work: Workload, tick_ms: float | None = None) -> Placement:
@@ -49,22 +48,13 @@ def plan_placement(plan: ParallelPlan, work: Workload, tick_ms: float | None = N
         PlacementError: An argument is out of its range.
     """
     costs = _costs(plan, work)
-    shortest_ms = min(min(cost.forward.time_ms, cost.backward.time_ms) for cost in costs)
-    tick_ms = tick_for(shortest_ms, tick_ms)
-    blocks = _chain(plan, costs, tick_ms)
     capacity = math.floor((work.rates.gpu.memory_gib - work.rates.reserve_gib) * 1024)
-    return Placement(
+    return piece_placement(
         "galvatron",
-        plan.num_stages,
-        (*blocks, *_updates(plan, costs, tick_ms)),
+        list(_pieces(plan, work, costs)),
+        (capacity,) * plan.num_stages,
+        (plan.num_gpus,) * plan.num_stages,
         tick_ms,
-        transfer=_transfers(plan, work, tick_ms),
-        memory=(capacity,) * plan.num_stages,
-        static_memory=tuple(
-            math.ceil(sum(cost.static_bytes for cost in of_stage) / _MIB)
-            for of_stage in _by_stage(plan, costs)
-        ),
-        num_gpus=(plan.num_gpus,) * plan.num_stages,
     )
 
 
@@ -163,65 +153,12 @@ def _gather(
     costs[earlier] += Cost(backward=Pass(0.0, max(had - has, 0) * each_ms))
 
 
-def _by_stage(plan: ParallelPlan, costs: Sequence[Cost]) -> list[list[Cost]]:
-    found: list[list[Cost]] = [[] for _ in range(plan.num_stages)]
-    for piece, cost in zip(plan.pieces, costs, strict=True):
-        found[piece.stage].append(cost)
-    return found
+def _pieces(plan: ParallelPlan, work: Workload, costs: Sequence[Cost]) -> Iterator[PieceCost]:
+    """Yield what each piece costs, and what it takes from one stage to the next.
 
-
-def _chain(plan: ParallelPlan, costs: Sequence[Cost], tick_ms: float) -> list[Block]:
-    """Return the forwards and, in reverse, the backwards, each after the one before it."""
-    forwards = [
-        (f"F{i}", Kind.F, i, cost.forward, _mib(cost.kept_bytes), cost.forward_bytes)
-        for i, cost in enumerate(costs)
-    ]
-    backwards = [
-        (f"B{i}", Kind.B, i, cost.backward, -_mib(cost.kept_bytes), cost.backward_bytes)
-        for i, cost in enumerate(costs)
-    ]
-    whole = [*forwards, *reversed(backwards)]
-    afters: list[tuple[str, ...]] = [(), *((name,) for name, *_ in whole)]
-    return [
-        Block(
-            name,
-            kind,
-            (plan.pieces[i].stage,),
-            round(part.time_ms / tick_ms),
-            memory,
-            after,
-            _mib(transient),
-            plan.num_gpus // _spread(plan, i),
-        )
-        for (name, kind, i, part, memory, transient), after in zip(whole, afters, strict=False)
-    ]
-
-
-def _updates(plan: ParallelPlan, costs: Sequence[Cost], tick_ms: float) -> list[Block]:
-    """Return the optimizer block of each stage, after the last of its backwards: that of its first piece."""
-    stages = [piece.stage for piece in plan.pieces]
-    return [
-        Block(
-            f"O{stage}",
-            Kind.O,
-            (stage,),
-            max(1, round(sum(cost.update_ms for cost in of_stage) / tick_ms)),
-            after=(f"B{stages.index(stage)}",),
-        )
-        for stage, of_stage in enumerate(_by_stage(plan, costs))
-    ]
-
-
-def _transfers(plan: ParallelPlan, work: Workload, tick_ms: float) -> tuple[tuple[str, str, int], ...]:
-    """Return what it takes from one stage to the next: each GPU receives the samples that it computes."""
-    found = []
-    for i, (before, after) in enumerate(itertools.pairwise(plan.pieces)):
-        if before.stage != after.stage:
-            each_ms = work.rates.transfer_ms(hidden_bytes(work.config) / plan.num_gpus)
-            found.append((f"F{i}", f"F{i + 1}", math.ceil(_spread(plan, i + 1) * each_ms / tick_ms)))
-            found.append((f"B{i + 1}", f"B{i}", math.ceil(_spread(plan, i) * each_ms / tick_ms)))
-    return tuple(found)
-
-
-def _mib(num_bytes: float) -> int:
-    return math.ceil(num_bytes / _MIB)
+    Each GPU receives the samples that it computes.
+    """
+    each_ms = work.rates.transfer_ms(hidden_bytes(work.config) / plan.num_gpus)
+    for i, (piece, cost) in enumerate(zip(plan.pieces, costs, strict=True)):
+        here, before = _spread(plan, i), _spread(plan, max(i - 1, 0))
+        yield PieceCost((piece.stage,), cost, plan.num_gpus // here, here * each_ms, before * each_ms)

@@ -1,0 +1,304 @@
+"""Time and memory of each layer of a model, as measured on one type of GPU.
+
+They depend on the size of a micro-batch and on how many GPUs share a layer. The module does not know stages,
+replicas or links.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from placements.files import read_json
+from placements.plain_data import Field, in_file
+
+FLOAT_BYTES = 4
+"""Of a weight, a gradient or an activation: 32 bits."""
+
+_UPDATE_BYTES = 28
+"""Bytes per weight that an Adam step in 32 bits moves: weight, gradient and two moments read, all but the
+gradient written."""
+
+_ACCUMULATED_BYTES = 12
+"""Bytes per weight that adding a micro-batch's gradient to those before moves: two read, one written."""
+
+_LOOKUP_WEIGHT_BYTES = 4
+"""Bytes per weight of an embedding's backward: the table's gradient set to zero."""
+
+_LOOKUP_OUTPUT_BYTES = 12
+"""Bytes per float of its output: the gradient read, and added to a row of the table's."""
+
+_NUMBER = re.compile("[1-9][0-9]{0,5}")
+_LONGEST_S = 1e6
+_LARGEST = 10**15
+
+
+class LayerProfileError(ValueError):
+    """A file of a profile is wrong; the message names the field, the value and the remedy in one line."""
+
+
+class NotProfiledError(ValueError):
+    """What is asked for was not measured; the message says what was."""
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """What a layer takes for one micro-batch on each GPU that shares it.
+
+    Attributes:
+        forward_ms: Time of the forward.
+        backward_ms: Time of the backward.
+    """
+
+    forward_ms: float
+    backward_ms: float
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """What a layer holds on each GPU that shares it.
+
+    Attributes:
+        parameters: Weights.
+        activation_floats: Kept from the forward to the backward, of one sequence.
+        output_floats: Passed on to the next layer, of one sequence; whole, not a GPU's share.
+    """
+
+    parameters: int
+    activation_floats: int
+    output_floats: int
+
+
+Sizes = tuple[int, int]
+"""Sequences of a micro-batch, and GPUs that share each layer."""
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """What the layers of a model cost on one type of GPU.
+
+    Layer 0 is the embedding, the last one the final norm or head with the loss, and those between are blocks.
+
+    Attributes:
+        gpu: Its name.
+        layers: The time of each layer in order, by the sizes that were measured.
+        update_ms: One optimizer step of the model that was profiled: embedding, two blocks and head.
+        memory: The memory of each layer in order, by the GPUs that share it.
+    """
+
+    gpu: str
+    layers: Mapping[Sizes, tuple[LayerTime, ...]]
+    update_ms: Mapping[Sizes, float]
+    memory: Mapping[int, tuple[LayerMemory, ...]]
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model, embedding and head included."""
+        return len(next(iter(self.memory.values())))
+
+    def is_measured(self, micro_batch_size: int, tensor_parallel: int) -> bool:
+        """Return whether times are as measured, and not interpolated."""
+        return (micro_batch_size, tensor_parallel) in self.layers
+
+    def times(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> tuple[float, float]:
+        """Return forward and backward of a layer for one micro-batch, in ms.
+
+        Between two measured micro-batch sizes a time lies on the line through theirs. The embedding's
+        backward is at least the time to move its gradients at the optimizer's bandwidth: the hooks of the
+        profile do not see it.
+
+        Raises:
+            NotProfiledError: The layer, its tensor parallelism or such large micro-batches were not measured.
+        """
+        self._check(tensor_parallel, [layer])
+        low, high, share = self._around(micro_batch_size, tensor_parallel)
+        first, second = self.layers[low][layer], self.layers[high][layer]
+        forward_ms = first.forward_ms + share * (second.forward_ms - first.forward_ms)
+        backward_ms = first.backward_ms + share * (second.backward_ms - first.backward_ms)
+        if layer == 0:
+            backward_ms = max(backward_ms, self._lookup_backward_ms(micro_batch_size, tensor_parallel))
+        return forward_ms, backward_ms
+
+    def step_ms(self, micro_batch_size: int, tensor_parallel: int, layers: Iterable[int]) -> float:
+        """Return the optimizer step of some layers: in proportion to their weights, as memory bounds it.
+
+        Raises:
+            NotProfiledError: As of `times`.
+        """
+        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, layers)
+        return self._move_ms(micro_batch_size, tensor_parallel, moved)
+
+    def accumulation_ms(self, micro_batch_size: int, tensor_parallel: int, layers: Iterable[int]) -> float:
+        """Return the time to add the gradients of some layers to those of other micro-batches.
+
+        The profile is of iterations of one micro-batch, which have none. It is a matter of memory too, and
+        taken at the optimizer's bandwidth.
+
+        Raises:
+            NotProfiledError: As of `times`.
+        """
+        moved = _ACCUMULATED_BYTES * self.parameters(tensor_parallel, layers)
+        return self._move_ms(micro_batch_size, tensor_parallel, moved)
+
+    def parameters(self, tensor_parallel: int, layers: Iterable[int]) -> int:
+        """Return the weights of some layers on each GPU.
+
+        Raises:
+            NotProfiledError: A layer or its tensor parallelism was not measured.
+        """
+        layers = list(layers)
+        self._check(tensor_parallel, layers)
+        return sum(self.memory[tensor_parallel][layer].parameters for layer in layers)
+
+    def activation_bytes(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> int:
+        """Return what a layer keeps of one micro-batch until its backward, on each GPU.
+
+        Raises:
+            NotProfiledError: As of `parameters`.
+        """
+        self._check(tensor_parallel, [layer])
+        return FLOAT_BYTES * micro_batch_size * self.memory[tensor_parallel][layer].activation_floats
+
+    def output_bytes(self, micro_batch_size: int, tensor_parallel: int, layer: int) -> int:
+        """Return what a layer passes on of one micro-batch, and gets back as its gradient, whole.
+
+        Raises:
+            NotProfiledError: As of `parameters`.
+        """
+        self._check(tensor_parallel, [layer])
+        return FLOAT_BYTES * micro_batch_size * self.memory[tensor_parallel][layer].output_floats
+
+    def _check(self, tensor_parallel: int, layers: Iterable[int]) -> None:
+        if tensor_parallel not in self.memory:
+            known = _listed(self.memory)
+            raise NotProfiledError(
+                f"tensor parallelism {tensor_parallel} has no memory profile, only {known}"
+            )
+        for layer in layers:
+            if not 0 <= layer < self.num_layers:
+                raise NotProfiledError(
+                    f"layer {layer} is not of the model, whose last is {self.num_layers - 1}"
+                )
+
+    def _around(self, micro_batch_size: int, tensor_parallel: int) -> tuple[Sizes, Sizes, float]:
+        """Return the measured sizes below and above, and how far from the first to the second it is."""
+        measured = sorted(size for size, shared in self.layers if shared == tensor_parallel)
+        if not measured:
+            known = _listed({shared for _, shared in self.layers})
+            raise NotProfiledError(
+                f"tensor parallelism {tensor_parallel} has no times on {self.gpu}, only {known}"
+            )
+        if not measured[0] <= micro_batch_size <= measured[-1]:
+            raise NotProfiledError(
+                f"micro-batches of {micro_batch_size} are not within the {measured[0]} to {measured[-1]} "
+                f"measured on {self.gpu} with tensor parallelism {tensor_parallel}"
+            )
+        above = measured[bisect_left(measured, micro_batch_size)]
+        below = above if above == micro_batch_size else measured[bisect_left(measured, above) - 1]
+        share = (micro_batch_size - below) / (above - below) if above > below else 0.0
+        return (below, tensor_parallel), (above, tensor_parallel), share
+
+    def _move_ms(self, micro_batch_size: int, tensor_parallel: int, num_bytes: float) -> float:
+        """Return the time to move so much at the bandwidth that the optimizer step reached."""
+        low, high, share = self._around(micro_batch_size, tensor_parallel)
+        update_ms = self.update_ms[low] + share * (self.update_ms[high] - self.update_ms[low])
+        last = self.num_layers - 1
+        profiled = (0, 1, min(2, last - 1), last)
+        moved = _UPDATE_BYTES * self.parameters(tensor_parallel, profiled)
+        return update_ms * num_bytes / moved if moved else 0.0
+
+    def _lookup_backward_ms(self, micro_batch_size: int, tensor_parallel: int) -> float:
+        memory = self.memory[tensor_parallel][0]
+        moved = _LOOKUP_WEIGHT_BYTES * memory.parameters
+        moved += _LOOKUP_OUTPUT_BYTES * micro_batch_size * memory.output_floats
+        return self._move_ms(micro_batch_size, tensor_parallel, moved)
+
+
+def read_layer_profile(times: str | Path, memory: str | Path, gpu: str) -> LayerProfile:
+    """Read what the layers of a model cost on one type of GPU.
+
+    Args:
+        times: A file of ``{micro-batch size: {tensor parallelism: {layer: [forward, backward, update]}}}``
+            in seconds.
+        memory: A file of ``{tensor parallelism: {layer: {params_floats, act_mem_floats,
+            act_output_floats}}}``.
+        gpu: Its name.
+
+    Raises:
+        LayerProfileError: A file cannot be read or is wrong, or they have not the same layers.
+    """
+    held = _read_memory(memory)
+    num_layers = len(next(iter(held.values())))
+    data = read_json(times, "times of layers", LayerProfileError)
+    layers, update_ms = {}, {}
+    with in_file(times, LayerProfileError):
+        for size, shares in _numbered(Field(data, "", LayerProfileError), "micro-batch sizes").items():
+            for shared, fields in _numbered(shares, "tensor parallelism").items():
+                rows = [_three_times(each) for each in _layers_in_order(fields)]
+                if len(rows) != num_layers:
+                    raise LayerProfileError(
+                        f"{fields.where}: has {len(rows)} layers, but {memory} {num_layers}; give the same"
+                    )
+                layers[size, shared] = tuple(LayerTime(forward, backward) for forward, backward, _ in rows)
+                update_ms[size, shared] = rows[0][2]
+    return LayerProfile(gpu, layers, update_ms, held)
+
+
+def _read_memory(path: str | Path) -> dict[int, tuple[LayerMemory, ...]]:
+    data = read_json(path, "memory of layers", LayerProfileError)
+    with in_file(path, LayerProfileError):
+        held = {
+            shared: tuple(_memory(each) for each in _layers_in_order(fields))
+            for shared, fields in _numbered(Field(data, "", LayerProfileError), "tensor parallelism").items()
+        }
+        if len({len(layers) for layers in held.values()}) > 1:
+            raise LayerProfileError(
+                "has not as many layers for each tensor parallelism; give the same layers"
+            )
+        if not held:
+            raise LayerProfileError("is empty; give the memory of each layer")
+    return held
+
+
+def _numbered(field: Field, what: str) -> dict[int, Field]:
+    """Return the fields of a mapping whose names are whole numbers, by number."""
+    fields = field.mapping(f"a mapping of {what}")
+    return {_number(field, name, what): field[name] for name in fields}
+
+
+def _number(field: Field, name: str, what: str) -> int:
+    if not _NUMBER.fullmatch(name):
+        raise Field(name, field.where, LayerProfileError).wrong(f"one of {what}", "name each by its number")
+    return int(name)
+
+
+def _layers_in_order(field: Field) -> list[Field]:
+    """Return the entry of each layer; they are numbered from 0 without a gap."""
+    fields = field.mapping("a mapping of layers")
+    if len(fields) < 3:
+        raise field.wrong("a mapping of layers", "give at least embedding, one block and head")
+    return [field[str(layer)] for layer in range(len(fields))]
+
+
+def _three_times(field: Field) -> tuple[float, float, float]:
+    rows = field.items("forward, backward and update in s")
+    if len(rows) != 3:
+        raise field.wrong("forward, backward and update in s", "give three numbers")
+    wanted = f"a time from 0 to {_LONGEST_S:g} s"
+    forward, backward, update = (1000 * row.number(wanted, least=0, most=_LONGEST_S) for row in rows)
+    return forward, backward, update
+
+
+def _memory(field: Field) -> LayerMemory:
+    names = ("params_floats", "act_mem_floats", "act_output_floats")
+    parameters, activation, output = (
+        field[name].whole("a whole number of floats", least=0, most=_LARGEST) for name in names
+    )
+    return LayerMemory(parameters, activation, output)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(numbers))

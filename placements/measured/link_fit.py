@@ -1,0 +1,213 @@
+"""Bandwidth between and within nodes, as quadratics fitted to measurements, and what transfers take on it.
+
+The module does not know what is sent. Latency is in the fits: small messages have less bandwidth.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from placements.files import read_json
+from placements.measured.layer_profile import NotProfiledError
+from placements.plain_data import Field, in_file
+
+_FIT_UNIT_BYTES = 1e6
+"""The fits are of the logarithm of the message's size in MB; below 1 MB they bend to zero and less."""
+
+_NUMBER = re.compile("[1-9][0-9]{0,5}")
+_FASTEST = 1e18
+
+
+class LinkError(ValueError):
+    """A file of bandwidths is wrong; the message names the field, the value and the remedy in one line."""
+
+
+@dataclass(frozen=True)
+class GpuGroup:
+    """GPUs of one type and zone that share layers (tensor parallel).
+
+    Attributes:
+        gpu: Name of the type.
+        zone: Where they are.
+        size: How many.
+    """
+
+    gpu: str
+    zone: str
+    size: int
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """Bandwidth by the size of a message, of all GPUs together that send at once.
+
+    Attributes:
+        coefficients: c2, c1 and c0 of GB/s = c2 l^2 + c1 l + c0, where l = log2(bytes / 1e6).
+        most_bytes_per_s: The highest that was measured.
+    """
+
+    coefficients: tuple[float, float, float]
+    most_bytes_per_s: float
+
+    def bytes_per_s(self, message_bytes: float) -> float:
+        """Return the bandwidth where each GPU sends so much.
+
+        A larger message is never slower per byte: the fit is followed up to its highest point, and from 1 MB
+        on. Its tails are no measurements.
+
+        >>> fit = LinkFit((-1.0, 4.0, 2.0), 5.5e9)
+        >>> [fit.bytes_per_s(mb * 1e6) / 1e9 for mb in (0.01, 1, 2, 4, 64)]
+        [2.0, 2.0, 5.0, 5.5, 5.5]
+        """
+        second, first, constant = self.coefficients
+        most = math.log2(max(message_bytes, _FIT_UNIT_BYTES) / _FIT_UNIT_BYTES)
+        top = -first / (2 * second) if second < 0 else most
+        sizes = (0.0, most, min(max(top, 0.0), most))
+        fitted = max(second * size * size + first * size + constant for size in sizes)
+        return min(fitted * 1e9, self.most_bytes_per_s)
+
+
+_Ends = tuple[str, str, str, str]
+"""Zone and GPU of the sender, then of the receiver."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """All links that were measured.
+
+    Attributes:
+        between: Of GPUs in different nodes, by both ends and then by how many send and receive at once.
+        within: Of the GPUs of a node, by their name and number: what each of them reaches.
+    """
+
+    between: Mapping[_Ends, Mapping[tuple[int, int], LinkFit]]
+    within: Mapping[str, Mapping[int, LinkFit]]
+
+    def send_ms(self, sender: GpuGroup, receiver: GpuGroup, num_bytes: float) -> float:
+        """Return the time from one group to another in a different node.
+
+        Each GPU of the smaller group sends or receives an equal share, all at once. A link that was measured
+        only in the other direction is taken as that; within a zone where it was not measured, as in another.
+
+        Raises:
+            NotProfiledError: The link was not measured at all.
+        """
+        there, back = (sender.zone, sender.gpu), (receiver.zone, receiver.gpu)
+        sizes = sender.size, receiver.size
+        if (there + back) in self.between:
+            fits = self.between[there + back]
+        elif (back + there) in self.between:
+            fits, sizes = self.between[back + there], sizes[::-1]
+        else:
+            fits = self._in_another_zone(sender, receiver)
+        fit = fits[_nearest(fits, sizes)]
+        return 1000 * num_bytes / fit.bytes_per_s(num_bytes / min(sizes))
+
+    def _in_another_zone(self, sender: GpuGroup, receiver: GpuGroup) -> Mapping[tuple[int, int], LinkFit]:
+        gpus = sender.gpu, receiver.gpu
+        alike = (ends for ends in self.between if ends[0] == ends[2] and (ends[1], ends[3]) == gpus)
+        ends = min(alike, default=None) if sender.zone == receiver.zone else None
+        if ends is None:
+            raise NotProfiledError(
+                f"no bandwidth from {sender.gpu} in {sender.zone} to {receiver.gpu} in {receiver.zone}"
+            )
+        return self.between[ends]
+
+    def all_gather_ms(self, group: GpuGroup, num_bytes: float) -> float:
+        """Return the time until each GPU of a group in one node has all, of which it had an equal share.
+
+        Raises:
+            NotProfiledError: The links of such a node were not measured.
+        """
+        if group.size == 1:
+            return 0.0
+        if group.gpu not in self.within:
+            raise NotProfiledError(f"no bandwidth between the {group.gpu} of a node")
+        fits = {(size, size): fit for size, fit in self.within[group.gpu].items()}
+        fit = fits[_nearest(fits, (group.size, group.size))]
+        share = num_bytes / group.size
+        return 1000 * (group.size - 1) * share / fit.bytes_per_s(share)
+
+    def all_reduce_ms(self, groups: Sequence[GpuGroup], num_bytes: float) -> float:
+        """Return the time to sum what each group holds once, in a ring through all groups.
+
+        Of d groups, each sends a d-th to the next 2 (d - 1) times, at the pace of the slowest link.
+
+        Raises:
+            NotProfiledError: A link was not measured.
+        """
+        count = len(groups)
+        if count == 1:
+            return 0.0
+        neighbours = set(pairwise([*groups, groups[0]]))
+        return 2 * (count - 1) * max(self.send_ms(a, b, num_bytes / count) for a, b in neighbours)
+
+
+def _nearest(known: Iterable[tuple[int, int]], wanted: tuple[int, int]) -> tuple[int, int]:
+    """Return the most GPUs at both ends that are not more than wanted; else the fewest.
+
+    More GPUs than were measured share what the most of them reached.
+    """
+    below = [pair for pair in known if pair[0] <= wanted[0] and pair[1] <= wanted[1]]
+    return max(below, key=lambda pair: (min(pair), sum(pair))) if below else min(known)
+
+
+def read_links(between: str | Path, within: str | Path) -> Links:
+    """Read what was measured of links.
+
+    Args:
+        between: A file of ``{zone: {gpu: {n: {zone: {gpu: {n: fit}}}}}}``, the sender first, where a fit is
+            ``[[c2, c1, c0], most bytes per second]``; see `LinkFit`.
+        within: A file of ``{gpu: {n: fit}}``.
+
+    Raises:
+        LinkError: A file cannot be read or is wrong.
+    """
+    found: dict[_Ends, dict[tuple[int, int], LinkFit]] = {}
+    data = read_json(between, "bandwidths between nodes", LinkError)
+    with in_file(between, LinkError):
+        for sender, sending, far in _by_group(Field(data, "", LinkError)):
+            for receiver, receiving, field in _by_group(far):
+                found.setdefault((*sender, *receiver), {})[sending, receiving] = _fit(field)
+    data = read_json(within, "bandwidths within nodes", LinkError)
+    with in_file(within, LinkError):
+        inside = {
+            gpu: {size: _fit(each) for size, each in _by_size(field)}
+            for gpu, field in _named(Field(data, "", LinkError))
+        }
+    return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
+
+
+def _by_group(field: Field) -> Iterator[tuple[tuple[str, str], int, Field]]:
+    for zone, gpus in _named(field):
+        for gpu, sizes in _named(gpus):
+            for size, inner in _by_size(sizes):
+                yield (zone, gpu), size, inner
+
+
+def _named(field: Field) -> Iterator[tuple[str, Field]]:
+    for name in field.mapping():
+        yield name, field[name]
+
+
+def _by_size(field: Field) -> Iterator[tuple[int, Field]]:
+    for name, inner in _named(field):
+        if not _NUMBER.fullmatch(name):
+            raise Field(name, field.where, LinkError).wrong("a number of GPUs", "name each fit by its number")
+        yield int(name), inner
+
+
+def _fit(field: Field) -> LinkFit:
+    parts = field.items("a fit")
+    rows = parts[0].items("three coefficients") if len(parts) == 2 else []
+    if len(rows) != 3:
+        raise field.wrong("a fit", "give [[c2, c1, c0], most bytes per second]")
+    second, first = (row.number(least=-_FASTEST, most=_FASTEST) for row in rows[:2])
+    constant = rows[2].number("a bandwidth of 1 MB above 0", least=1e-9, most=_FASTEST)
+    most = parts[1].number("a bandwidth of at least 1 byte per second", least=1, most=_FASTEST)
+    return LinkFit((second, first, constant), most)

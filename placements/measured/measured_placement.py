@@ -1,0 +1,187 @@
+"""A plan that was run, as a placement: what the profile says of each stage, and transfers as blocks.
+
+Training is as in Sailor's runs (SOSP 2025) on DeepSpeed's pipeline engine: in 32 bits with Adam, without ZeRO
+and recomputation. This engine sends on the stream that computes, so a transfer occupies both its ends: it is
+a block on both devices. Each GPU sends its share of an activation or gradient, and the receivers gather the
+whole within their node before they compute. After the last micro-batch every stage sums its gradients over
+its replicas and updates its weights. Stages and replicas are assumed to be in nodes of their own.
+
+The module does not know in what order blocks run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from placements.measured.layer_profile import FLOAT_BYTES, LayerProfile, NotProfiledError
+from placements.measured.link_fit import GpuGroup, Links
+from placements.measured.plan_file import ReplicatedPlan, ReplicatedStage
+from placements.spec import Block, Kind, Placement
+
+STATIC_BYTES = 20
+"""Per weight in 32 bits: weight, gradient, two moments of Adam, and the flat copy of gradients that is summed
+over replicas, for which the allocator keeps memory of its own."""
+
+_TICK_MS = 0.001
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What is known of the machines of a plan.
+
+    Attributes:
+        profiles: What the model's layers cost, by type of GPU.
+        links: Between the GPUs.
+        context_mib: What a process holds on its GPU besides tensors: CUDA's context, libraries, kernels.
+        compute_slowdown: How many times as long as in the profile layers take in a run; 1 for as long.
+    """
+
+    profiles: Mapping[str, LayerProfile]
+    links: Links
+    context_mib: float
+    compute_slowdown: float = 1.0
+
+    def profile_of(self, group: GpuGroup) -> LayerProfile:
+        """Return what the model's layers cost on a group's type of GPU.
+
+        Raises:
+            NotProfiledError: It was not measured.
+        """
+        if group.gpu not in self.profiles:
+            known = ", ".join(sorted(self.profiles)) or "none"
+            raise NotProfiledError(f"the model has no times on {group.gpu}; measured: {known}")
+        return self.profiles[group.gpu]
+
+
+def place_measured(plan: ReplicatedPlan, known: Measurements) -> Placement:
+    """Return a plan as a placement: a device for each stage, at the pace of its slowest replica.
+
+    Stage i has the blocks Fi, Bi and, after all micro-batches, Oi. Ai sends its activation to the next
+    stage, Gi brings the gradient back. Where a stage has fewer replicas than the one with most, its blocks
+    are of as many micro-batches as each of its replicas gets at a time.
+
+    Returns:
+        The placement, in ticks of 1 us and units of 1 MiB.
+
+    Raises:
+        NotProfiledError: A layer, its sizes, a type of GPU or a link was not measured.
+    """
+    costs = [_stage_cost(plan, stage, known) for stage in plan.stages]
+    hops = [_hop(plan, a, b, known) for a, b in pairwise(plan.stages)]
+    return Placement(
+        "measured_plan",
+        len(costs),
+        tuple(_blocks(costs, hops)),
+        tick_ms=_TICK_MS,
+        static_memory=tuple(cost.static_mib for cost in costs),
+        num_gpus=tuple(sum(group.size for group in stage.replicas) for stage in plan.stages),
+        memory_unit_mib=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class _StageCost:
+    """What a stage costs for what each replica gets at a time; `working_mib` only during its backward."""
+
+    forward_ms: float
+    backward_ms: float
+    update_ms: float
+    kept_mib: int
+    working_mib: int
+    static_mib: int
+
+
+@dataclass(frozen=True)
+class _Hop:
+    """What it takes to send between two stages, and to gather at the receivers what has arrived."""
+
+    activation_ms: float
+    gradient_ms: float
+    gather_activation_ms: float
+    gather_gradient_ms: float
+
+
+def _stage_cost(plan: ReplicatedPlan, stage: ReplicatedStage, known: Measurements) -> _StageCost:
+    """Return the cost on the slowest replica, and the memory on the one that needs most."""
+    share, layers = plan.share_of(stage), stage.layers
+    times, steps, kept, working, weights, summed = [], [], [], [], [], []
+    for group in dict.fromkeys(stage.replicas):
+        profile, sizes = known.profile_of(group), (plan.micro_batch_size, group.size)
+        times.append(_times(plan, stage, group, known))
+        steps.append(profile.step_ms(*sizes, layers))
+        held = [profile.activation_bytes(*sizes, layer) for layer in layers]
+        kept.append(share * sum(held))
+        working.append(max(held))
+        weights.append(profile.parameters(group.size, layers))
+        summed.append(FLOAT_BYTES * group.size * weights[-1])
+    forward_ms, backward_ms = max(times, key=sum)
+    return _StageCost(
+        share * forward_ms,
+        share * backward_ms,
+        max(steps) + known.links.all_reduce_ms(stage.replicas, max(summed)),
+        round(max(kept) / _MIB),
+        round(max(working) / _MIB),
+        round(known.context_mib + STATIC_BYTES * max(weights) / _MIB),
+    )
+
+
+def _times(
+    plan: ReplicatedPlan, stage: ReplicatedStage, group: GpuGroup, known: Measurements
+) -> tuple[float, float]:
+    """Return forward and backward of one micro-batch on a replica, in ms."""
+    profile, sizes = known.profile_of(group), (plan.micro_batch_size, group.size)
+    rows = [profile.times(*sizes, layer) for layer in stage.layers]
+    forward_ms, backward_ms = (known.compute_slowdown * sum(column) for column in zip(*rows, strict=True))
+    if plan.num_micro_batches * plan.share_of(stage) > 1:
+        backward_ms += profile.accumulation_ms(*sizes, stage.layers)
+    return forward_ms, backward_ms
+
+
+def _hop(plan: ReplicatedPlan, before: ReplicatedStage, after: ReplicatedStage, known: Measurements) -> _Hop:
+    """Return the slowest transfer between replicas of two stages that follow each other."""
+    size, first = plan.micro_batch_size, before.replicas[0]
+    num_bytes = known.profile_of(first).output_bytes(size, first.size, before.layers[-1])
+    pairs = dict.fromkeys(_pairs(before.replicas, after.replicas))
+    links, sent = known.links, max(plan.share_of(before), plan.share_of(after))
+    return _Hop(
+        sent * max(links.send_ms(a, b, num_bytes) for a, b in pairs),
+        sent * max(links.send_ms(b, a, num_bytes) for a, b in pairs),
+        plan.share_of(after) * max(links.all_gather_ms(group, num_bytes) for group in after.replicas),
+        plan.share_of(before) * max(links.all_gather_ms(group, num_bytes) for group in before.replicas),
+    )
+
+
+def _pairs(before: tuple[GpuGroup, ...], after: tuple[GpuGroup, ...]) -> Iterator[tuple[GpuGroup, GpuGroup]]:
+    """Yield who sends to whom: replicas in order, those of the smaller stage several times."""
+    width = max(len(before), len(after))
+    for i in range(width):
+        yield before[i * len(before) // width], after[i * len(after) // width]
+
+
+def _blocks(costs: list[_StageCost], hops: list[_Hop]) -> Iterator[Block]:
+    """Yield forward down the stages, backward up again, and the updates once the first stage is through."""
+    after: tuple[str, ...] = ()
+    for i, cost in enumerate(costs):
+        gather_ms = hops[i - 1].gather_activation_ms if i else 0.0
+        yield Block(f"F{i}", Kind.F, (i,), _ticks(gather_ms + cost.forward_ms), cost.kept_mib, after)
+        after = (f"F{i}",)
+        if i < len(hops):
+            yield Block(f"A{i}", Kind.F, (i, i + 1), _ticks(hops[i].activation_ms), 0, after)
+            after = (f"A{i}",)
+    for i, cost in reversed(list(enumerate(costs))):
+        gather_ms = hops[i].gather_gradient_ms if i < len(hops) else 0.0
+        if i < len(hops):
+            yield Block(f"G{i}", Kind.B, (i, i + 1), _ticks(hops[i].gradient_ms), 0, after)
+            after = (f"G{i}",)
+        ticks, working = _ticks(gather_ms + cost.backward_ms), cost.kept_mib + cost.working_mib
+        yield Block(f"B{i}", Kind.B, (i,), ticks, -cost.kept_mib, after, transient=working)
+        after = (f"B{i}",)
+    for i, cost in enumerate(costs):
+        yield Block(f"O{i}", Kind.O, (i,), _ticks(cost.update_ms), after=("B0",))
+
+
+def _ticks(ms: float) -> int:
+    return max(1, round(ms / _TICK_MS))

@@ -1,0 +1,8 @@
+"""Plans of layers over GPUs in several kinds of parallelism at once, searched for a model on a cluster.
+
+- `plan`: what a plan is
+- `decision_trees`: the ways in which GPUs can share a layer
+- `stage_tables`: what each way costs, for the search inside a stage
+- `plan_search`: stages, micro-batches and strategies with the shortest iteration
+- `planned_placement`: a plan as blocks
+"""

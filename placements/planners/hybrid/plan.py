@@ -1,0 +1,175 @@
+"""A plan: which layers each stage has, on which GPUs, how they share each layer, in how many micro-batches.
+
+Whoever decides it, for any model and cluster. The module does not know what a layer costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from placements.cluster import Cluster, DeviceGroup
+from placements.models.chain import ModelShape
+from placements.models.end_layers import EmbeddingLayer, OutputLayer
+from placements.models.layers import Layer
+from placements.models.parallel import LayerStrategy
+from placements.planners.parallel_plan import PlanError
+
+
+class LayerPiece(NamedTuple):
+    """Consecutive layers of one stage with one layout: what becomes a forward and a backward block.
+
+    Attributes:
+        stage: From 0.
+        layers: Their indices in the model; at least one.
+    """
+
+    stage: int
+    layers: range
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage of a plan.
+
+    Attributes:
+        gpus: Consecutive GPUs of the cluster.
+        layers: Consecutive layers of the model, the embedding and the output layer among them.
+        strategies: How the GPUs share each of these layers.
+    """
+
+    gpus: range
+    layers: range
+    strategies: tuple[LayerStrategy, ...]
+
+    def __post_init__(self) -> None:
+        """Check that each layer is shared by all GPUs of the stage."""
+        if not self.gpus or not self.layers:
+            raise PlanError("stages: a stage has no GPU or no layer; give each at least one")
+        if len(self.strategies) != len(self.layers):
+            raise PlanError(
+                f"stages: {len(self.strategies)} strategies for {len(self.layers)} layers; give one for each"
+            )
+        for i, strategy in zip(self.layers, self.strategies, strict=True):
+            if strategy.num_gpus != len(self.gpus):
+                raise PlanError(
+                    f"stages: layer {i} is shared by {strategy.num_gpus} GPUs of the {len(self.gpus)} of its "
+                    "stage; make them equal"
+                )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model on a cluster.
+
+    Attributes:
+        model: Its layers.
+        cluster: Its GPUs.
+        stages: In order of the layers; all layers, and no GPU twice.
+        global_batch_size: Samples of an iteration.
+        num_micro_batches: Of an iteration, all of the same size.
+
+    Raises:
+        PlanError: A rule is broken.
+    """
+
+    model: ModelShape
+    cluster: Cluster
+    stages: tuple[StagePlan, ...]
+    global_batch_size: int
+    num_micro_batches: int
+
+    def __post_init__(self) -> None:
+        """Check layers, GPUs and samples."""
+        ends = [stage.layers for stage in self.stages]
+        if [i for layers in ends for i in layers] != list(range(len(self.model.layers))):
+            raise PlanError("stages: do not have all layers of the model in order; give each layer once")
+        used = [gpu for stage in self.stages for gpu in stage.gpus]
+        if len(set(used)) < len(used) or not 0 <= min(used) <= max(used) < self.cluster.num_gpus:
+            raise PlanError(
+                f"stages: use a GPU twice, or one that is not among the {self.cluster.num_gpus} of the cluster; "
+                "use each once"
+            )
+        number = self.num_micro_batches
+        if number < 1 or self.global_batch_size % number:
+            raise PlanError(
+                f"num_micro_batches: {number} does not divide the batch of {self.global_batch_size}; give a divisor"
+            )
+
+    @property
+    def num_stages(self) -> int:
+        """How many stages there are."""
+        return len(self.stages)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that are used; others of the cluster stay idle."""
+        return sum(len(stage.gpus) for stage in self.stages)
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Samples of one micro-batch, of all data-parallel groups of a stage together."""
+        return self.global_batch_size // self.num_micro_batches
+
+    @property
+    def strategies(self) -> tuple[LayerStrategy, ...]:
+        """Of every layer, in order."""
+        return tuple(strategy for stage in self.stages for strategy in stage.strategies)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The model's; an output layer tied to an embedding on other GPUs has a table of its own."""
+        return tuple(
+            layer
+            for stage in self.stages
+            for layer in layers_of_stage(self.model.layers, stage.layers.start, stage.layers.stop)
+        )
+
+    def group(self, stage: int) -> DeviceGroup:
+        """Return the GPUs of a stage."""
+        gpus = self.stages[stage].gpus
+        return self.cluster.group(gpus.start, len(gpus))
+
+    @cached_property
+    def pieces(self) -> tuple[LayerPiece, ...]:
+        """The layers in order, cut between stages and where the layout or recomputation changes."""
+        return tuple(
+            LayerPiece(number, piece)
+            for number, stage in enumerate(self.stages)
+            for piece in pieces_of(self.strategies, stage.layers)
+        )
+
+    def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
+        """Yield the layers of a stage, equal neighbors with equal strategies together, and how many."""
+        chosen = self.stages[stage]
+        pairs = zip((self.layers[i] for i in chosen.layers), chosen.strategies, strict=True)
+        for (layer, strategy), equal in itertools.groupby(pairs):
+            yield layer, strategy, len(list(equal))
+
+
+def layers_of_stage(layers: Sequence[Layer], first: int, end: int) -> tuple[Layer, ...]:
+    """Return the layers from the first until before the end as one stage has them.
+
+    An output layer that is tied to an embedding outside the stage has a table of its own there.
+    """
+    chosen = layers[first:end]
+    if any(isinstance(layer, EmbeddingLayer) for layer in chosen):
+        return tuple(chosen)
+    return tuple(layer.apart if isinstance(layer, OutputLayer) else layer for layer in chosen)
+
+
+def pieces_of(strategies: Sequence[LayerStrategy], layers: range) -> Iterator[range]:
+    """Yield consecutive layers that have one layout and are all recomputed or all not."""
+    for _, members in itertools.groupby(
+        layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
+    ):
+        piece = list(members)
+        yield range(piece[0], piece[-1] + 1)
+
+
+def layout_of(strategy: LayerStrategy) -> tuple[object, ...]:
+    """Return how a boundary tensor lies on the GPUs: what neighbors must have in common not to exchange it."""
+    return strategy.tensor_parallel, strategy.context_parallel, strategy.sequence, strategy.tensor_innermost

@@ -1,0 +1,118 @@
+"""What no plan with given stages can beat, in time: how much of the model each stage can do under its memory.
+
+The module does not divide layers and does not choose strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements.planners.hybrid.stage_tables import StageTable
+
+_NUM_PRICES = 20
+_NUM_WEIGHTS = 6
+_STEPS = 24
+"""Prices of memory, weights of kinds and halvings that are tried: more make the bound no smaller."""
+
+
+class StageRoom(NamedTuple):
+    """What a stage has.
+
+    Attributes:
+        table: The costs of layers on it.
+        in_flight: Micro-batches that it holds at its peak.
+        capacity_mib: Of each of its GPUs.
+    """
+
+    table: StageTable
+    in_flight: int
+    capacity_mib: float
+
+
+def least_bottleneck_ms(
+    stages: Sequence[StageRoom], counts: NDArray[np.int64], num_micro_batches: int
+) -> float:
+    """Return a time that the longest stage of every division of the model takes at least.
+
+    Let q be the least cost of a layer and its memory at a price, over all strategies. In time T a stage does
+    layers of n kinds only if ``sum n q <= T + price * capacity``: its least time with memory priced (the
+    Lagrangian relaxation of its capacity). With a weight for each kind, it then does no more than
+    ``(T + price * capacity) * max weight / q`` of the weight of all layers, at every price. The stages together
+    must do all of it. Layers may be cut in parts, and every weight gives a bound.
+
+    Args:
+        stages: Of the pipeline.
+        counts: Layers of each kind in the model; shape ``(num_kinds,)``.
+        num_micro_batches: Of an iteration; a layer's cost has such a share of its update.
+
+    Returns:
+        In ms; infinite where the model does not fit at all.
+    """
+    kinds = np.flatnonzero(counts)
+    prices = _prices(stages[0], kinds, num_micro_batches)
+    alike: dict[tuple[int, int, float], tuple[NDArray[np.float64], int]] = {}
+    for stage in stages:
+        key = (id(stage.table), stage.in_flight, stage.capacity_mib)
+        if key in alike:
+            costs, number = alike[key]
+            alike[key] = costs, number + 1
+        else:
+            alike[key] = _priced(stage, kinds, num_micro_batches, prices), 1
+    priced = np.array([costs for costs, _ in alike.values()])  # (stages, prices, kinds)
+    numbers = np.array([number for _, number in alike.values()])
+    capacities = np.array([capacity for _, _, capacity in alike])
+    chosen = np.linspace(0, len(prices) - 1, _NUM_WEIGHTS).astype(int)
+    weights = priced[len(priced) // 2, chosen]  # (weights, kinds)
+    total = weights @ counts[kinds]
+    with np.errstate(divide="ignore"):
+        shares = (weights[:, None, None, :] / priced[None]).max(axis=3)  # (weights, stages, prices)
+    room = capacities[:, None] * prices[None, :]
+
+    def is_enough(ms: NDArray[np.float64]) -> NDArray[np.bool_]:
+        most = ((ms[:, None, None] + room[None]) * shares).min(axis=2)
+        found: NDArray[np.bool_] = (np.maximum(most, 0.0) @ numbers) >= total * (1 - 1e-12)
+        return found
+
+    low = np.zeros(len(weights))
+    high = np.full(len(weights), float(priced[:, 0].max(axis=0) @ counts[kinds]) + 1.0)
+    while not is_enough(high).all():
+        high = high * 2
+        if high[0] > 1e18:
+            return float("inf")
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        enough = is_enough(middle)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return float(low.max())
+
+
+def _prices(stage: StageRoom, kinds: NDArray[np.int64], num_micro_batches: int) -> NDArray[np.float64]:
+    """Return prices of a MiB in ms from nothing on, around what strategies of a layer trade it for."""
+    options = [stage.table.options[kind] for kind in kinds]
+    rates = []
+    for each in options:
+        cost = each.time_ms + each.sync_ms / num_micro_batches
+        memory = each.static_mib + stage.in_flight * each.kept_mib
+        spread = float(np.ptp(memory))
+        if spread > 0:
+            rates.append(max(float(np.ptp(cost)), 1e-9 * float(cost.max())) / spread)
+    if not rates:
+        return np.zeros(1)
+    return np.concatenate([[0.0], np.geomspace(min(rates) * 1e-3, max(rates) * 1e3, _NUM_PRICES)])
+
+
+def _priced(
+    stage: StageRoom, kinds: NDArray[np.int64], num_micro_batches: int, prices: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the least cost of a layer of each kind with its memory at each price; (prices, kinds)."""
+    found = np.empty((len(prices), len(kinds)))
+    for column, kind in enumerate(kinds):
+        each = stage.table.options[kind]
+        cost = each.time_ms + each.sync_ms / num_micro_batches
+        memory = each.static_mib + stage.in_flight * each.kept_mib
+        found[:, column] = (cost[None, :] + prices[:, None] * memory[None, :]).min(axis=1)
+    return np.maximum(found, 1e-12)

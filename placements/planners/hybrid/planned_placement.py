@@ -1,0 +1,199 @@
+"""A plan as a placement: blocks with times and memory, for a search that decides their order.
+
+Beside its stages in a row (V-shape) a plan can be cut into more chunks, in a wave or a loop over the same
+devices, or have its vocabulary on all of them (M-shape). The module does not know in what order blocks run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from placements.cluster import DeviceGroup
+from placements.models.chain import ModelShape
+from placements.models.end_layers import EmbeddingLayer, OutputLayer
+from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
+from placements.planners.hybrid.stage_tables import LayerCosts
+from placements.planners.parallel_plan import PlanError
+from placements.planners.partition import least_largest
+from placements.planners.piece_placement import PieceCost, piece_placement
+from placements.spec import Placement
+
+CHUNKED = {
+    "loop_shape": lambda chunk, num_devices: chunk % num_devices,
+    "wave_shape": lambda chunk, num_devices: (
+        chunk % num_devices if chunk // num_devices % 2 == 0 else num_devices - 1 - chunk % num_devices
+    ),
+}
+"""The device of each chunk, by shape."""
+
+
+def planned_placement(
+    plan: Plan, costs: LayerCosts, capacity_gib: float | None = None, tick_ms: float | None = None
+) -> Placement:
+    """Return a device for each stage of a plan; see `placements.planners.piece_placement`.
+
+    Args:
+        plan: What runs where.
+        costs: Of its layers.
+        capacity_gib: What each GPU has for states and activations.
+        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+
+    Raises:
+        PlacementError: A layer cannot be shared as planned.
+    """
+    chunks = [stage.layers for stage in plan.stages]
+    return _of_chunks(plan, costs, "planned", chunks, range(plan.num_stages), capacity_gib, tick_ms)
+
+
+def chunked_placement(
+    plan: Plan,
+    costs: LayerCosts,
+    shape: str,
+    num_chunks: int,
+    capacity_gib: float,
+    tick_ms: float | None = None,
+) -> Placement:
+    """Return a plan whose devices have several chunks each, of layers shared as in the plan.
+
+    The layers are divided such that the longest chunk is as short as possible.
+
+    Args:
+        plan: Whose stages have as many GPUs each.
+        costs: See `planned_placement`, as for the rest.
+        shape: A key of `CHUNKED`.
+        num_chunks: Of each device.
+        capacity_gib: What each GPU has.
+        tick_ms: Length of a tick.
+
+    Raises:
+        PlanError: There are fewer layers than chunks.
+    """
+    group, m = plan.group(0), plan.num_micro_batches
+    times_ms = []
+    for layer, strategy in zip(plan.layers, plan.strategies, strict=True):
+        cost = costs.cost(layer, strategy, plan.micro_batch_size, m, group)
+        times_ms.append(cost.forward.time_ms + cost.backward.time_ms)
+    sizes = least_largest(times_ms, num_chunks * plan.num_stages)
+    ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    chunks = [range(first, end) for first, end in zip(ends, ends[1:], strict=False)]
+    devices = [CHUNKED[shape](i, plan.num_stages) for i in range(len(chunks))]
+    return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacity_gib, tick_ms)
+
+
+def trunk_of(model: ModelShape) -> ModelShape:
+    """Return a model without its embedding and its output layer.
+
+    Raises:
+        PlanError: It has not both of them, or nothing else.
+    """
+    runs = model.runs
+    if (
+        len(runs) < 3
+        or not isinstance(runs[0][1], EmbeddingLayer)
+        or not isinstance(runs[-1][1], OutputLayer)
+    ):
+        raise PlanError(
+            f"shapes: m_shape needs a model from an embedding to an output layer, which {model.name} is not; "
+            "leave it out"
+        )
+    return replace(model, runs=runs[1:-1])
+
+
+def vocabulary_costs(
+    model: ModelShape, costs: LayerCosts, group: DeviceGroup, data_parallel: int, samples: int, m: int
+) -> tuple[Cost, Cost]:
+    """Return what embedding and output layer cost each of all GPUs, which share the table's rows.
+
+    Args:
+        model: Whose they are.
+        costs: Of its layers.
+        group: All GPUs.
+        data_parallel: Groups that each have a share of the samples and all rows.
+        samples: Of a micro-batch.
+        m: Micro-batches of an iteration.
+    """
+    strategy = LayerStrategy(group.count // data_parallel, data_parallel)
+    embedding, output = (
+        costs.cost(layer, strategy, samples, m, group) for layer in (model.layers[0], model.layers[-1])
+    )
+    return embedding, output
+
+
+def m_shape_placement(
+    model: ModelShape, trunk: Plan, costs: LayerCosts, capacity_gib: float, tick_ms: float | None = None
+) -> Placement:
+    """Return a plan of a trunk in stages, with embedding and output layer on all devices (Tessel, Fig. 8a).
+
+    Args:
+        model: Whose trunk is planned.
+        trunk: Its plan.
+        costs: See `planned_placement`, as for the rest.
+        capacity_gib: What each GPU has.
+        tick_ms: Length of a tick.
+    """
+    everywhere = tuple(range(trunk.num_stages))
+    group = trunk.cluster.group(0, trunk.num_gpus)
+    data_parallel = trunk.strategies[0].data_parallel
+    embedding, output = vocabulary_costs(
+        model, costs, group, data_parallel, trunk.micro_batch_size, trunk.num_micro_batches
+    )
+    inner = list(_pieces(trunk, costs, [stage.layers for stage in trunk.stages], everywhere))
+    pieces = [
+        PieceCost(everywhere, embedding, data_parallel),
+        *inner,
+        PieceCost(everywhere, output, data_parallel),
+    ]
+    return _placement("planned m_shape", trunk, pieces, capacity_gib, tick_ms)
+
+
+def _of_chunks(
+    plan: Plan,
+    costs: LayerCosts,
+    name: str,
+    chunks: Sequence[range],
+    devices: Sequence[int],
+    capacity_gib: float | None,
+    tick_ms: float | None,
+) -> Placement:
+    return _placement(name, plan, list(_pieces(plan, costs, chunks, devices)), capacity_gib, tick_ms)
+
+
+def _placement(
+    name: str, plan: Plan, pieces: Sequence[PieceCost], capacity_gib: float | None, tick_ms: float | None
+) -> Placement:
+    groups = [plan.group(stage) for stage in range(plan.num_stages)]
+    return piece_placement(
+        f"{plan.model.name} {name}",
+        pieces,
+        [math.floor((group.memory_gib if capacity_gib is None else capacity_gib) * 1024) for group in groups],
+        [group.count for group in groups],
+        tick_ms,
+    )
+
+
+def _pieces(
+    plan: Plan, costs: LayerCosts, chunks: Sequence[range], devices: Sequence[int]
+) -> Iterator[PieceCost]:
+    """Yield what each piece costs, with what is exchanged between layouts on a device."""
+    samples, m, strategies = plan.micro_batch_size, plan.num_micro_batches, plan.strategies
+    before: tuple[int, int] | None = None
+    for chunk, device in zip(chunks, devices, strict=True):
+        group = plan.group(device)
+        layers = dict(zip(chunk, layers_of_stage(plan.model.layers, chunk.start, chunk.stop), strict=True))
+        for piece in pieces_of(strategies, chunk):
+            cost = sum((costs.cost(layers[i], strategies[i], samples, m, group) for i in piece), Cost())
+            transfer_ms = 0.0
+            if before is not None:
+                last, other = before
+                crossed = plan.model.layers[last]
+                if other == device:
+                    pair = strategies[last], strategies[piece[0]]
+                    half_ms = costs.transition_ms(crossed, *pair, samples, group) / 2
+                    cost += Cost(Pass(0.0, half_ms), Pass(0.0, half_ms))
+                else:
+                    transfer_ms = costs.transfer_ms(crossed, samples, plan.group(other), group)
+            before = piece[-1], device
+            yield PieceCost((device,), cost, strategies[piece[0]].data_parallel, transfer_ms, transfer_ms)

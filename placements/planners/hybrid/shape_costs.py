@@ -1,0 +1,48 @@
+"""What layers cost by their shapes, as a planner asks for it.
+
+The module knows no strategy of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from placements.cluster import DeviceGroup
+from placements.models.chain import ModelShape
+from placements.models.costs import USUAL, CostOptions, layer_cost, transition_ms
+from placements.models.layers import Layer
+from placements.models.parallel import Cost, LayerStrategy
+
+
+@dataclass(frozen=True)
+class ShapeCosts:
+    """The rules of `placements.models.costs` for one model.
+
+    Attributes:
+        model: Its layers and its precision.
+        options: What GPUs reach.
+    """
+
+    model: ModelShape
+    options: CostOptions = USUAL
+
+    def __post_init__(self) -> None:
+        """Take the model's precision."""
+        object.__setattr__(self, "options", replace(self.options, precision=self.model.precision))
+
+    def cost(
+        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
+    ) -> Cost:
+        """Return what a layer costs each GPU; see `placements.models.costs.layer_cost`."""
+        return layer_cost(layer, strategy, samples, num_micro_batches, group, self.options)
+
+    def transition_ms(
+        self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
+    ) -> float:
+        """Return the time, forward and backward, to lay a layer's output out for the next strategy."""
+        return 2 * transition_ms(layer, before, after, samples, group, self.options)
+
+    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
+        """Return the time to send a layer's output to the next stage, each GPU an equal part."""
+        elements = samples * layer.output_elements()
+        return before.next_transfer_ms(after, self.options.precision.number_bytes * elements / after.count)

@@ -1,0 +1,189 @@
+"""What the layers of a model cost on the GPUs of a stage, as tables for the search inside a stage.
+
+A table is of one group of GPUs and one micro-batch: for each kind of layer every strategy that can share it.
+The module does not know which layers a stage has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from placements.cluster import DeviceGroup
+from placements.models.chain import ModelShape
+from placements.models.layers import Layer, TransformerLayer
+from placements.models.parallel import Cost, LayerStrategy
+from placements.planners.hybrid.decision_trees import TreeOptions, layer_strategies
+from placements.planners.hybrid.plan import layout_of
+from placements.planners.parallel_plan import PlanError
+from placements.planners.stage_search.stage_problem import Options, Run, StageProblem
+from placements.spec import PlacementError
+
+_MIB = 2**20
+
+
+class LayerCosts(Protocol):
+    """Who knows what a layer costs: from shapes, or as measured."""
+
+    @property
+    def model(self) -> ModelShape:
+        """The layers."""
+
+    def cost(
+        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
+    ) -> Cost:
+        """Return what a layer costs each GPU of a group.
+
+        Args:
+            layer: One of the model's.
+            strategy: How the GPUs share it.
+            samples: Of one micro-batch, of all data-parallel groups together.
+            num_micro_batches: Of an iteration.
+            group: The GPUs of the stage.
+
+        Raises:
+            PlacementError: The layer cannot be shared so, or its cost is not known.
+        """
+
+    def transition_ms(
+        self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
+    ) -> float:
+        """Return the time, forward and backward, to lay out a layer's output for the strategy of the next."""
+
+    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
+        """Return the time to send a layer's output to the next stage, or the gradient back."""
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """The strategies of one kind of layer and what each costs.
+
+    Attributes:
+        strategies: Those that can share it.
+        costs: Of each.
+        refused: Why others cannot, a line each.
+    """
+
+    strategies: tuple[LayerStrategy, ...]
+    costs: tuple[Cost, ...]
+    refused: tuple[str, ...]
+
+    def options(self, layouts: dict[object, int]) -> Options:
+        """Return the table for the search inside a stage; layouts are numbered as they are met."""
+        costs = self.costs
+        return Options(
+            time_ms=np.array([cost.forward.time_ms + cost.backward.time_ms for cost in costs]),
+            sync_ms=np.array([cost.update_ms for cost in costs]),
+            static_mib=np.array([cost.static_bytes for cost in costs]) / _MIB,
+            kept_mib=np.array([cost.kept_bytes for cost in costs]) / _MIB,
+            forward_mib=np.array([cost.forward_bytes for cost in costs]) / _MIB,
+            backward_mib=np.array([cost.backward_bytes for cost in costs]) / _MIB,
+            recomputed=np.array([each.recompute != "none" for each in self.strategies]),
+            layout=np.array([layouts.setdefault(layout_of(each), len(layouts)) for each in self.strategies]),
+        )
+
+
+@dataclass(frozen=True)
+class StageTable:
+    """All kinds of layers on one group of GPUs, for one micro-batch.
+
+    Attributes:
+        kinds: The table of each kind of layer.
+        options: The same for the search inside a stage.
+        transition_ms: Between layouts, by their numbers.
+    """
+
+    kinds: tuple[LayerTable, ...]
+    options: tuple[Options, ...]
+    transition_ms: dict[tuple[int, int], float]
+
+    def least_ms(self, num_micro_batches: int) -> np.ndarray:
+        """Return the least time of each kind, whatever memory it takes; see `plan_search`."""
+        return np.array(
+            [float(np.min(each.time_ms + each.sync_ms / num_micro_batches)) for each in self.options]
+        )
+
+    def problem(
+        self, kinds: Sequence[int], in_flight: int, capacity_mib: float, num_micro_batches: int
+    ) -> StageProblem:
+        """Return the problem of a stage with layers of such kinds, in order."""
+        runs = tuple(Run(len(list(equal)), self.options[kind]) for kind, equal in itertools.groupby(kinds))
+        return StageProblem(runs, self.transition_ms, in_flight, capacity_mib, num_micro_batches)
+
+    def least_mib(self, kinds: Sequence[int]) -> float:
+        """Return less than what layers of such kinds need, whatever their strategies."""
+        return sum(
+            float(np.min(self.options[kind].static_mib + self.options[kind].kept_mib)) for kind in kinds
+        )
+
+
+def make_table(
+    costs: LayerCosts,
+    kinds: Sequence[Layer],
+    trees: TreeOptions,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+) -> StageTable:
+    """Return the costs of all strategies of each kind of layer.
+
+    Strategies that are in nothing better than another one of the same layout are left out.
+
+    Raises:
+        PlanError: A kind of layer cannot be shared among the GPUs at all.
+    """
+    tables = [_layer_table(costs, layer, trees, samples, num_micro_batches, group) for layer in kinds]
+    layouts: dict[object, int] = {}
+    options = tuple(table.options(layouts) for table in tables)
+    by_layout = {layouts[layout_of(strategy)]: strategy for table in tables for strategy in table.strategies}
+    transitions = {
+        (a, b): max(costs.transition_ms(layer, before, after, samples, group) for layer in kinds)
+        for (a, before), (b, after) in itertools.permutations(by_layout.items(), 2)
+    }
+    return StageTable(tuple(tables), options, transitions)
+
+
+def _layer_table(
+    costs: LayerCosts,
+    layer: Layer,
+    trees: TreeOptions,
+    samples: int,
+    num_micro_batches: int,
+    group: DeviceGroup,
+) -> LayerTable:
+    found: dict[LayerStrategy, Cost] = {}
+    refused = []
+    experts = layer.num_experts if isinstance(layer, TransformerLayer) else 1
+    for strategy in layer_strategies(group.count, trees, experts):
+        try:
+            found[strategy] = costs.cost(layer, strategy, samples, num_micro_batches, group)
+        except PlacementError as error:
+            refused.append(str(error))
+    if not found:
+        raise PlanError(refused[0])
+    kept = [a for a in found if not any(_is_worse(found, a, b) for b in found)]
+    return LayerTable(tuple(kept), tuple(found[each] for each in kept), tuple(refused))
+
+
+def _is_worse(found: dict[LayerStrategy, Cost], a: LayerStrategy, b: LayerStrategy) -> bool:
+    """Return whether a strategy is in nothing better than another one and in something worse."""
+    if a is b or layout_of(a) != layout_of(b):
+        return False
+    first, second = _figures(a, found[a]), _figures(b, found[b])
+    return first != second and all(x >= y for x, y in zip(first, second, strict=True))
+
+
+def _figures(strategy: LayerStrategy, cost: Cost) -> tuple[float, ...]:
+    return (
+        cost.forward.time_ms + cost.backward.time_ms,
+        cost.update_ms,
+        cost.static_bytes,
+        cost.kept_bytes,
+        cost.forward_bytes,
+        cost.backward_bytes,
+        float(strategy.recompute != "none"),
+    )

@@ -1,0 +1,50 @@
+"""The profile of a convolutional network, computed from its layers' shapes and an assumed rate.
+
+Real profiles are measured; this one stands in where none is there. The module does not know workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from placements.models.vision import VisionLayer
+from placements.planners.parallel_plan import PlanError
+from placements.planners.pipedream.profile_graph import ProfiledNode, ProfileGraph, chain_graph
+
+NUMBER_BYTES = 4
+"""Bytes of a 32-bit number."""
+
+BACKWARD_FORWARDS = 2
+"""A backward takes as long as so many forwards: a product for the gradient of either factor."""
+
+
+def computed_profile(layers: Iterable[VisionLayer], batch_size: int, tflops: float) -> ProfileGraph:
+    """Return the chain of layers as a profile of one mini-batch in 32 bits.
+
+    Args:
+        layers: In order.
+        batch_size: Images of a mini-batch on one worker; at least 1.
+        tflops: What a worker reaches, in 1e12 operations each second; above 0.
+
+    Raises:
+        PlanError: A figure is out of its range.
+    """
+    if type(batch_size) is not int or batch_size < 1:
+        raise PlanError(f"batch_size: {batch_size!r} is not at least 1; give a whole number of images")
+    if not 0 < tflops < math.inf:
+        raise PlanError(f"tflops: {tflops!r} is not above 0; give 1e12 operations each second")
+    nodes = []
+    for layer in layers:
+        forward_ms = batch_size * layer.forward_flops / (tflops * 1e9)
+        nodes.append(
+            ProfiledNode(
+                layer.name,
+                "computed",
+                forward_ms,
+                BACKWARD_FORWARDS * forward_ms,
+                NUMBER_BYTES * batch_size * layer.output_size,
+                NUMBER_BYTES * layer.num_parameters,
+            )
+        )
+    return chain_graph(nodes)

@@ -1,0 +1,107 @@
+"""A pipeline plan as blocks on devices, for a search that decides their order, or as a file of stages.
+
+Each stage is a device that stands for the workers that share it. In PipeDream these take different inputs in
+turn (1F1B-RR), so that the stage is done with one input after another in a share of the time that each takes.
+A device has no such turns: its blocks take that share, which keeps the steady state and shortens the way of
+one input. A stage that waits for its exchange of gradients has the wait in its backward. The module does not
+know in what order blocks run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from placements.models.rates import tick_for
+from placements.planners.pipedream.plan import PipelinePlan, PlannedStage
+from placements.spec import Block, Kind, Placement
+
+_MIB = 2**20
+
+_LEAST_MS = 1e-3
+"""Time of a block that has nothing to do."""
+
+
+def plan_placement(
+    plan: PipelinePlan, memory_mib: float | None = None, tick_ms: float | None = None
+) -> Placement:
+    """Return the blocks of a plan: a chain of forwards, and of backwards in reverse.
+
+    Args:
+        plan: What the planner decided.
+        memory_mib: Capacity of each worker; None for no limit.
+        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+
+    Returns:
+        Transfers are the time until an output is there; that they share a link is not known. Memory is in
+        MiB of one worker, rounded up: its part of an input's activations, and all the time the weights of
+        each version that it keeps.
+
+    Raises:
+        PlacementError: An argument is out of its range, or one micro-batch does not fit.
+    """
+    times = [_block_times(stage) for stage in plan.stages]
+    tick_ms = tick_for(min(min(pair) for pair in times), tick_ms)
+    hops = [math.ceil(stage.hop_ms / tick_ms) for stage in plan.stages[:-1]]
+    last = len(plan.stages) - 1
+    forwards = [(f"F{i}", f"F{i + 1}", ticks) for i, ticks in enumerate(hops)]
+    backwards = [(f"B{i + 1}", f"B{i}", ticks) for i, ticks in enumerate(hops)]
+    return Placement(
+        f"pipedream_{plan.configuration}",
+        last + 1,
+        tuple(_chain(plan.stages, times, tick_ms)),
+        tick_ms,
+        transfer=tuple(triple for triple in (*forwards, *backwards) if triple[2]),
+        memory=None if memory_mib is None else (math.floor(memory_mib),) * (last + 1),
+        static_memory=tuple(_mib(stage.in_flight * stage.parameter_bytes) for stage in plan.stages),
+        num_gpus=tuple(stage.replicas for stage in plan.stages),
+        memory_unit_mib=1.0,
+    )
+
+
+def plan_stages(plan: PipelinePlan, memory_mib: float | None = None) -> dict[str, object]:
+    """Return the same as plain data of a file of stages, for `experiments.compare`.
+
+    All transfers of such a file are equal; here they are as long as the longest.
+
+    Args:
+        plan: What the planner decided.
+        memory_mib: Capacity of each worker; None for no limit.
+    """
+    rows = []
+    for stage in plan.stages:
+        forward_ms, backward_ms = _block_times(stage)
+        rows.append(
+            {
+                "forward_ms": forward_ms,
+                "backward_ms": backward_ms,
+                "activation_mib": stage.activation_bytes / stage.replicas / _MIB,
+                "weight_mib": stage.in_flight * stage.parameter_bytes / _MIB,
+            }
+        )
+    limit = {} if memory_mib is None else {"memory_mib": memory_mib}
+    return {"stages": rows, "transfer_ms": max(stage.hop_ms for stage in plan.stages), **limit}
+
+
+def _block_times(stage: PlannedStage) -> tuple[float, float]:
+    """Return the milliseconds of the forward and the backward block."""
+    forward_ms = stage.forward_ms / stage.replicas
+    return max(forward_ms, _LEAST_MS), max(stage.period_ms - forward_ms, _LEAST_MS)
+
+
+def _chain(
+    stages: Sequence[PlannedStage], times: Sequence[tuple[float, float]], tick_ms: float
+) -> Iterator[Block]:
+    """Yield the blocks, each after the one before it."""
+    held = [_mib(stage.activation_bytes / stage.replicas) for stage in stages]
+    after: tuple[str, ...] = ()
+    for i, (forward_ms, _) in enumerate(times):
+        yield Block(f"F{i}", Kind.F, (i,), round(forward_ms / tick_ms), held[i], after)
+        after = (f"F{i}",)
+    for i, (_, backward_ms) in reversed(list(enumerate(times))):
+        yield Block(f"B{i}", Kind.B, (i,), round(backward_ms / tick_ms), -held[i], after)
+        after = (f"B{i}",)
+
+
+def _mib(num_bytes: float) -> int:
+    return math.ceil(num_bytes / _MIB)

@@ -1,0 +1,126 @@
+"""The cheapest choice of options for a stage's layers that fits its memory, and the least memory of any.
+
+The module knows how to prove a choice best. It does not know pipelines.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from placements.planners.stage_search.labels import Found, bounds, search
+from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
+from placements.planners.stage_search.tables import (
+    Floats,
+    Stage,
+    best_price,
+    first_prices,
+    least_transients,
+    plain_transients,
+    prepare,
+    with_transients_up_to,
+)
+
+_WIDTHS = 48, 400, 3_000, 20_000
+"""Labels of a layer that passes of the search keep, one after the other, until none had to be dropped."""
+
+_ALIKE = 3e-4
+"""Of the cost: what transient memory may be worth that is not told apart in a search."""
+
+
+class _Part(NamedTuple):
+    """The choices whose most transient memory above all kept memory is from one of its values to another.
+
+    Attributes:
+        least_cost: No choice costs less.
+        first: Of the ascending values.
+        last: Likewise.
+        stage: Only with options up to that.
+        prices: See `placements.planners.stage_search.tables.best_price`.
+    """
+
+    least_cost: float
+    first: int
+    last: int
+    stage: Stage
+    prices: Floats
+
+
+def solve(problem: StageProblem) -> StageSolution | None:
+    """Return the cheapest choice that fits; None where nothing does.
+
+    Transient memory is above what all layers keep, whichever layer needs it, so that a bound by prices of
+    memory is far off until its greatest value is known. So the values are cut in parts, and the part with
+    the least bound is searched or cut again, until no part can have a cheaper choice.
+    """
+    whole = prepare(problem)
+    values = plain_transients(whole)
+    parts = _bounded(whole, values, 0, len(values) - 1, first_prices(whole))
+    best: Found | None = None
+    left = math.inf
+    while parts:
+        part = heapq.heappop(parts)
+        if best is not None and part.least_cost >= _cutoff(best):
+            break
+        worth = part.prices[1] * (values[part.last] - values[part.first])
+        if part.first == part.last or worth <= _ALIKE * part.least_cost:
+            best, dropped = _searched(part, values[part.first], best)
+            left = min(left, dropped)
+            continue
+        middle = (part.first + part.last) // 2
+        prices = part.prices[1] * _AROUND if part.prices[1] else first_prices(whole)
+        for first, last in ((part.first, middle), (middle + 1, part.last)):
+            for each in _bounded(whole, values, first, last, prices):
+                heapq.heappush(parts, each)
+    if best is None:
+        return None
+    return weigh(problem, best.choice, min(best.cost, left))
+
+
+_AROUND = np.geomspace(1 / 8, 8, 13)
+
+
+def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, prices: Floats) -> list[_Part]:
+    """Return the part with its bound; nothing where none of its choices fits."""
+    stage = with_transients_up_to(whole, values[last])
+    if stage is None:
+        return []
+    room_mib = whole.problem.capacity_mib - max(values[first], least_transients(stage)[-1])
+    lightest = sum(float(table.weight_mib.min()) for table in stage.layers)
+    if not whole.problem.fits(whole.problem.capacity_mib - room_mib + lightest):
+        return []
+    around, least_cost = best_price(stage, prices, room_mib)
+    return [_Part(least_cost, first, last, stage, around)]
+
+
+def _searched(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, float]:
+    """Return the best choice known after a part was searched, and the least bound of what was dropped."""
+    limits = bounds(part.stage, np.unique([0.0, *part.prices]), floor_mib)
+    dropped = math.inf
+    for width in _WIDTHS:
+        cutoff = math.inf if best is None else _cutoff(best)
+        found, dropped = search(part.stage, part.stage.problem.capacity_mib, limits, cutoff, width)
+        best = found or best
+        if best is not None and dropped >= _cutoff(best):
+            break
+    return best, dropped
+
+
+def _cutoff(best: Found) -> float:
+    return best.cost * (1 - 1e-2 * ROUNDING)
+
+
+def least_memory(problem: StageProblem) -> float:
+    """Return the least capacity in which the layers fit, whatever they cost, in MiB."""
+    stage = prepare(replace(problem, weights=(0.0, 0.0)))
+    lightest = [int(table.index[table.weight_mib.argmin()]) for table in stage.layers]
+    enough_mib = weigh(problem, lightest).peak_mib
+    limits = bounds(stage, np.zeros(1))
+    found, _ = search(stage, enough_mib, limits, math.inf, _WIDTHS[-1], free=True)
+    assert found is not None, "the lightest options fit"
+    return weigh(problem, found.choice).peak_mib

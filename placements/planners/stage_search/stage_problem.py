@@ -1,0 +1,261 @@
+"""A stage's problem as tables of costs: runs of equal layers, the options of each layer, memory; and an answer.
+
+The module knows what an assignment of options costs and holds. It does not know what an option is, or a GPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ROUNDING = 1e-9
+"""Of a cost or of memory, relative: what sums of floats may differ by."""
+
+
+class StageError(ValueError):
+    """A stage's problem is wrong; the message names the field, the value and the remedy in one line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """What each strategy open to a layer costs; arrays of shape ``(num_options,)``, given in any form.
+
+    Attributes:
+        time_ms: Forward and backward of one micro-batch, without the exchange of gradients.
+        sync_ms: Once an iteration: gradients exchanged, weights updated.
+        static_mib: Held all the time.
+        kept_mib: Of one micro-batch, held from its forward to its backward.
+        forward_mib: More, held only while the forward runs.
+        backward_mib: Likewise, the backward.
+        recomputed: The backward runs the forward again, which is what its `backward_mib` is for.
+        layout: How the layer is shared, as a number; neighbors that differ in it pay a transition.
+
+    Raises:
+        StageError: Arrays differ in length or are empty, or a number is negative or not finite.
+    """
+
+    time_ms: NDArray[np.float64]
+    sync_ms: NDArray[np.float64]
+    static_mib: NDArray[np.float64]
+    kept_mib: NDArray[np.float64]
+    forward_mib: NDArray[np.float64]
+    backward_mib: NDArray[np.float64]
+    recomputed: NDArray[np.bool_]
+    layout: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Check the arrays, and keep copies that nobody writes to."""
+        for each in fields(self):
+            kinds = {"recomputed": np.bool_, "layout": np.int64}
+            object.__setattr__(
+                self, each.name, _array(each.name, getattr(self, each.name), kinds.get(each.name, np.float64))
+            )
+        lengths = {each.name: len(getattr(self, each.name)) for each in fields(self)}
+        for name, length in lengths.items():
+            if length != lengths["time_ms"]:
+                raise StageError(f"options.{name}: {length} numbers, but time_ms has {lengths['time_ms']}; give as many")
+        if not lengths["time_ms"]:
+            raise StageError("options.time_ms: is empty; give at least one option")
+
+    @cached_property
+    def transient_mib(self) -> NDArray[np.float64]:
+        """The more that is held while the forward or the backward runs, whichever needs more."""
+        return np.maximum(self.forward_mib, self.backward_mib)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.time_ms)
+
+
+def _array(name: str, given: ArrayLike, kind: type[np.generic]) -> NDArray[np.generic]:
+    try:
+        found = np.array(given, dtype=kind)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StageError(f"options.{name}: {given!r} is not a list of numbers; give one each option") from error
+    if found.ndim != 1:
+        raise StageError(f"options.{name}: has {found.ndim} dimensions; give one number each option")
+    if kind is np.float64:
+        for i, number in enumerate(found.tolist()):
+            if not 0 <= number < math.inf:
+                raise StageError(f"options.{name}[{i}]: {number} is not a number from 0 on; give one")
+    found.flags.writeable = False
+    return found
+
+
+class Run(NamedTuple):
+    """Equal layers, one after the other.
+
+    Attributes:
+        num_layers: At least one.
+        options: Of each of them.
+    """
+
+    num_layers: int
+    options: Options
+
+
+@dataclass(frozen=True, eq=False)
+class StageProblem:
+    """Layers of one stage, each to be given one of its options so that the stage fits and is fast.
+
+    Attributes:
+        runs: In the order of the model; layers of a run may take their options in any order.
+        transition_ms: By the layouts of a layer and the next: what both passes of a micro-batch pay between
+            them. For all that can be neighbors; 0 where absent for a layout beside itself.
+        in_flight: Micro-batches whose activations the stage holds at its peak.
+        capacity_mib: What it may hold.
+        num_micro_batches: Of an iteration.
+        weights: Of a millisecond of `Options.time_ms` (and of a transition) and of `Options.sync_ms` in the
+            cost that is least; None for 1 and ``1 / num_micro_batches``: an iteration's share of each.
+
+    Raises:
+        StageError: A number is out of its range, or a transition is missing.
+    """
+
+    runs: tuple[Run, ...]
+    transition_ms: Mapping[tuple[int, int], float]
+    in_flight: int
+    capacity_mib: float
+    num_micro_batches: int = 1
+    weights: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Check all numbers."""
+        object.__setattr__(self, "runs", tuple(Run(*run) for run in self.runs))
+        if not self.runs:
+            raise StageError("runs: is empty; give at least one run of layers")
+        for i, run in enumerate(self.runs):
+            _check_count(f"runs[{i}].num_layers", run.num_layers)
+        _check_count("in_flight", self.in_flight)
+        _check_count("num_micro_batches", self.num_micro_batches)
+        if not math.isfinite(self.capacity_mib):
+            raise StageError(f"capacity_mib: {self.capacity_mib} is not finite; give what the GPU holds")
+        for weight in self.weights or ():
+            if not 0 <= weight < math.inf:
+                raise StageError(f"weights: {weight} is not a number from 0 on; give one")
+        for pair in sorted(_neighbors(self.runs)):
+            if not 0 <= self.transition(*pair) < math.inf:
+                raise StageError(
+                    f"transition_ms[{pair}]: {self.transition(*pair)} is not a number from 0 on; give what "
+                    "neighbors in these layouts pay"
+                )
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the stage has."""
+        return sum(run.num_layers for run in self.runs)
+
+    @property
+    def time_weight(self) -> float:
+        """Cost of a millisecond of each micro-batch."""
+        return self.weights[0] if self.weights else 1.0
+
+    @property
+    def sync_weight(self) -> float:
+        """Cost of a millisecond once an iteration."""
+        return self.weights[1] if self.weights else 1.0 / self.num_micro_batches
+
+    @cached_property
+    def layer_options(self) -> tuple[Options, ...]:
+        """The options of each layer, in order."""
+        return tuple(run.options for run in self.runs for _ in range(run.num_layers))
+
+    def transition(self, layout: int, after: int) -> float:
+        """Return what a layer and the one after it pay, in ms; not a number where nobody said."""
+        return self.transition_ms.get((layout, after), 0.0 if layout == after else math.nan)
+
+    def fits(self, peak_mib: float) -> bool:
+        """Return whether the capacity is enough, but for rounding."""
+        return peak_mib <= self.capacity_mib + ROUNDING * max(1.0, abs(self.capacity_mib))
+
+
+def _check_count(where: str, number: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise StageError(f"{where}: {number!r} is not a whole number from 1 on; give one")
+
+
+def _neighbors(runs: Sequence[Run]) -> set[tuple[int, int]]:
+    layouts = [np.unique(run.options.layout).tolist() for run in runs]
+    inside = [each for each, run in zip(layouts, runs, strict=True) if run.num_layers > 1]
+    pairs = [*zip(inside, inside, strict=True), *itertools.pairwise(layouts)]
+    return {pair for before, after in pairs for pair in itertools.product(before, after)}
+
+
+@dataclass(frozen=True)
+class StageSolution:
+    """An option for each layer of a stage.
+
+    Attributes:
+        choice: Of each layer in order, the index of its option.
+        time_ms: Of one micro-batch, transitions included, without the exchange of gradients.
+        sync_ms: Once an iteration.
+        cost: Both, weighed; see `StageProblem.weights`.
+        peak_mib: See `peak_mib`.
+        least_cost: No choice that fits costs less than this, but for rounding; below `cost` where the search
+            gave up on proving the choice best.
+    """
+
+    choice: tuple[int, ...]
+    time_ms: float
+    sync_ms: float
+    cost: float
+    peak_mib: float
+    least_cost: float
+
+
+def weigh(problem: StageProblem, choice: Sequence[int], least_cost: float = -math.inf) -> StageSolution:
+    """Return a choice with what it costs and holds.
+
+    Args:
+        problem: The stage.
+        choice: Of each layer in order, the index of its option.
+        least_cost: See `StageSolution`; at most the choice's own cost.
+    """
+    layers = list(zip(problem.layer_options, choice, strict=True))
+    layouts = [int(options.layout[i]) for options, i in layers]
+    time_ms = math.fsum(float(options.time_ms[i]) for options, i in layers)
+    time_ms += math.fsum(problem.transition(*pair) for pair in itertools.pairwise(layouts))
+    sync_ms = math.fsum(float(options.sync_ms[i]) for options, i in layers)
+    cost = problem.time_weight * time_ms + problem.sync_weight * sync_ms
+    return StageSolution(
+        tuple(int(i) for i in choice), time_ms, sync_ms, cost, peak_mib(problem, choice), min(cost, least_cost)
+    )
+
+
+def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
+    """Return the most that a stage holds at any one time.
+
+    Consecutive layers with one layout that all are recomputed, or all are not, make one forward and one
+    backward block: a piece. While the newest micro-batch's forward of a piece runs, or the oldest's
+    backward, the stage holds what is static, all that `in_flight - 1` other micro-batches keep, what the
+    pieces up to this one keep of its own micro-batch, and the piece's transient memory (Galvatron-BMW,
+    Eq. 2, by pieces). A piece without recomputation is given its transient above all kept memory, so that
+    a schedule may run it at any time; recomputation is what Eq. 2 gives back memory for.
+
+    Args:
+        problem: The stage.
+        choice: Of each layer in order, the index of its option.
+    """
+    layers = list(zip(problem.layer_options, choice, strict=True))
+    static = math.fsum(float(options.static_mib[i]) for options, i in layers)
+    kept = math.fsum(float(options.kept_mib[i]) for options, i in layers)
+    pieces = itertools.groupby(layers, key=lambda each: _piece(*each))
+    held = so_far = 0.0
+    for (_, recomputed), piece in pieces:
+        members = list(piece)
+        so_far += math.fsum(float(options.kept_mib[i]) for options, i in members)
+        transient = max(float(options.transient_mib[i]) for options, i in members)
+        own = so_far if recomputed else kept
+        held = max(held, static + (problem.in_flight - 1) * kept + own + transient)
+    return held
+
+
+def _piece(options: Options, option: int) -> tuple[int, bool]:
+    return int(options.layout[option]), bool(options.recomputed[option])

@@ -1,0 +1,204 @@
+"""A stage's tables made ready for a search: one cost, one weight in memory, and bounds on what layers cost.
+
+The module knows a layer's costs and the transitions. It does not know the order in which a search goes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements.planners.stage_search.stage_problem import Options, StageProblem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The options of a layer that may be in a best choice; arrays of shape ``(num_options,)``.
+
+    Attributes:
+        index: In the problem's own options.
+        cost: Time and synchronization, weighed.
+        weight_mib: Static memory and what all micro-batches in flight keep.
+        kept_mib: What one micro-batch keeps.
+        transient_mib: While it runs.
+        recomputed: Whether the backward runs the forward again.
+        layout: Numbered from 0 in the whole stage.
+    """
+
+    index: Ints
+    cost: Floats
+    weight_mib: Floats
+    kept_mib: Floats
+    transient_mib: Floats
+    recomputed: NDArray[np.bool_]
+    layout: Ints
+
+    def __len__(self) -> int:
+        """Return how many options are left."""
+        return len(self.index)
+
+    def only(self, which: NDArray[np.bool_]) -> Table:
+        """Return some of the options."""
+        return self if which.all() else Table(*(values[which] for values in vars(self).values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A stage's problem, ready for a search.
+
+    Attributes:
+        problem: As given.
+        tables: Of each run.
+        transition: Cost of a layout (row) before another (column).
+    """
+
+    problem: StageProblem
+    tables: tuple[Table, ...]
+    transition: Floats
+
+    @property
+    def layers(self) -> list[Table]:
+        """The table of each layer, in order."""
+        return [
+            table
+            for table, run in zip(self.tables, self.problem.runs, strict=True)
+            for _ in range(run.num_layers)
+        ]
+
+
+def prepare(problem: StageProblem) -> Stage:
+    """Return a problem's tables, without options that another one is better than in all respects."""
+    layouts = sorted({layout for run in problem.runs for layout in run.options.layout.tolist()})
+    known: dict[int, Table] = {}
+    tables = []
+    for run in problem.runs:
+        if id(run.options) not in known:
+            known[id(run.options)] = _table(problem, run.options, layouts)
+        tables.append(known[id(run.options)])
+    transition = [[problem.transition(before, after) for after in layouts] for before in layouts]
+    costs = problem.time_weight * np.array(transition)
+    return Stage(problem, tuple(tables), np.where(np.isnan(costs), np.inf, costs))
+
+
+def _table(problem: StageProblem, options: Options, layouts: Sequence[int]) -> Table:
+    cost = problem.time_weight * options.time_ms + problem.sync_weight * options.sync_ms
+    weight = options.static_mib + problem.in_flight * options.kept_mib
+    without = weight - options.kept_mib
+    columns = np.stack([cost, weight, without, options.transient_mib], axis=1)
+    layout = np.searchsorted(layouts, options.layout)
+    piece = 2 * layout + options.recomputed
+    order = np.lexsort((without, options.transient_mib, weight, cost))
+    columns, piece = columns[order], piece[order]
+    no_worse = (columns[:, None, :] <= columns[None, :, :]).all(axis=2) & (piece[:, None] == piece[None, :])
+    chosen = order[~np.triu(no_worse, 1).any(axis=0)]
+    chosen = chosen[np.argsort(layout[chosen], kind="stable")]
+    return Table(
+        chosen,
+        cost[chosen],
+        weight[chosen],
+        options.kept_mib[chosen],
+        options.transient_mib[chosen],
+        options.recomputed[chosen],
+        layout[chosen],
+    )
+
+
+def priced(table: Table, num_layouts: int, prices: Floats) -> Floats:
+    """Return the least of cost and priced weight by layout; shape ``(num_prices, num_layouts)``.
+
+    Args:
+        table: Of a layer.
+        num_layouts: In the whole stage.
+        prices: Cost of a MiB.
+    """
+    found = np.full((len(prices), num_layouts), np.inf)
+    values = table.cost + prices[:, None] * table.weight_mib
+    first = np.flatnonzero(np.diff(table.layout, prepend=-1))
+    found[:, table.layout[first]] = np.minimum.reduceat(values, first, axis=1)
+    return found
+
+
+def before(stage: Stage, prices: Floats) -> list[Floats]:
+    """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
+
+    Args:
+        stage: To bound.
+        prices: Cost of a MiB.
+
+    Returns:
+        One array for each layer, and one for all layers: by price and the layer's layout, the least cost of
+        all layers before it and the transition to it; for all, the same number for every layout.
+    """
+    num_layouts = len(stage.transition)
+    values = {id(table): priced(table, num_layouts, prices) for table in stage.tables}
+    found = [np.zeros((len(prices), num_layouts))]
+    layers = stage.layers
+    for i, table in enumerate(layers):
+        until = found[-1] + values[id(table)]
+        if i + 1 == len(layers):
+            found.append(np.repeat(until.min(axis=1, keepdims=True), num_layouts, axis=1))
+        else:
+            found.append((until[:, :, None] + stage.transition).min(axis=1))
+    return found
+
+
+def least_transients(stage: Stage) -> list[float]:
+    """Return the least transient memory above all kept memory that the layers before each layer need.
+
+    A layer that can be recomputed needs none: what later layers keep makes room for it.
+    """
+    each = [0.0 if table.recomputed.any() else float(table.transient_mib.min()) for table in stage.layers]
+    return list(itertools.accumulate(each, max, initial=0.0))
+
+
+def plain_transients(stage: Stage) -> list[float]:
+    """Return all there is of transient memory above all kept memory, in order, and none at all."""
+    each = [table.transient_mib[~table.recomputed].tolist() for table in stage.tables]
+    return sorted({0.0, *itertools.chain.from_iterable(each)})
+
+
+def with_transients_up_to(stage: Stage, most_mib: float) -> Stage | None:
+    """Return a stage without the options that need more above all kept memory; None if a layer has no other."""
+    known: dict[int, Table] = {}
+    for table in stage.tables:
+        if id(table) not in known:
+            known[id(table)] = table.only(table.recomputed | (table.transient_mib <= most_mib))
+    tables = tuple(known[id(table)] for table in stage.tables)
+    return Stage(stage.problem, tables, stage.transition) if all(map(len, tables)) else None
+
+
+def first_prices(stage: Stage) -> Floats:
+    """Return prices of a MiB from far too low to far too high, and none."""
+    spread = max(float(np.ptp(table.weight_mib)) for table in stage.tables)
+    costly = max(float(np.ptp(table.cost)) for table in stage.tables) + float(
+        np.max(stage.transition, where=np.isfinite(stage.transition), initial=0.0)
+    )
+    if not spread or not costly:
+        return np.zeros(1)
+    return costly / spread * np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 32)])
+
+
+def best_price(stage: Stage, prices: Floats, room_mib: float) -> tuple[Floats, float]:
+    """Return prices of a MiB at which the bound on the whole cost is greatest, or nearly.
+
+    Args:
+        stage: To bound.
+        prices: To begin with, ascending.
+        room_mib: What the weights may add up to.
+
+    Returns:
+        The best found, with one on each side of it, and the bound.
+    """
+    for _ in range(2):
+        values = before(stage, prices)[-1][:, 0] - prices * room_mib
+        best = int(np.argmax(values))
+        around = prices[[max(best - 1, 0), best, min(best + 1, len(prices) - 1)]]
+        prices = np.linspace(around[0], around[2], 9)
+    return around, float(values[best])

@@ -1,0 +1,169 @@
+"""Plans ranked by the schedules that are found for them, and not by a formula.
+
+The module knows placements and what a planner thought of them; it does not know how they were planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from placements import Placement, Profile
+from schedsearch.baselines import UnsuitablePlacementError, one_f_one_b
+from schedsearch.bounds.memory_need import CapacityError
+from schedsearch.energy import Frontier, compute_frontier
+from schedsearch.methods import SearchRequest, find
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.result import Progress, SearchResult, Status
+from schedsearch.schedule import Schedule
+from schedsearch.validate import InvalidScheduleError, validate
+
+Report = Callable[[str, Progress], None]
+"""Told which candidate is searched, and how far that is."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A placement that competes.
+
+    Attributes:
+        name: Unique among those that compete.
+        shape: Such as ``v_shape``.
+        placement: Its blocks, with the memory of each device.
+        num_micro_batches: Of an iteration.
+        global_batch_size: Samples of an iteration.
+        formula_ms: What its planner took the iteration to be; None where it has no formula.
+    """
+
+    name: str
+    shape: str
+    placement: Placement
+    num_micro_batches: int
+    global_batch_size: int
+    formula_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class RankedPlan:
+    """A candidate and its searched schedule.
+
+    Attributes:
+        candidate: What competed.
+        status: Of the search; INFEASIBLE also where a device lacks the memory for one micro-batch.
+        iteration_ms: Makespan of the schedule, updates included; None where there is none.
+        iteration_bound_ms: No schedule of this placement is shorter; None likewise.
+        one_f_one_b_ms: The same of 1F1B on this placement; None where it is not defined or does not fit.
+        peak_mib: The most that a device holds.
+        energy_j: At the deadline that was asked for; None where none was, or it cannot be kept.
+        search_seconds: Wall-clock time.
+        note: Why there is no schedule, or what was cut.
+        schedule: The schedule itself.
+    """
+
+    candidate: Candidate
+    status: Status
+    iteration_ms: float | None = None
+    iteration_bound_ms: float | None = None
+    one_f_one_b_ms: float | None = None
+    peak_mib: float | None = None
+    energy_j: float | None = None
+    search_seconds: float = 0.0
+    note: str = ""
+    schedule: Schedule | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Throughput."""
+        if self.iteration_ms is None:
+            return None
+        return self.candidate.global_batch_size / self.iteration_ms * 1e3
+
+
+def rank(
+    candidates: Sequence[Candidate],
+    time_limit_s: float = 20.0,
+    *,
+    profiles: Sequence[Profile] | None = None,
+    deadline_ms: float | None = None,
+    seed: int = 0,
+    on_progress: Report | None = None,
+) -> tuple[RankedPlan, ...]:
+    """Search a schedule for each candidate; return them by throughput, or by energy at a deadline.
+
+    A device without the memory for one micro-batch makes a candidate INFEASIBLE, not the ranking fail. After
+    Ctrl-C those not searched are UNKNOWN.
+
+    Args:
+        candidates: What competes.
+        time_limit_s: For the search of each.
+        profiles: Of each candidate, for the energy.
+        deadline_ms: Of an iteration: candidates are ranked by the energy of their schedules that keep it; those
+            that cannot come last.
+        seed: Of the searches.
+        on_progress: Told about each search.
+    """
+    found: list[RankedPlan] = []
+    interrupted = False
+    for i, candidate in enumerate(candidates):
+        if interrupted:
+            found.append(RankedPlan(candidate, Status.UNKNOWN, note="interrupted before its search"))
+            continue
+        ranked, interrupted = _searched(candidate, time_limit_s, seed, on_progress)
+        if deadline_ms is not None and profiles is not None and ranked.schedule is not None:
+            ranked = _with_energy(ranked, profiles[i], deadline_ms)
+        found.append(ranked)
+    return tuple(sorted(found, key=lambda each: _order(each, deadline_ms is not None)))
+
+
+def _order(ranked: RankedPlan, by_energy: bool) -> tuple[float, float]:
+    rate = ranked.samples_per_s
+    energy = ranked.energy_j if ranked.energy_j is not None else float("inf")
+    return (energy if by_energy else 0.0, -rate if rate is not None else float("inf"))
+
+
+def _searched(
+    candidate: Candidate, time_limit_s: float, seed: int, on_progress: Report | None
+) -> tuple[RankedPlan, bool]:
+    """Return a candidate with its schedule, and whether its search was interrupted."""
+    request = SearchRequest(
+        candidate.placement, candidate.num_micro_batches, time_limit_s=time_limit_s, seed=seed
+    )
+    try:
+        result = find(request, lambda progress: on_progress(candidate.name, progress) if on_progress else None)
+    except CapacityError as error:
+        return RankedPlan(candidate, Status.INFEASIBLE, note=str(error)), False
+    return _of_result(candidate, result), result.interrupted
+
+
+def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
+    placement, schedule = candidate.placement, result.schedule
+    if schedule is None:
+        return RankedPlan(candidate, result.status, search_seconds=result.seconds, note=result.reason)
+    validate(schedule)
+    return RankedPlan(
+        candidate,
+        result.status,
+        placement.ms(schedule.makespan),
+        placement.ms(result.makespan_bound),
+        _one_f_one_b_ms(candidate),
+        placement.mib(int(peak_memory(schedule).max())),
+        search_seconds=result.seconds,
+        schedule=schedule,
+    )
+
+
+def _one_f_one_b_ms(candidate: Candidate) -> float | None:
+    try:
+        schedule = one_f_one_b(candidate.placement, candidate.num_micro_batches)
+        validate(schedule)
+    except (UnsuitablePlacementError, InvalidScheduleError):
+        return None
+    return candidate.placement.ms(schedule.makespan)
+
+
+def _with_energy(ranked: RankedPlan, profile: Profile, deadline_ms: float) -> RankedPlan:
+    assert ranked.schedule is not None, "its caller has one"
+    frontier: Frontier = compute_frontier(ranked.schedule, profile, num_plans=20, deadline_ms=deadline_ms)
+    if frontier.plans[0].time_ms > deadline_ms:
+        return ranked
+    return replace(ranked, energy_j=frontier.at(deadline_ms).energy_mj / 1e3)

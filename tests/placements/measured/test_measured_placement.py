@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_runs import ENDLESS, FAST, GB_PER_S, SLOW, links, plan, write_runs
+
+from placements import Kind, Placement
+from placements.files import write_json
+from placements.measured.layer_profile import NotProfiledError, read_layer_profile
+from placements.measured.link_fit import read_links
+from placements.measured.measured_placement import Measurements, place_measured
+from placements.measured.plan_file import read_replicated_plan
+
+
+def known(folder: Path, fit: list[Any] = ENDLESS) -> Measurements:
+    write_runs(folder, between=links(fit))
+    profiles = {
+        gpu: read_layer_profile(folder / f"profiles/toy/{gpu}.json", folder / "memory/toy.json", gpu)
+        for gpu in ("fast", "slow")
+    }
+    files = folder / "bandwidth/inter_node.json", folder / "bandwidth/intra_node.json"
+    return Measurements(profiles, read_links(*files), context_mib=100)
+
+
+def placed(folder: Path, data: dict[str, Any], fit: list[Any] = ENDLESS, **options: float) -> Placement:
+    path = write_json(folder / "plan.json", data)
+    return place_measured(read_replicated_plan(path), replace(known(folder, fit), **options))
+
+
+def ms(placement: Placement, *names: str) -> list[float]:
+    return [placement.ms(placement.by_name[name].time) for name in names]
+
+
+TWO_STAGES = plan([[0, 1], [2, 3]], [[(FAST, 1)], [(SLOW, 1)]])
+
+
+def test_each_stage_runs_on_its_own_type_of_gpu(tmp_path: Path) -> None:
+    """Blocks of 10 + 20 ms, embedding 1 + 2, head 4 + 6; the slow ones take three times as long."""
+    found = placed(tmp_path, TWO_STAGES)
+    assert ms(found, "F0", "B0", "F1", "B1") == pytest.approx([11, 22, 42, 78])
+    assert found.num_devices == 2
+
+
+def test_the_slowest_replica_sets_the_time(tmp_path: Path) -> None:
+    data = plan([[0, 1, 2, 3]], [[(FAST, 1), (SLOW, 2)]])
+    assert ms(placed(tmp_path, data), "F0", "B0") == pytest.approx([37.5, 72])
+
+
+def test_layers_may_be_shared_by_other_numbers_of_gpus_in_each_stage(tmp_path: Path) -> None:
+    data = plan([[0, 1], [2, 3]], [[(FAST, 2)], [(FAST, 1)]])
+    found = placed(tmp_path, data)
+    assert ms(found, "F0", "B0", "F1", "B1") == pytest.approx([5.5, 11, 14, 26])
+    assert found.gpus == (2, 1)
+
+
+def test_a_transfer_is_a_block_on_both_devices(tmp_path: Path) -> None:
+    """A million bytes at 1 GB/s."""
+    found = placed(tmp_path, TWO_STAGES, GB_PER_S)
+    for name, kind in (("A0", Kind.F), ("G0", Kind.B)):
+        assert found.by_name[name].devices == (0, 1) and found.by_name[name].kind is kind
+    assert ms(found, "A0", "G0") == pytest.approx([1, 1])
+    assert not found.transfer
+
+
+def test_the_whole_is_gathered_before_it_is_used(tmp_path: Path) -> None:
+    """Half a million bytes at 1 GB/s, at the receivers of activations and of gradients."""
+    data = plan([[0, 1], [2, 3]], [[(FAST, 2)], [(FAST, 2)]])
+    free = placed(tmp_path, data)
+    write_json(tmp_path / "within.json", {"fast": {"2": GB_PER_S}})
+    facts = known(tmp_path)
+    gathering = read_links(tmp_path / "bandwidth/inter_node.json", tmp_path / "within.json")
+    found = place_measured(read_replicated_plan(tmp_path / "plan.json"), replace(facts, links=gathering))
+    longer = [
+        a - b for a, b in zip(*(ms(each, "F0", "B0", "F1", "B1") for each in (found, free)), strict=True)
+    ]
+    assert longer == pytest.approx([0, 0.5, 0.5, 0])
+
+
+def test_gradients_are_summed_over_replicas_after_the_last_micro_batch(tmp_path: Path) -> None:
+    """Four million weights of four bytes: each of two replicas sends half of them twice."""
+    alone, both = ([(FAST, 1)] * count for count in (1, 2))
+    assert ms(placed(tmp_path, plan([[0, 1, 2, 3]], [both]), GB_PER_S), "O0") == pytest.approx([16])
+    assert ms(placed(tmp_path, plan([[0, 1, 2, 3]], [alone]), GB_PER_S), "O0") == pytest.approx([0.001])
+
+
+def test_a_stage_of_half_as_many_replicas_does_twice_as_much(tmp_path: Path) -> None:
+    data = plan([[0, 1], [2, 3]], [[(FAST, 1), (FAST, 1)], [(FAST, 1)]])
+    found, one = placed(tmp_path, data, GB_PER_S), placed(tmp_path, TWO_STAGES, GB_PER_S)
+    assert ms(found, "F0", "F1", "A0") == pytest.approx([11, 28, 2])
+    assert found.by_name["F1"].memory == 15 and one.by_name["F1"].memory == 8  # 2 or 1 times 8 MB in MiB
+
+
+def test_memory_is_context_weights_and_what_is_kept(tmp_path: Path) -> None:
+    """20 bytes of two million weights and 100 MiB; the backward needs one layer's activations besides."""
+    found = placed(tmp_path, TWO_STAGES)
+    assert found.static[0] == round(100 + 40e6 / 2**20)
+    assert found.by_name["F0"].memory == -found.by_name["B0"].memory == round(8e6 / 2**20)
+    assert found.by_name["B0"].transient == round(8e6 / 2**20) + round(4e6 / 2**20)
+
+
+def test_a_slowdown_is_of_layers_alone(tmp_path: Path) -> None:
+    found = placed(tmp_path, TWO_STAGES, GB_PER_S, compute_slowdown=1.1)
+    assert ms(found, "F0", "A0") == pytest.approx([12.1, 1])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (plan([[0, 7]], [[(FAST, 1)]]), "layer 7 is not of the model, whose last is 3"),
+        (plan([[0]], [[(FAST, 4)]]), "tensor parallelism 4 has no memory profile, only 1, 2"),
+        (plan([[0]], [[(FAST, 1)]], mbs=8), "micro-batches of 8 are not within the 1 to 4 measured on fast"),
+        (plan([[0]], [[(("new", 4, "east"), 1)]]), "the model has no times on new; measured: fast, slow"),
+        (
+            plan([[0], [1]], [[(FAST, 1)], [(("fast", 4, "north"), 1)]]),
+            "no bandwidth from fast in east to fast in north",
+        ),
+    ],
+)
+def test_what_was_not_measured_is_said(tmp_path: Path, data: dict[str, Any], message: str) -> None:
+    with pytest.raises(NotProfiledError, match=message):
+        placed(tmp_path, data)

@@ -1,0 +1,310 @@
+"""PipeDream's planner against every plan that there is, written down from the paper without tables."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from places import SHARED_DATA
+
+from placements.planners.parallel_plan import PlanError
+from placements.planners.pipedream.plan import SYNCS, PipelinePlan
+from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan
+from placements.planners.pipedream.profile_graph import (
+    ProfiledNode,
+    ProfileGraph,
+    chain_graph,
+    read_profile_graph,
+)
+from placements.planners.pipedream.topology import Level
+
+PROFILES = SHARED_DATA / "pipedream"
+FLAT = [Level(16, 1.25)]
+TWO_LEVELS = [Level(4, 12.0), Level(4, 1.25)]
+
+Nodes = frozenset[str]
+
+
+class Group(NamedTuple):
+    begin: Nodes
+    end: Nodes
+    copies: int
+    inner: tuple[Group, ...]
+
+
+class EveryPlan:
+    """All plans of a graph, and what each costs."""
+
+    def __init__(self, graph: ProfileGraph, levels: Sequence[Level], sync: str) -> None:
+        self.nodes = {node.name: node for node in graph.nodes}
+        self.levels, self.sync = levels, sync
+        names = list(self.nodes)
+        subsets = (
+            frozenset(each) for n in range(len(names) + 1) for each in itertools.combinations(names, n)
+        )
+        self.closed = [each for each in subsets if all(set(self.nodes[n].inputs) <= each for n in each)]
+
+    def plans(self, level: int, begin: Nodes, end: Nodes, components: int) -> Iterator[tuple[Group, ...]]:
+        for copies in range(1, components + 1):
+            for middle in self.closed:
+                is_last = copies == components
+                if (middle == begin) != is_last or not begin <= middle < end:
+                    continue
+                before = [()] if is_last else self.plans(level, begin, middle, components - copies)
+                for rest in before:
+                    for inner in self.component(level - 1, middle, end):
+                        yield (*rest, Group(middle, end, copies, inner))
+
+    def component(self, level: int, begin: Nodes, end: Nodes) -> Iterator[tuple[Group, ...]]:
+        if level == 0:
+            yield ()
+        else:
+            yield from self.plans(level, begin, end, self.levels[level - 1].count)
+
+    def time_ms(self, level: int, plan: Sequence[Group]) -> float:
+        per_ms = self.levels[level - 1].gb_per_s * 1e6
+        terms = [2 * self.cut_bytes(group.end) / per_ms for group in plan[:-1]]
+        for group in plan:
+            parts = [self.nodes[name] for name in group.end - group.begin]
+            alone = sum(each.forward_ms + each.backward_ms for each in parts)
+            if group.inner:
+                alone = self.time_ms(level - 1, group.inner)
+            sync_ms = 2 * (group.copies - 1) * sum(each.parameter_bytes for each in parts) / per_ms
+            if self.sync == "per_worker":
+                sync_ms /= group.copies
+            terms.append(max(alone, sync_ms) / group.copies)
+        return max(terms)
+
+    def cut_bytes(self, inside: Nodes) -> float:
+        outside = [node for name, node in self.nodes.items() if name not in inside]
+        read = {name for node in outside for name in node.inputs} & inside
+        return sum(self.nodes[name].activation_bytes for name in read)
+
+    def memory_mib(self, plan: Sequence[Group]) -> float:
+        workers, most = 0, 0.0
+        for begin, end, copies in reversed(list(self.leaves(plan, 1))):
+            workers += copies
+            parts = [self.nodes[name] for name in end - begin]
+            held = sum(each.parameter_bytes + each.activation_bytes for each in parts)
+            most = max(most, math.ceil(workers / copies) * held / 2**20)
+        return most
+
+    def leaves(self, plan: Sequence[Group], copies: int) -> Iterator[tuple[Nodes, Nodes, int]]:
+        for group in plan:
+            if group.inner:
+                yield from self.leaves(group.inner, copies * group.copies)
+            else:
+                yield group.begin, group.end, copies * group.copies
+
+    def all(self) -> list[tuple[float, float, int]]:
+        """The time of each plan, its memory and its stages."""
+        top = len(self.levels)
+        whole = self.component(top, frozenset(), frozenset(self.nodes))
+        return [
+            (self.time_ms(top, plan), self.memory_mib(plan), len(list(self.leaves(plan, 1))))
+            for plan in whole
+        ]
+
+
+FIGURES = st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(0, 9), st.integers(0, 9))
+LEVELS = st.lists(
+    st.builds(Level, st.integers(1, 4), st.sampled_from([0.5, 1.0, 4.0])), min_size=1, max_size=1
+)
+HIERARCHY = st.lists(
+    st.builds(Level, st.integers(1, 2), st.sampled_from([0.5, 1.0, 4.0])), min_size=2, max_size=3
+)
+
+
+def node(number: int, figures: tuple[int, int, int, int], inputs: Sequence[str] = ()) -> ProfiledNode:
+    forward, backward, activation, parameters = figures
+    return ProfiledNode(
+        f"n{number}", "op", forward, backward, activation * 1e6, parameters * 1e6, tuple(inputs)
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn, most: int = 5) -> ProfileGraph:
+    count = draw(st.integers(1, most))
+    nodes = []
+    for i in range(count):
+        read = draw(st.sets(st.integers(0, i - 1))) if i else set()
+        nodes.append(node(i, draw(FIGURES), [f"n{each}" for each in sorted(read)]))
+    return ProfileGraph(tuple(nodes))
+
+
+def chains(most: int) -> st.SearchStrategy[ProfileGraph]:
+    rows = st.lists(FIGURES, min_size=1, max_size=most)
+    return rows.map(lambda each: chain_graph(node(i, figures) for i, figures in enumerate(each)))
+
+
+def check(graph: ProfileGraph, levels: Sequence[Level], sync: str) -> None:
+    every = EveryPlan(graph, levels, sync).all()
+    if not every:
+        return
+    found = best_plan(graph, levels, sync)
+    least = min(time for time, *_ in every)
+    assert found.time_ms == pytest.approx(least, rel=1e-12)
+    assert len(found.stages) == min(stages for time, _, stages in every if time <= least * (1 + 1e-12))
+    memories = sorted({memory for _, memory, _ in every})
+    for limit in memories[:: 1 + len(memories) // 6]:
+        limited = best_plan(graph, levels, sync, memory_mib=limit * (1 + 1e-9) + 1e-9)
+        fitting = [time for time, memory, _ in every if memory <= limit * (1 + 1e-9)]
+        assert limited.time_ms == pytest.approx(min(fitting), rel=1e-12)
+        assert limited.memory_mib <= limit * (1 + 1e-9) + 1e-9
+    if memories[0] > 1:
+        with pytest.raises(PlanError, match="^memory_mib: .* is too little for any plan"):
+            best_plan(graph, levels, sync, memory_mib=memories[0] * 0.99)
+
+
+@settings(max_examples=60, deadline=None)
+@given(chains(6), LEVELS, st.sampled_from(SYNCS))
+def test_no_plan_of_a_chain_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+    check(graph, levels, sync)
+
+
+@settings(max_examples=60, deadline=None)
+@given(chains(5), HIERARCHY, st.sampled_from(SYNCS))
+def test_no_plan_on_several_levels_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+    check(graph, levels, sync)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
+def test_no_plan_of_branches_is_better(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+    check(graph, levels, sync)
+
+
+@settings(deadline=None)
+@given(graphs(8), LEVELS | HIERARCHY, st.sampled_from(SYNCS))
+def test_a_plan_keeps_the_rules(graph: ProfileGraph, levels: list[Level], sync: str) -> None:
+    plan = best_plan(graph, levels, sync)
+    assert sorted(name for stage in plan.stages for name in stage.nodes) == sorted(
+        n.name for n in graph.nodes
+    )
+    done: set[str] = set()
+    for stage in plan.stages:
+        done |= set(stage.nodes)
+        assert all(set(n.inputs) <= done for n in graph.nodes if n.name in done)
+    assert plan.num_workers == math.prod(level.count for level in levels)
+    assert math.fsum(s.forward_ms + s.backward_ms for s in plan.stages) == pytest.approx(graph.time_ms)
+    assert plan.stages[-1].transfer_ms == 0
+    assert plan.num_in_flight == plan.stages[0].in_flight
+    assert plan.time_ms <= data_parallel_plan(graph, levels, sync).time_ms * (1 + 1e-12)
+    if plan.num_workers <= len(graph.nodes):
+        straight = straight_plan(graph, levels, sync)
+        assert set(straight.configuration.split("-")) == {"1"}
+        assert plan.time_ms <= straight.time_ms * (1 + 1e-12)
+
+
+def test_a_straight_plan_is_the_best_without_replicas() -> None:
+    graph = chain_graph(node(i, (1, time, 1, 1)) for i, time in enumerate([3, 7, 2, 9, 4, 4]))
+    every = EveryPlan(graph, [Level(2, 1.0), Level(2, 1.0)], "per_worker")
+    straight = [
+        every.time_ms(2, plan)
+        for plan in every.component(2, frozenset(), frozenset(every.nodes))
+        if all(copies == 1 for *_, copies in every.leaves(plan, 1))
+    ]
+    assert straight_plan(graph, every.levels).time_ms == min(straight) == 11
+    with pytest.raises(PlanError, match="^levels: have 8 workers for 6 nodes; give at most one"):
+        straight_plan(graph, [Level(8, 1.0)])
+    with pytest.raises(PlanError, match=r"^memory_mib: 1 is too little for a stage on each worker"):
+        straight_plan(graph, every.levels, memory_mib=1.0)
+
+
+def test_the_example_of_replicated_stages() -> None:
+    """PipeDream's example: a stage of 2 + 4 on two workers and one of 1 + 2 on one make an input every 3."""
+    graph = chain_graph([ProfiledNode("a", "", 2, 4, 1e5, 8e6), ProfiledNode("b", "", 1, 2, 0, 8e7)])
+    plan = best_plan(graph, [Level(3, 10.0)])
+    assert (plan.configuration, plan.time_ms, plan.num_in_flight) == ("2-1", 3.0, 2)
+    assert [stage.in_flight for stage in plan.stages] == [2, 1]
+    assert (plan.bottleneck, plan.bottleneck_stage) == ("compute", 0)
+
+
+def test_copies_of_a_pipeline_hold_no_more_than_one() -> None:
+    """Two servers take inputs in turn, and the workers of each are two stages: two inputs on the first."""
+    graph = chain_graph([ProfiledNode("a", "", 1, 2, 2**20, 0), ProfiledNode("b", "", 1, 2, 3 * 2**20, 0)])
+    levels = [Level(2, 1e3), Level(2, 1e3)]
+    free, limited = best_plan(graph, levels), best_plan(graph, levels, memory_mib=3.0)
+    assert (free.configuration, free.time_ms, free.memory_mib) == ("4", 1.5, 4.0)
+    assert (limited.configuration, limited.time_ms, limited.memory_mib) == ("2-2", 1.5, 3.0)
+
+
+def test_what_holds_up_a_plan() -> None:
+    slow = chain_graph([ProfiledNode("a", "", 1, 1, 6e6, 1e9), ProfiledNode("b", "", 1, 1, 0, 1e9)])
+    plan = best_plan(slow, [Level(2, 1.0)])
+    assert (plan.configuration, plan.time_ms, plan.bottleneck) == ("1-1", 12.0, "transfer")
+    plan = data_parallel_plan(slow, [Level(2, 1.0)], sync="printed")
+    assert (plan.configuration, plan.time_ms, plan.bottleneck) == ("2", 2000.0, "synchronisation")
+    assert data_parallel_plan(slow, [Level(2, 1.0)]).time_ms == 1000.0
+
+
+def test_a_graph_of_many_branches_is_cut_along_one_order() -> None:
+    graph = ProfileGraph(tuple(node(i, (1, 1, 0, 1)) for i in range(12)))
+    plan = best_plan(graph, [Level(3, 1.0)])
+    assert not plan.is_exact
+    assert plan.time_ms == 8.0
+
+
+@pytest.mark.parametrize(
+    ("levels", "options", "message"),
+    [
+        ([], {}, "levels: is empty"),
+        ([Level(0, 1.0)], {}, r"levels\[0\].count: 0 is not at least 1; give a whole number"),
+        ([Level(2, 1.0), Level(2, 0.0)], {}, r"levels\[1\].gb_per_s: 0.0 is not above 0"),
+        ([Level(2, math.nan)], {}, r"levels\[0\].gb_per_s: nan is not above 0"),
+        ([Level(64, 1.0), Level(64, 1.0)], {}, "levels: have 4096 workers; give at most 1024"),
+        (FLAT, {"sync": "none"}, "sync: 'none' is not known; use one of per_worker, printed"),
+        (FLAT, {"memory_mib": -1.0}, "memory_mib: -1.0 is not above 0"),
+    ],
+)
+def test_wrong_arguments_are_named(levels: list[Level], options: dict[str, object], message: str) -> None:
+    graph = chain_graph([node(0, (1, 1, 1, 1))])
+    with pytest.raises(PlanError, match=f"^{message}"):
+        best_plan(graph, levels, **options)  # type: ignore[arg-type]
+
+
+def measured(model: str) -> ProfileGraph:
+    path = PROFILES / f"{model}.csv"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    return read_profile_graph(path)
+
+
+MEASURED = {  # flat: configuration, ms of an input, what takes it; data parallel and straight beside
+    "vgg16": ("15-1", 44.159, "compute", 51.884, 381.063),
+    "alexnet": ("15-1", 15.099, "transfer", 22.913, 76.441),
+    "resnet50": ("16", 27.714, "compute", 27.714, 249.765),
+}
+
+
+@pytest.mark.parametrize("model", MEASURED)
+def test_measured_profiles_give_the_papers_configurations(model: str) -> None:
+    graph = measured(model)
+    plan = best_plan(graph, FLAT)
+    others = data_parallel_plan(graph, FLAT).time_ms, straight_plan(graph, FLAT).time_ms
+    found = (
+        plan.configuration,
+        round(plan.time_ms, 3),
+        plan.bottleneck,
+        *(round(each, 3) for each in others),
+    )
+    assert found == MEASURED[model]
+    assert plan.is_exact
+
+
+def test_the_measured_translation_model_has_branches() -> None:
+    graph = measured("gnmt")
+    plan = best_plan(graph, [Level(4, 1.25)])
+    assert plan.configuration == "1-1-1-1", "straight, as in the paper"
+    flat, nested = best_plan(graph, FLAT), best_plan(graph, TWO_LEVELS)
+    assert (round(flat.time_ms, 3), round(nested.time_ms, 3)) == (14.074, 10.066)
+    assert total(flat) == pytest.approx(graph.time_ms)
+
+
+def total(plan: PipelinePlan) -> float:
+    return sum(stage.forward_ms + stage.backward_ms for stage in plan.stages)

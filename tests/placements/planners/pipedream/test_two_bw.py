@@ -1,0 +1,216 @@
+"""2BW's planner by hand and against all configurations; the memory rules; the rules of thumb."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placements.planners.parallel_plan import PlanError
+from placements.planners.pipedream.megatron_rules import RulesPlan, megatron_rules
+from placements.planners.pipedream.two_bw import BlockProfile, Cluster, TwoBwPlan, memory_bytes, two_bw_plans
+
+MIB = 2**20
+PROFILE = BlockProfile(8, {1: 3.0, 2: 4.0}, {1: 6.0, 2: 8.0}, 16.0 * MIB, 4.0 * MIB, 1.0 * MIB)
+CLUSTER = Cluster(8, 4, 100.0, 1.0, 200.0)
+
+
+def plan_of(profile: BlockProfile, cluster: Cluster, batch_size: int, *key: object) -> TwoBwPlan:
+    plans = two_bw_plans(profile, cluster, batch_size)
+    found = [p for p in plans if key == (p.data_parallel, p.num_stages, p.micro_batch_size, p.recompute)]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_configuration_by_hand() -> None:
+    """Two pipelines of four stages with two blocks each, on two servers."""
+    found = plan_of(PROFILE, CLUSTER, 64, 2, 4, 2, False)
+    handed_ms = 2 * (2 * 2 * MIB) / 1e6
+    assert found.time_ms == pytest.approx(2 * 12.0 + handed_ms)
+    assert found.memory_mib == 2 * 128 / 4 + 4 * (2 * 32 / 4) + 4 * 2
+    assert found.accumulation == 4
+    assert found.batch_size == 64
+    assert found.samples_per_s == pytest.approx(2 * 2 / found.time_ms * 1e3)
+    recomputed = plan_of(PROFILE, CLUSTER, 64, 2, 4, 2, True)
+    assert recomputed.time_ms == pytest.approx(2 * 12.0 * 4 / 3 + handed_ms)
+    assert recomputed.memory_mib == 2 * 128 / 4 + 2 * 32 / 4 + 4 * 2
+
+
+def test_replicas_exchange_gradients_once_in_a_batch() -> None:
+    """Eight replicas leave the server; each sends twice 7/8 of all weights, shared by its micro-batches."""
+    found = plan_of(PROFILE, CLUSTER, 16, 8, 1, 1, False)
+    assert found.time_ms == pytest.approx(2 * 7 / 8 * 128 * MIB / 1e6 / 2)
+    assert plan_of(PROFILE, CLUSTER, 8192, 8, 1, 1, False).time_ms == pytest.approx(8 * 9.0), "compute"
+    beside = plan_of(PROFILE, CLUSTER, 4, 2, 1, 2, False)
+    assert beside.time_ms == pytest.approx(8 * 12.0), "two replicas are in a server of fast links"
+    assert found.memory_mib == 128 + 32 + 1, "one stage has one version of its weights"
+
+
+def test_what_does_not_fit_says_why_and_comes_last() -> None:
+    plans = two_bw_plans(PROFILE, CLUSTER, 8)
+    usable = [not plan.reason for plan in plans]
+    assert usable == sorted(usable, reverse=True)
+    assert usable[0]
+    by_key = {(p.data_parallel, p.num_stages, p.micro_batch_size, p.recompute): p.reason for p in plans}
+    assert by_key[1, 2, 2, False] == ""
+    assert by_key[2, 4, 2, False] == "a batch has at least 16 samples, but batch_size is 8"
+    small = {
+        (p.data_parallel, p.num_stages, p.micro_batch_size, p.recompute): p.reason
+        for p in two_bw_plans(PROFILE, replace(CLUSTER, memory_mib=137.0), 8)
+    }
+    assert small[1, 2, 2, False] == "needs 196 MiB of 137"
+    assert small[1, 4, 2, False] == ""
+    assert {p.num_stages for p in plans} == {1, 2, 4, 8}, "stages have equal numbers of blocks"
+
+
+PROFILES = st.builds(
+    lambda blocks, times, figures: BlockProfile(
+        blocks,
+        {size: forward for size, (forward, _) in times.items()},
+        {size: backward for size, (_, backward) in times.items()},
+        *(MIB * figure for figure in figures),
+    ),
+    st.sampled_from([1, 4, 6, 12]),
+    st.dictionaries(
+        st.sampled_from([1, 2, 4, 8]), st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1
+    ),
+    st.tuples(*[st.integers(0, 50)] * 3),
+)
+CLUSTERS = st.builds(
+    Cluster,
+    st.integers(1, 8),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([10.0, 100.0]),
+    st.sampled_from([0.1, 1.0]),
+    st.sampled_from([50.0, 300.0, 2000.0]),
+)
+
+
+@given(PROFILES, CLUSTERS, st.integers(1, 64))
+def test_the_first_plan_is_the_best_of_all(profile: BlockProfile, cluster: Cluster, batch_size: int) -> None:
+    """The closed forms once more, each written as in the dissertation."""
+    best = 0.0
+    degrees = range(1, cluster.num_gpus + 1)
+    for d, p, b, r in itertools.product(degrees, degrees, profile.forward_ms, (False, True)):
+        if d * p > cluster.num_gpus or profile.num_blocks % p or d * p * b > batch_size:
+            continue
+        weights = profile.num_blocks * profile.parameter_bytes
+        total, stage_input = profile.num_blocks * b * profile.activation_bytes, b * profile.input_bytes
+        versions = 1 if p == 1 else 2
+        memory = versions * weights / p + (total / p if r else p * total / p) + p * stage_input
+        if memory > cluster.memory_mib * MIB:
+            continue
+        high, low = cluster.in_server_gb_per_s * 1e6, cluster.between_servers_gb_per_s * 1e6
+        compute = profile.num_blocks / p * (profile.forward_ms[b] + profile.backward_ms[b])
+        inside = (
+            2 * (stage_input + stage_input) * (p > 1) / (high if d * p <= cluster.gpus_per_server else low)
+        )
+        across = 2 * (d - 1) / d * weights / p / (high if d < cluster.gpus_per_server else low)
+        m = batch_size / (d * b)
+        t = max((4 / 3 if r else 1) * compute + inside, across / m)
+        best = max(best, d * b / t)
+    plans = two_bw_plans(profile, cluster, batch_size)
+    usable = [plan for plan in plans if not plan.reason]
+    assert bool(usable) == (best > 0)
+    if usable:
+        assert usable[0].samples_per_s == pytest.approx(1e3 * best)
+        assert all(plan.batch_size <= batch_size for plan in usable)
+        assert [-p.samples_per_s for p in usable] == sorted(-p.samples_per_s for p in usable)
+
+
+@given(PROFILES, st.sampled_from([1, 2, 4]), st.integers(1, 20))
+def test_gpipe_needs_more_than_2bw_where_inputs_outweigh_weights(
+    profile: BlockProfile, num_stages: int, num_micro_batches: int
+) -> None:
+    """With recomputation, if and only if (m - p) inputs are more than a stage's weights."""
+    two_bw = memory_bytes(profile, num_stages, 2, recompute=True)
+    flush = memory_bytes(profile, num_stages, 2, recompute=True, num_versions=1)
+    gpipe = memory_bytes(
+        profile, num_stages, 2, recompute=True, num_versions=1, num_in_flight=num_micro_batches
+    )
+    weights = profile.num_blocks * profile.parameter_bytes / num_stages
+    assert two_bw - flush == pytest.approx(weights)
+    excess = (num_micro_batches - num_stages) * 2 * profile.input_bytes - weights
+    assert gpipe - two_bw == pytest.approx(excess)
+    assert memory_bytes(profile, num_stages, 2, recompute=False) >= two_bw
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_blocks": 0}, "num_blocks: 0 is not at least 1; give a whole number"),
+        (
+            {"forward_ms": {}},
+            r"backward_ms: has the micro-batch sizes \[1, 2\], but forward_ms \[\]; give both",
+        ),
+        ({"forward_ms": {1: 1.0, 2: -1.0}}, r"forward_ms\[2\]: -1.0 is not above 0"),
+        (
+            {"forward_ms": {0: 1.0}, "backward_ms": {0: 1.0}},
+            "forward_ms: micro-batch size: 0 is not at least 1",
+        ),
+        ({"input_bytes": -1.0}, "input_bytes: -1.0 is not a number of 0 or more; give bytes"),
+    ],
+)
+def test_wrong_profiles_are_named(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError, match=f"^{message}"):
+        replace(PROFILE, **changed)  # type: ignore[arg-type]
+
+
+def test_wrong_clusters_and_batches_are_named() -> None:
+    with pytest.raises(PlanError, match="^num_gpus: 0 is not at least 1"):
+        replace(CLUSTER, num_gpus=0)
+    with pytest.raises(PlanError, match="^memory_mib: nan is not above 0"):
+        replace(CLUSTER, memory_mib=float("nan"))
+    with pytest.raises(PlanError, match="^batch_size: 0.5 is not at least 1"):
+        two_bw_plans(PROFILE, CLUSTER, 0.5)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="^recompute_factor: 0.5 is not at least 1"):
+        two_bw_plans(PROFILE, CLUSTER, 8, recompute_factor=0.5)
+
+
+def test_rules_share_layers_in_a_server_before_they_cut_the_model() -> None:
+    """Of 64 GPUs a model takes 1, a server of 8, or several, as soon as its parts fit."""
+
+    def decided(parts: int) -> tuple[int, int, int]:
+        plan = megatron_rules(64, 8, 512, [1, 2], lambda t, p, b: t * p >= parts, lambda b: b)
+        return plan.tensor_parallel, plan.num_stages, plan.data_parallel
+
+    expected = {1: (1, 1, 64), 2: (2, 1, 32), 3: (4, 1, 16), 8: (8, 1, 8), 9: (8, 2, 4), 64: (8, 8, 1)}
+    assert {parts: decided(parts) for parts in expected} == expected
+    with pytest.raises(PlanError, match="^num_gpus: 64 are too few with any"):
+        decided(65)
+
+
+def test_rules_take_the_micro_batch_size_of_least_time() -> None:
+    """Larger ones are quicker for each sample, but leave fewer to fill the pipeline (Eq. 4.1)."""
+    times = {1: 1.0, 2: 1.8, 4: 3.2, 8: 6.2, 16: 12.3}
+    plan = megatron_rules(8, 1, 128, times, lambda t, p, b: p == 8 and b < 16, times.__getitem__)
+    by_hand = {b: (128 / b + 7) * times[b] for b in (1, 2, 4, 8)}
+    assert plan == RulesPlan(8, 1, 1, 4, min(by_hand.values()))
+    assert plan.batch_ms == pytest.approx(39 * 3.2)
+
+
+@given(st.integers(1, 48), st.integers(1, 8), st.integers(1, 96), st.integers(1, 20))
+def test_rules_use_all_gpus_and_nothing_smaller_fits(
+    num_gpus: int, per_server: int, batch_size: int, parts: int
+) -> None:
+    try:
+        plan = megatron_rules(num_gpus, per_server, batch_size, [1], lambda t, p, b: t * p >= parts, float)
+    except PlanError:
+        return
+    t, p, d = plan.tensor_parallel, plan.num_stages, plan.data_parallel
+    assert (t * p * d, per_server % t, batch_size % d) == (num_gpus, 0, 0)
+    assert t * p >= parts
+    smaller = [t * q for q in range(1, p)] if p > 1 else range(1, t)
+    usable = [n for n in smaller if p > 1 or per_server % n == 0]
+    assert not [n for n in usable if n >= parts and num_gpus % n == 0 and batch_size % (num_gpus // n) == 0]
+    assert plan.batch_ms == batch_size / d + p - 1
+
+
+def test_rules_name_wrong_numbers() -> None:
+    with pytest.raises(PlanError, match="^gpus_per_server: 0 is not at least 1"):
+        megatron_rules(8, 0, 8, [1], lambda t, p, b: True, float)
+    with pytest.raises(PlanError, match="^micro_batch_sizes: 0 is not at least 1"):
+        megatron_rules(8, 8, 8, [1, 0], lambda t, p, b: True, float)

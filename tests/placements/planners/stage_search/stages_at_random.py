@@ -1,0 +1,55 @@
+"""Random problems of stages, and all their choices."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+from placements.planners.stage_search.stage_problem import (
+    Options,
+    Run,
+    StageProblem,
+    StageSolution,
+    peak_mib,
+    weigh,
+)
+
+
+def some_options(rng: random.Random, count: int, num_layouts: int, most: int = 12) -> Options:
+    """Whole numbers, so that sums in any order are equal."""
+    transient = rng.choice([0, 3, most])
+    return Options(
+        time_ms=[rng.randint(1, most) for _ in range(count)],
+        sync_ms=[rng.randint(0, 4) for _ in range(count)],
+        static_mib=[rng.randint(0, most) for _ in range(count)],
+        kept_mib=[rng.randint(0, most) for _ in range(count)],
+        forward_mib=[rng.randint(0, transient) for _ in range(count)],
+        backward_mib=[rng.randint(0, 2 * transient) for _ in range(count)],
+        recomputed=[rng.random() < 0.5 for _ in range(count)],
+        layout=[rng.randrange(num_layouts) for _ in range(count)],
+    )
+
+
+def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layouts: int) -> StageProblem:
+    """Memory is anywhere from too little to more than enough."""
+    costly = rng.choice([0, 2, 10])
+    transitions = {
+        pair: rng.randint(0, costly) if pair[0] != pair[1] or rng.random() < 0.1 else 0
+        for pair in itertools.product(range(num_layouts), repeat=2)
+    }
+    runs = tuple(Run(size, some_options(rng, rng.randint(1, count), num_layouts)) for size in sizes)
+    stage = StageProblem(runs, transitions, rng.randint(1, 4), 0.0, rng.choice([1, 2, 4]))
+    peaks = [peak_mib(stage, [rng.randrange(len(each)) for each in stage.layer_options]) for _ in range(20)]
+    return with_capacity(stage, rng.choice(peaks) - rng.choice([0, 0, 5]))
+
+
+def with_capacity(stage: StageProblem, capacity_mib: float) -> StageProblem:
+    return StageProblem(
+        stage.runs, stage.transition_ms, stage.in_flight, capacity_mib, stage.num_micro_batches, stage.weights
+    )
+
+
+def every_choice(stage: StageProblem) -> Iterator[StageSolution]:
+    for choice in itertools.product(*(range(len(each)) for each in stage.layer_options)):
+        yield weigh(stage, choice)
