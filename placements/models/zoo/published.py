@@ -12,14 +12,13 @@ from functools import partial
 from typing import Any
 
 from placements.models.chain import ModelShape
-from placements.models.families import (
-    decoder,
-    encoder_decoder,
+from placements.models.zoo.images import (
     image_encoder,
     joined_encoders,
     residual_network,
     window_encoder,
 )
+from placements.models.zoo.language import decoder, encoder_decoder
 from placements.spec import PlacementError
 
 _Maker = Callable[..., ModelShape]
@@ -153,7 +152,7 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
 
     Args:
         name: Of `MODELS`.
-        overrides: By the name of an argument of the model's kind in `placements.models.families`, such as
+        overrides: By the name of an argument of the model's kind in `placements.models.zoo`, such as
             ``num_layers``, ``sequence_length`` or ``precision``.
 
     Raises:
