@@ -16,8 +16,8 @@ from placements.models.calibration import Calibration, MeasuredTimes
 from placements.models.costs import CostOptions, layer_cost, model_error_percent, transition_ms
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, SINGLE, TF32, Layer, TransformerLayer
-from placements.models.parallel import Cost, LayerStrategy, Level, Pass
-from placements.models.zoo import MODELS
+from placements.models.parallel import Cost, LayerStrategy, Level, Pass, Recompute
+from placements.models.zoo import MODELS, read_model
 
 COUNTING_GPU = replace(
     A100_SXM_80GB,
@@ -123,6 +123,20 @@ def test_shared_sequences_and_selective_recomputation_save_what_is_published(hid
     assert 4.9 < kept(LayerStrategy(8)) / both < 6.3
     full = kept(LayerStrategy(8, sequence="megatron", recompute="full"))
     assert full == pytest.approx(2 / 8)
+
+
+def test_memory_of_a_gpt_is_what_was_measured() -> None:
+    """Mist's artifact, README, Sec. 2.3: GPT-1.3B on two GPUs allocates 19274 MB.
+
+    Eight samples each, every layer recomputed, states of the optimizer shared (ZeRO-1), two micro-batches.
+    """
+    model = read_model("gpt3_1.3b", vocab_size=50_304, attention="fused")
+    group = read_cluster("a100_2").whole
+    found = Cost()
+    for layer in model.layers:
+        again: Recompute = "full" if layer.name == "layer" else "none"
+        found += layer_cost(layer, LayerStrategy(1, 2, 1, again), 16, 2, group)
+    assert (found.static_bytes + found.kept_bytes) / 2**20 == pytest.approx(19_274, rel=0.03)
 
 
 def test_megatron_sends_as_much_and_gathers_inputs_again_beside_products() -> None:
