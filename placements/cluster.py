@@ -218,19 +218,15 @@ class DeviceGroup:
         """
         flows: Counter[tuple[str, int]] = Counter()
         nodes = self.cluster.node_of
-        inside = False
         for place in range(after.count):
             source = nodes[self.first + place * self.count // after.count]
             target = nodes[after.first + place]
-            if source == target:
-                inside = True
-            else:
+            if source != target:
                 flows["out", source] += 1
                 flows["in", target] += 1
-        link_gb_s = min(self._link_gb_s, after._link_gb_s)
-        shared = self.cluster.node_bandwidth_gb_s / max(flows.values(), default=1)
-        slowest = min([link_gb_s] * (inside or not flows) + [min(link_gb_s, shared)] * bool(flows))
-        return self._seconds(num_bytes, slowest) * 1e3
+        busiest = max(flows.values(), default=0)
+        shared = self.cluster.node_bandwidth_gb_s / busiest if busiest else math.inf
+        return self._seconds(num_bytes, min(self._link_gb_s, after._link_gb_s, shared)) * 1e3
 
     @cached_property
     def _kinds(self) -> list[Gpu]:
