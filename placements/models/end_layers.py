@@ -195,14 +195,16 @@ class CustomLayer(Layer):
         num_weights: Parameters.
         flops: Of the forward.
         kept_bytes: Kept from the forward to the backward, the input included.
-        boundary_numbers: Of the input, and of the output.
-        num_all_reduces: Of the boundary, in the forward and in the backward each.
+        input_numbers: Of its input.
+        output_numbers: Of its output; None for as many.
+        num_all_reduces: Of the output in the forward, and as many of the input in the backward.
     """
 
     num_weights: int
     flops: int
     kept_bytes: int
-    boundary_numbers: int
+    input_numbers: int
+    output_numbers: int | None = None
     num_all_reduces: int = 0
 
     def __post_init__(self) -> None:
@@ -232,18 +234,17 @@ class CustomLayer(Layer):
 
     def kept(self, precision: Precision, t: int) -> Held:
         """Return the input, and a share of the rest."""
-        own = min(precision.number_bytes * self.boundary_numbers, self.kept_bytes)
+        own = min(precision.number_bytes * self.input_numbers, self.kept_bytes)
         return Held(own, (self.kept_bytes - own) / t)
 
     def input_elements(self) -> int:
-        """Return the boundary's."""
-        return self.boundary_numbers
+        """Return the input's."""
+        return self.input_numbers
 
     def output_elements(self) -> int:
-        """Return the boundary's."""
-        return self.boundary_numbers
+        """Return the output's."""
+        return self.input_numbers if self.output_numbers is None else self.output_numbers
 
     def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the boundary as often as it is all-reduced."""
-        found = (self.boundary_numbers,) * self.num_all_reduces
-        return found, found
+        """Return output and input as often as they are all-reduced."""
+        return (self.output_elements(),) * self.num_all_reduces, (self.input_numbers,) * self.num_all_reduces

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import SHARED_DATA
 
 from placements.cluster import CLUSTERS, Cluster, ClusterError, Nodes, read_cluster
 from placements.hardware import A100_SXM_80GB, GPUS, V100_SXM_32GB
@@ -145,3 +149,24 @@ def test_wrong_groups() -> None:
         PLAIN.whole.all_reduce_ms(1.0, 3)
     with pytest.raises(ClusterError, match="nodes: "):
         Cluster((), 1.0)
+
+
+MEASURED = SHARED_DATA / "galvatron"
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="Galvatron's measured bandwidths are not at hand")
+def test_rings_with_few_members_in_each_node_share_it_as_measured() -> None:
+    """GB/s of rings with one or two members in each of two nodes of eight; those with four reach less."""
+    measured = json.loads(
+        (MEASURED / "llama2_2026/hardware_configs/allreduce_bandwidth_2nodes_8gpus_per_node.json").read_text()
+    )
+    cluster = Cluster((Nodes(A100_SXM_80GB, 2, 8),), 65.0, 160.0, link_efficiency=1.0, latency_us=0.0)
+    assert gb_s(cluster, 2, 8) == pytest.approx(measured["allreduce_size_2_consec_0"], rel=0.01)
+    assert gb_s(cluster, 4, 4) == pytest.approx(measured["allreduce_size_4_consec_0"], rel=0.01)
+    titan = json.loads(
+        (MEASURED / "rtx_titan_2022/env_configs/allreduce_bandwidth_dist_16_gpus.json").read_text()
+    )
+    cluster = replace(CLUSTERS["galvatron_titan_16"], latency_us=0.0)
+    for degree, stride, key in ((2, 8, "1_2_0"), (8, 1, "1_8_1"), (16, 1, "1_16_1")):
+        mib_per_ms = gb_s(cluster, degree, stride) * 1e6 / 2**20
+        assert 1 / mib_per_ms == pytest.approx(titan[key], rel=0.02)

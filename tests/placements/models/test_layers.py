@@ -142,7 +142,7 @@ def test_ends_by_hand() -> None:
     assert (tied.num_parameters, tied.apart) == (0, output)
     merge = ProjectionLayer(input_size=32, hidden_size=16, sequence_length=4, normed=True)
     assert merge.num_parameters == 32 * 16 + 64
-    custom = CustomLayer(num_weights=100, flops=1000, kept_bytes=500, boundary_numbers=50, num_all_reduces=1)
+    custom = CustomLayer(num_weights=100, flops=1000, kept_bytes=500, input_numbers=50, num_all_reduces=1)
     assert custom.kept(HALF, 4) == (100, 100)
     assert (custom.parameters(4), custom.forward_flops(4)) == (25, 250)
 

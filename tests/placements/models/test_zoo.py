@@ -74,13 +74,14 @@ PUBLISHED = {
     "t5_base": 222.9e6,
     "t5_large": 737.7e6,
     "t5_3b": 2.8516e9,
+    "wide_resnet101_8": 1.5e9,
 }
 """Of model cards and papers."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_published(name: str) -> None:
-    tolerance = 0.02 if "gpt3" in name else 0.007
+    tolerance = 0.02 if name.startswith(("gpt3", "wide")) else 0.007
     assert MODELS[name].num_parameters == pytest.approx(PUBLISHED[name], rel=tolerance)
 
 
@@ -92,6 +93,13 @@ def test_every_model_is_a_chain_from_an_embedding_to_an_output(model: ModelShape
         assert (names[0], names[-1]) == ("embedding", "output")
     else:
         assert [branch.layers[0].name for branch in model.branches] == ["embedding"] * 2
+
+
+def test_a_wide_residual_network_is_torchvisions() -> None:
+    """Whose factor 2 has 126.9 million parameters, and 22.8e9 multiply-adds for an image."""
+    model = read_model("wide_resnet101_8", width_factor=2)
+    assert model.num_parameters == pytest.approx(126_886_696 - 1000, abs=1)
+    assert model.forward_flops == pytest.approx(2 * 22.75e9, rel=0.01)
 
 
 def test_a_gpt_is_the_one_of_its_config() -> None:
@@ -126,6 +134,8 @@ def test_sizes_are_changed_by_name() -> None:
         ("vit_huge_32", {"image_size": 225}, "image_size: 225 has no whole patches of 16"),
         ("swin_huge_32", {"layers_by_level": ()}, "layers_by_level: () is not a list of layers"),
         ("swin_huge_32", {"layers_by_level": (2, 0)}, "layers_by_level[1]: 0 is not a whole number"),
+        ("wide_resnet50_8", {"width_factor": 0}, "width_factor: 0 is not a whole number"),
+        ("wide_resnet50_8", {"image_size": 100}, "image_size: 25 has no whole patches of 2"),
         ("swin_huge_32", {"window_size": 0}, "window_size: 0 is not a whole number"),
         ("flava", {"num_layers": None}, "num_layers: None is not a whole number"),
     ],
@@ -144,12 +154,17 @@ LLAMA = SHARED_DATA / "galvatron" / "llama2_2026" / "gpt" / "memory_profiling_bf
 @pytest.mark.skipif(not RTX_TITAN.exists(), reason="Galvatron's measured constants are not at hand")
 @pytest.mark.parametrize(
     ("entry", "name", "tolerance"),
-    [("bert_1280_8gpus", "bert_huge_32", 0.015), ("vit_1280_8gpus", "vit_huge_32", 0.06)],
+    [
+        ("bert_1280_8gpus", "bert_huge_32", 0.015),
+        ("bert_1024_8gpus", "bert_huge_32", 0.03),
+        ("vit_1280_8gpus", "vit_huge_32", 0.06),
+        ("vit_1024_8gpus", "vit_huge_32", 0.06),
+    ],
 )
 def test_what_a_shared_layer_keeps_was_measured(entry: str, name: str, tolerance: float) -> None:
     """By tensor-parallel degree, in 32 bits; and the bytes of its weights."""
     measured = json.loads(RTX_TITAN.read_text())[entry]["mem"]
-    layer = MODELS[name].runs[1][1]
+    layer = read_model(name, hidden_size=int(entry.split("_")[1])).runs[1][1]
     for degree, mib in measured["tp_activation_per_bsz_dict"].items():
         assert sum(layer.kept(SINGLE, int(degree))) / 2**20 == pytest.approx(mib, rel=tolerance)
     assert 4 * layer.num_parameters / 2**20 == pytest.approx(measured["parameter_size"], rel=0.03)

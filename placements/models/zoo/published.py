@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from placements.models.chain import ModelShape
-from placements.models.families import (
-    decoder,
-    encoder_decoder,
+from placements.models.zoo.images import (
     image_encoder,
     joined_encoders,
+    residual_network,
     window_encoder,
 )
+from placements.models.zoo.language import decoder, encoder_decoder
 from placements.spec import PlacementError
 
 _Maker = Callable[..., ModelShape]
@@ -137,6 +137,9 @@ _MODELS: dict[str, _Maker] = {
     "t5_large_48": _t5(48, 1024, 16, **_UNFUSED),
     "t5_512_4_32": _t5(32, 1024, 16, decoder_length=4, **_UNFUSED),
     "t5_512_4_48": _t5(48, 1024, 16, decoder_length=4, **_UNFUSED),
+    # Perseus, App. B.3: the bottlenecks of ResNet-50 and -101, eight times as wide inside.
+    "wide_resnet50_8": partial(residual_network, layers_by_level=(3, 4, 6, 3), width_factor=8),
+    "wide_resnet101_8": partial(residual_network, layers_by_level=(3, 4, 23, 3), width_factor=8),
     # Raffel et al., 2020, "T5".
     "t5_base": _t5(24, 768, 12),
     "t5_large": _t5(48, 1024, 16),
@@ -149,7 +152,7 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
 
     Args:
         name: Of `MODELS`.
-        overrides: By the name of an argument of the model's kind in `placements.models.families`, such as
+        overrides: By the name of an argument of the model's kind in `placements.models.zoo`, such as
             ``num_layers``, ``sequence_length`` or ``precision``.
 
     Raises:

@@ -1,0 +1,26 @@
+"""Models by name: published sizes as chains of layers.
+
+- `sizes`: checks that all kinds share
+- `language`: kinds of language models; `images`: kinds of models of images, alone or with text
+- `published`: the models by name, and how to change their sizes
+"""
+
+from placements.models.zoo.images import (
+    image_encoder,
+    joined_encoders,
+    residual_network,
+    window_encoder,
+)
+from placements.models.zoo.language import decoder, encoder_decoder
+from placements.models.zoo.published import MODELS, read_model
+
+__all__ = [
+    "MODELS",
+    "decoder",
+    "encoder_decoder",
+    "image_encoder",
+    "joined_encoders",
+    "read_model",
+    "residual_network",
+    "window_encoder",
+]
