@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placements.planners.stage_search.counts import TooMany, cheapest_counts
 from placements.planners.stage_search.labels import Found, bounds, search
 from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
 from placements.planners.stage_search.tables import (
@@ -100,6 +101,23 @@ def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, price
 
 def _searched(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, float]:
     """Return the best choice known after a part was searched, and the least bound of what was dropped."""
+    problem, cutoff = part.stage.problem, math.inf if best is None else _cutoff(best)
+    rounding = ROUNDING * max(1.0, abs(problem.capacity_mib))
+    room_mib = problem.capacity_mib + rounding - max(floor_mib, least_transients(part.stage)[-1])
+    try:
+        choice, least_cost = cheapest_counts(part.stage, room_mib, part.prices, part.least_cost, cutoff)
+    except TooMany:
+        return _searched_layers(part, floor_mib, best)
+    if choice is None:
+        return best, math.inf
+    found = weigh(problem, choice)
+    if problem.fits(found.peak_mib) and found.cost <= least_cost * (1 + 1e-3 * ROUNDING):
+        return Found(found.choice, found.cost, found.peak_mib), math.inf
+    return _searched_layers(part, floor_mib, best)
+
+
+def _searched_layers(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, float]:
+    """Return the same, found layer by layer."""
     limits = bounds(
         part.stage,
         np.unique([0.0, *part.prices, *(part.prices[1] * np.array([0.2, 0.5, 2.0, 5.0]))]),

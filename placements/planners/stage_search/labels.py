@@ -223,11 +223,11 @@ def _undominated(labels: _Labels, plain: float, recomputed: float, ordered: bool
     order = np.lexsort((*reversed(different), labels.piece))
     columns, piece = np.stack(different, axis=1)[order], labels.piece[order]
     cuts = [0, *(np.flatnonzero(np.diff(piece)) + 1).tolist(), len(piece)]
-    chosen = [order[first:end][_frontier(columns[first:end])] for first, end in itertools.pairwise(cuts)]
+    chosen = [order[first:end][frontier(columns[first:end])] for first, end in itertools.pairwise(cuts)]
     return np.concatenate(chosen)
 
 
-def _frontier(columns: Floats) -> Ints:
+def frontier(columns: Floats) -> Ints:
     """Return the rows that no other row is at most in all columns; they are sorted by the first ones."""
     if columns.shape[1] == 2:
         least = np.minimum.accumulate(columns[:, 1])

@@ -112,7 +112,7 @@ class StageProblem:
     Attributes:
         runs: In the order of the model; layers of a run may take their options in any order.
         transition_ms: By the layouts of a layer and the next: what both passes of a micro-batch pay between
-            them. For all that can be neighbors; 0 where absent for a layout beside itself.
+            them. For all that can be neighbors; a layout beside itself pays nothing.
         in_flight: Micro-batches whose activations the stage holds at its peak.
         capacity_mib: What it may hold.
         num_micro_batches: Of an iteration.
@@ -173,7 +173,7 @@ class StageProblem:
 
     def transition(self, layout: int, after: int) -> float:
         """Return what a layer and the one after it pay, in ms; not a number where nobody said."""
-        return self.transition_ms.get((layout, after), 0.0 if layout == after else math.nan)
+        return 0.0 if layout == after else self.transition_ms.get((layout, after), math.nan)
 
     def fits(self, peak_mib: float) -> bool:
         """Return whether the capacity is enough, but for rounding."""

@@ -70,13 +70,14 @@ class Stage:
     transition: Floats
 
     @property
+    def runs(self) -> list[tuple[Table, int]]:
+        """The table and the number of layers of each run, in order."""
+        return [(table, run.num_layers) for table, run in zip(self.tables, self.problem.runs, strict=True)]
+
+    @property
     def layers(self) -> list[Table]:
         """The table of each layer, in order."""
-        return [
-            table
-            for table, run in zip(self.tables, self.problem.runs, strict=True)
-            for _ in range(run.num_layers)
-        ]
+        return [table for table, num_layers in self.runs for _ in range(num_layers)]
 
 
 def prepare(problem: StageProblem) -> Stage:
@@ -131,6 +132,24 @@ def priced(table: Table, num_layouts: int, prices: Floats) -> Floats:
     return found
 
 
+def following(runs: Sequence[tuple[Table, int]], transition: Floats, prices: Floats) -> list[Floats]:
+    """Return bounds on what the runs after each run cost with memory at a price (Lagrangian).
+
+    Args:
+        runs: The table and the number of layers of each.
+        transition: See `Stage`.
+        prices: Cost of a MiB.
+
+    Returns:
+        For each run an array by price and the layout of its last layer, with the transition after it.
+    """
+    found = [np.zeros((len(prices), len(transition)))]
+    for table, num_layers in runs[:0:-1]:
+        steps = transition + priced(table, len(transition), prices)[:, None, :]
+        found.append(_repeated(steps, found[-1][:, :, None], num_layers)[:, :, 0])
+    return found[::-1]
+
+
 def least_priced(stage: Stage, prices: Floats) -> Floats:
     """Return the least cost of the stage with memory at each price: Lagrangian bounds, before the room.
 
@@ -138,20 +157,22 @@ def least_priced(stage: Stage, prices: Floats) -> Floats:
         stage: To bound.
         prices: Cost of a MiB.
     """
-    num_layouts = len(stage.transition)
-    found = np.zeros((len(prices), 1, num_layouts))
-    for i, (table, run) in enumerate(zip(stage.tables, stage.problem.runs, strict=True)):
-        values = priced(table, num_layouts, prices)
-        step = stage.transition + values[:, None, :]
-        found = found + values[:, None, :] if i == 0 else _then(found, step)
-        left = run.num_layers - 1
-        while left:
-            if left % 2:
-                found = _then(found, step)
-            left //= 2
-            if left:
-                step = _then(step, step)
-    return np.asarray(found.min(axis=(1, 2)))
+    values = priced(stage.tables[0], len(stage.transition), prices)
+    steps = stage.transition + values[:, None, :]
+    later = following(stage.runs, stage.transition, prices)[0]
+    whole = _repeated(steps, later[:, :, None], stage.problem.runs[0].num_layers - 1)[:, :, 0]
+    return np.asarray((values + whole).min(axis=1))
+
+
+def _repeated(steps: Floats, later: Floats, times: int) -> Floats:
+    """Return the least sums of so many steps and what comes after them."""
+    while times:
+        if times % 2:
+            later = _then(steps, later)
+        times //= 2
+        if times:
+            steps = _then(steps, steps)
+    return later
 
 
 def _then(first: Floats, second: Floats) -> Floats:
