@@ -256,6 +256,7 @@ def test_a_graph_of_many_branches_is_cut_along_one_order() -> None:
         ([], {}, "levels: is empty"),
         ([Level(0, 1.0)], {}, r"levels\[0\].count: 0 is not at least 1; give a whole number"),
         ([Level(2, 1.0), Level(2, 0.0)], {}, r"levels\[1\].gb_per_s: 0.0 is not above 0"),
+        ([Level(2, "fast")], {}, r"levels\[0\].gb_per_s: 'fast' is not above 0"),  # type: ignore[arg-type]
         ([Level(2, math.nan)], {}, r"levels\[0\].gb_per_s: nan is not above 0"),
         ([Level(64, 1.0), Level(64, 1.0)], {}, "levels: have 4096 workers; give at most 1024"),
         (FLAT, {"sync": "none"}, "sync: 'none' is not known; use one of per_worker, printed"),
