@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from placements.planners.pipedream.profile_graph import ProfiledNode, ProfileGraph
 
 MOST_SETS = 1000
-"""Sets that are looked at; a model with more is cut along one order of its nodes only."""
+"""Sets that are looked at; of a model with more, a few of each size."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -92,30 +92,53 @@ class ClosedSets:
 def closed_sets(graph: ProfileGraph) -> ClosedSets:
     """Return the closed sets of a graph.
 
-    Where there are more than `MOST_SETS`, it is only those that begin the order of its nodes.
+    Where there are more than `MOST_SETS`, it is a few of each size: the one that begins the order of the
+    nodes, and those whose nodes hand on the least.
     """
-    nodes = len(graph.nodes)
-    found = _all_sets(graph)
-    is_complete = found is not None
-    masks = found if found is not None else [(1 << count) - 1 for count in range(nodes + 1)]
-    members = np.array([[bool(mask >> i & 1) for i in range(nodes)] for mask in masks])
+    branches = _Branches(graph)
+    found = branches.sets(MOST_SETS)
+    is_complete = len(found) <= MOST_SETS
+    if not is_complete:
+        found = branches.sets(MOST_SETS, max(1, MOST_SETS // (len(graph.nodes) + 1)))
+    members = np.array([[bool(mask >> i & 1) for i in range(len(graph.nodes))] for mask in found])
     return ClosedSets(graph, members, is_complete)
 
 
-def _all_sets(graph: ProfileGraph) -> list[int] | None:
-    """Return all sets, a bit for each node, by their size; None where there are too many."""
-    place = {node.name: i for i, node in enumerate(graph.nodes)}
-    needs = [sum(1 << place[name] for name in node.inputs) for node in graph.nodes]
-    layer, found = {0}, [0]
-    while layer:
-        layer = {bigger for mask in layer for bigger in _with_one_more(mask, needs)}
-        found += sorted(layer)
-        if len(found) > MOST_SETS:
-            return None
-    return found
+class _Branches:
+    """A graph whose sets of nodes are bits of a number."""
 
+    def __init__(self, graph: ProfileGraph) -> None:
+        place = {node.name: i for i, node in enumerate(graph.nodes)}
+        self.sizes = [node.activation_bytes for node in graph.nodes]
+        self.needs = [0] * len(place)
+        self.readers = [0] * len(place)
+        for i, node in enumerate(graph.nodes):
+            for name in node.inputs:
+                self.needs[i] |= 1 << place[name]
+                self.readers[place[name]] |= 1 << i
 
-def _with_one_more(mask: int, needs: list[int]) -> Iterator[int]:
-    for i, need in enumerate(needs):
-        if not mask >> i & 1 and need & mask == need:
-            yield mask | 1 << i
+    def sets(self, most: int, width: int | None = None) -> list[int]:
+        """Return the closed sets by their size, at most so many of each; without a width no more than needed.
+
+        More than `most` are returned where it stopped before the end.
+        """
+        layer, found = {0}, [0]
+        for size in range(1, len(self.needs) + 1):
+            layer = {bigger for mask in layer for bigger in self._with_one_more(mask)}
+            if width is not None and len(layer) > width:
+                first = (1 << size) - 1
+                least = sorted(layer - {first}, key=lambda mask: (self._cut_bytes(mask), mask))
+                layer = {first, *least[: width - 1]}
+            found += sorted(layer)
+            if width is None and len(found) > most:
+                break
+        return found
+
+    def _with_one_more(self, mask: int) -> Iterator[int]:
+        for i, need in enumerate(self.needs):
+            if not mask >> i & 1 and need & mask == need:
+                yield mask | 1 << i
+
+    def _cut_bytes(self, mask: int) -> float:
+        rows = enumerate(zip(self.sizes, self.readers, strict=True))
+        return sum(size for i, (size, readers) in rows if mask >> i & 1 and readers & ~mask)

@@ -75,7 +75,7 @@ class PipelinePlan:
         stages: At least one.
         levels: The workers that they share, from the innermost level on.
         sync: One of `SYNCS`.
-        is_exact: Every cut of the model was looked at; otherwise those along one order of its nodes.
+        is_exact: Every cut of the model was looked at; otherwise a few of each number of nodes.
     """
 
     stages: tuple[PlannedStage, ...]

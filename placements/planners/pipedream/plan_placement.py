@@ -3,8 +3,9 @@
 Each stage is a device that stands for the workers that share it. In PipeDream these take different inputs in
 turn (1F1B-RR), so that the stage is done with one input after another in a share of the time that each takes.
 A device has no such turns: its blocks take that share, which keeps the steady state and shortens the way of
-one input. A stage that waits for its exchange of gradients has the wait in its backward. The module does not
-know in what order blocks run.
+one input, and with it what is in flight: each worker holds an input for each that the device holds. A stage
+that waits for its exchange of gradients has the wait in its backward. The module does not know in what order
+blocks run.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def plan_placement(
 
     Returns:
         Transfers are the time until an output is there; that they share a link is not known. Memory is in
-        MiB of one worker, rounded up: its part of an input's activations, and all the time the weights of
-        each version that it keeps.
+        MiB of one worker, rounded up: the activations of an input, and all the time the weights of each
+        version that the plan keeps.
 
     Raises:
-        PlacementError: An argument is out of its range, or one micro-batch does not fit.
+        PlacementError: The tick is not above 0, or longer than the shortest block.
     """
     times = [_block_times(stage) for stage in plan.stages]
     tick_ms = tick_for(min(min(pair) for pair in times), tick_ms)
@@ -75,7 +76,7 @@ def plan_stages(plan: PipelinePlan, memory_mib: float | None = None) -> dict[str
             {
                 "forward_ms": forward_ms,
                 "backward_ms": backward_ms,
-                "activation_mib": stage.activation_bytes / stage.replicas / _MIB,
+                "activation_mib": stage.activation_bytes / _MIB,
                 "weight_mib": stage.in_flight * stage.parameter_bytes / _MIB,
             }
         )
@@ -93,7 +94,7 @@ def _chain(
     stages: Sequence[PlannedStage], times: Sequence[tuple[float, float]], tick_ms: float
 ) -> Iterator[Block]:
     """Yield the blocks, each after the one before it."""
-    held = [_mib(stage.activation_bytes / stage.replicas) for stage in stages]
+    held = [_mib(stage.activation_bytes) for stage in stages]
     after: tuple[str, ...] = ()
     for i, (forward_ms, _) in enumerate(times):
         yield Block(f"F{i}", Kind.F, (i,), round(forward_ms / tick_ms), held[i], after)

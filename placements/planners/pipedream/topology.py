@@ -42,7 +42,7 @@ def check_levels(levels: Sequence[Level]) -> None:
     for i, level in enumerate(levels):
         if type(level.count) is not int or level.count < 1:
             raise PlanError(f"levels[{i}].count: {level.count!r} is not at least 1; give a whole number")
-        if not 0 < level.gb_per_s < math.inf:
+        if type(level.gb_per_s) not in (int, float) or not 0 < level.gb_per_s < math.inf:
             raise PlanError(
                 f"levels[{i}].gb_per_s: {level.gb_per_s!r} is not above 0; give 1e9 bytes each second"
             )

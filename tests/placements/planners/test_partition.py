@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placements.models.transformer import GptConfig, layer_forward_flops, output_forward_flops
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion, least_imbalance, least_largest, stage_times
 
@@ -48,6 +49,26 @@ def test_layers_of_a_large_model_and_a_head() -> None:
     found = least_largest(times, 16)
     assert max(stage_times(times, found)) == 7.0
     assert found[-1] == 1
+
+
+PERSEUS = {  # layers, hidden size, the ratios of 4 and 8 stages on A100 (Perseus, Table 7)
+    "GPT-3 1B": (24, 2048, 1.17, 1.33),
+    "GPT-3 3B": (32, 2560, 1.13, 1.25),
+    "GPT-3 7B": (32, 4096, 1.11, 1.23),
+    "GPT-3 13B": (40, 5120, 1.08, 1.17),
+    "GPT-3 175B": (96, 12288, 1.02, 1.03),
+}
+
+
+@pytest.mark.parametrize("model", PERSEUS)
+def test_operations_give_nearly_the_imbalance_of_measured_times(model: str) -> None:
+    """Of forwards with 2048 tokens and a vocabulary of 50257, the head as a layer of its own."""
+    num_layers, hidden_size, *published = PERSEUS[model]
+    config = GptConfig(num_layers, hidden_size, 1, 50_257, 2048, 1)
+    head = output_forward_flops(config, config.vocab_size) / layer_forward_flops(config)
+    pieces = [1.0] * num_layers + [head]
+    ours = [ratio(stage_times(pieces, least_imbalance(pieces, count))) for count in (4, 8)]
+    assert ours == pytest.approx(published, abs=0.02)
 
 
 @pytest.mark.parametrize("num_stages", [0, 4])

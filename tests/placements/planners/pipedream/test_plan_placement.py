@@ -14,6 +14,7 @@ from placements.planners.pipedream.profile_graph import ProfiledNode, chain_grap
 from placements.planners.pipedream.topology import Level
 from placements.stage_file import stages_from_dict
 from schedsearch.baselines import one_f_one_b
+from schedsearch.metrics import peak_memory
 from schedsearch.modulo.search import search
 from schedsearch.validate import validate
 
@@ -30,7 +31,7 @@ def test_replicas_take_a_share_of_the_time() -> None:
     assert times == {"F0": 1.0, "F1": 1.0, "B1": 2.0, "B0": 2.0}
     assert placement.num_gpus == (2, 1)
     assert placement.static_memory == (16, 64)
-    assert [block.memory for block in placement.blocks] == [2, 3, -3, -2]
+    assert [block.memory for block in placement.blocks] == [3, 3, -3, -3]
     assert placement.memory == (70, 70)
     hops = {(a, b): placement.ms(ticks) for a, b, ticks in placement.transfer}
     assert hops == {("F0", "F1"): 0.25, ("B1", "B0"): 0.25}
@@ -54,11 +55,22 @@ def test_a_wait_for_gradients_is_in_the_backward() -> None:
     assert placement.ms(placement.by_name["F0"].time) == pytest.approx(1.5)
 
 
+def test_1f1b_holds_what_the_plan_counts() -> None:
+    """Four stages of four workers each: as many inputs on a worker as stages from its own on."""
+    graph = chain_graph(ProfiledNode(name, "", 1, 2, 6 * MIB, 90 * MIB) for name in "abcd")
+    plan = best_plan(graph, [Level(4, 12.0), Level(4, 0.01)])
+    assert plan.configuration == "4-4-4-4"
+    placement = plan_placement(plan)
+    held = peak_memory(one_f_one_b(placement, 12)).tolist()
+    assert held == [4 * 96, 3 * 96, 2 * 96, 96] == [stage.memory_mib for stage in plan.stages]
+
+
 def test_a_plan_is_a_file_of_stages() -> None:
     plan = best_plan(EXAMPLE, [Level(3, 10.0)])
     chain = stages_from_dict(plan_stages(plan, memory_mib=70.0))
     assert [(each.forward_ms, each.backward_ms) for each in chain.pieces] == [(1.0, 2.0), (1.0, 2.0)]
     assert [each.weight_mib for each in chain.pieces] == [16e6 / MIB, 64.0]
+    assert [each.activation_mib for each in chain.pieces] == [2.5e6 / MIB, 3.0]
     assert (chain.transfer_ms, chain.memory_mib) == (0.25, (70.0, 70.0))
 
 

@@ -130,12 +130,25 @@ def test_sets_are_all_that_are_closed_and_their_stages_cost_what_is_in_them(grap
         assert sets.cut_bytes[i] == sum(nodes[name].activation_bytes for name in read)
 
 
-def test_sets_of_many_branches_follow_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed_sets_module, "MOST_SETS", 8)
-    graph = ProfileGraph(tuple(ProfiledNode(f"{i}", "", 1, 1, 1, 1) for i in range(4)))
-    sets = closed_sets(graph)
+def test_of_many_branches_those_sets_are_kept_that_hand_on_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four branches of two nodes, of which the second hands on less: whole branches are kept together."""
+    monkeypatch.setattr(closed_sets_module, "MOST_SETS", 30)
+    firsts = [ProfiledNode(f"{i}", "", 1, 1, 9, 1) for i in range(4)]
+    seconds = [ProfiledNode(f"{i}b", "", 1, 1, 1, 1, (f"{i}",)) for i in range(4)]
+    last = ProfiledNode("last", "", 1, 1, 1, 1, tuple(node.name for node in seconds))
+    sets = closed_sets(ProfileGraph((*firsts, *seconds, last)))
     assert not sets.is_complete
-    assert np.array_equal(sets.members, np.tri(5, 4, -1, dtype=bool))
+    assert len(sets) <= 30
+    rows = {tuple(row) for row in sets.members.tolist()}
+    orders = np.tri(10, 9, -1, dtype=bool)
+    assert {tuple(row) for row in orders.tolist()} <= rows, "one order of the nodes is there"
+    assert [min(sets.cut_bytes[sets.members.sum(axis=1) == size]) for size in (2, 4, 6)] == [1, 2, 3]
+
+
+def test_of_very_many_branches_one_order_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closed_sets_module, "MOST_SETS", 4)
+    graph = ProfileGraph(tuple(ProfiledNode(f"{i}", "", 1, 1, 1, 1) for i in range(4)))
+    assert np.array_equal(closed_sets(graph).members, np.tri(5, 4, -1, dtype=bool))
 
 
 SIZES = {  # nodes and closed sets, forward and backward in ms, parameters in MB

@@ -1,0 +1,199 @@
+"""The cases of the planners' benchmark: PipeDream's planner, and measured pipelines of unbalanced stages.
+
+Measured profiles and runs are no part of this project; where they are not there, their rows are skipped. CPU
+limits are of one core of about 2.6 GHz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from experiments.benchmarks.benchmark_command import Benchmark
+from experiments.benchmarks.planners.measured_iterations import MeasuredIteration, read_measured_iterations
+from experiments.benchmarks.planners.measuring import (
+    against_every_plan,
+    configuration,
+    errors_together,
+    imbalance,
+    moved,
+    planner_speed,
+    prediction,
+    random_chain,
+    shared_output,
+)
+from experiments.benchmarks.results import Case, CaseResult
+from experiments.benchmarks.timing import load_solvers
+from placements.models.transformer import GptConfig
+from placements.models.vision import VISION_MODELS
+from placements.planners.pipedream.computed_profile import computed_profile
+from placements.planners.pipedream.profile_graph import ProfileGraph, read_profile_graph
+from placements.planners.pipedream.topology import Level
+
+SHARED_DATA = Path(__file__).parents[4] / "shared" / "data"
+"""Beside the project: PipeDream's profiles, and the runs of Vocabulary Parallelism."""
+
+CPU_S = 8.0
+"""CPU seconds that any plan may take, as in the dissertation (Sec. 2.4.1)."""
+
+CLUSTERS = {
+    "16 workers, 10 Gbps": (Level(16, 1.25),),
+    "4x4 workers, PCIe and 10 Gbps (A)": (Level(4, 12.0), Level(4, 1.25)),
+    "2x8 workers, NVLink and 25 Gbps (B)": (Level(8, 20.0), Level(2, 3.125)),
+    "4 workers, PCIe": (Level(4, 12.0),),
+}
+"""The dissertation's clusters (Table 2.1), inner bandwidths assumed, and a flat one at the slowest link."""
+
+FLAT = "16 workers, 10 Gbps"
+
+BATCH_SIZES = {"vgg16": 64, "alexnet": 256, "resnet50": 128}
+"""Images on each worker (Sec. 2.5.1)."""
+
+TABLE_2_2 = {"vgg16": "15-1", "alexnet": "15-1", "resnet50": "16"}
+"""Published configurations of 4x4 workers, which the two-level formula cannot express but a flat one can."""
+
+PRINTED = {"vgg16": "12-3-1", "alexnet": "15-1", "resnet50": "8-8"}
+"""What the printed formula gives for the computed profiles."""
+
+
+GPT_3 = {
+    "1B": (24, 2048, {4: 1.17, 8: 1.33}),
+    "3B": (32, 2560, {4: 1.13, 8: 1.25}),
+    "7B": (32, 4096, {4: 1.11, 8: 1.23}),
+    "13B": (40, 5120, {4: 1.08, 8: 1.17}),
+    "175B": (96, 12288, {4: 1.02, 8: 1.03}),
+}
+"""Layers, hidden size, and the least ratio of the longest to the shortest stage (Perseus, Table 7, A100)."""
+
+
+def pipedream() -> Iterator[Case]:
+    """Yield configurations from shapes and from measured profiles."""
+    for model in BATCH_SIZES:
+        for sync, wanted in (("per_worker", TABLE_2_2[model]), ("printed", PRINTED[model])):
+            yield Case(
+                "pipedream",
+                f"{model} from shapes, {FLAT}, {sync}",
+                wanted + (" as in Table 2.2" if sync == "per_worker" else ""),
+                partial(
+                    configuration,
+                    partial(_computed, model),
+                    CLUSTERS[FLAT],
+                    cpu_s=CPU_S,
+                    sync=sync,
+                    wanted=wanted,
+                ),
+                is_quick=True,
+            )
+    for model in (*TABLE_2_2, "gnmt"):
+        for cluster, levels in CLUSTERS.items():
+            wanted_here = TABLE_2_2.get(model) if cluster == FLAT else None
+            yield Case(
+                "pipedream",
+                f"{model} measured, {cluster}",
+                (f"{wanted_here} as in Table 2.2, " if wanted_here else "") + f"{CPU_S:g} CPU s",
+                partial(configuration, partial(_measured, model), levels, cpu_s=CPU_S, wanted=wanted_here),
+                is_quick=cluster == FLAT,
+            )
+
+
+def pipedream_speed() -> Iterator[Case]:
+    """Yield larger models and more workers, and small ones beside all plans."""
+    for nodes, levels in (
+        (50, (Level(16, 1.25),)),
+        (200, (Level(16, 1.25),)),
+        (800, (Level(16, 1.25),)),
+        (50, (Level(4, 12.0), Level(4, 1.25))),
+        (200, (Level(4, 12.0), Level(4, 1.25))),
+        (400, (Level(4, 12.0), Level(4, 1.25))),
+        (200, (Level(8, 20.0), Level(16, 3.125))),
+        (200, (Level(128, 3.125),)),
+    ):
+        workers = "x".join(str(level.count) for level in reversed(levels))
+        yield Case(
+            "pipedream_speed",
+            f"chain of {nodes}, {workers} workers",
+            f"{CPU_S:g} CPU s",
+            partial(planner_speed, random_chain(nodes, seed=nodes), levels, cpu_s=CPU_S),
+            is_quick=nodes == 50,
+        )
+    for nodes, count in ((8, 4), (10, 6), (12, 8)):
+        yield Case(
+            "pipedream_speed",
+            f"chain of {nodes}, {count} workers, beside all plans",
+            "the least time of all",
+            partial(against_every_plan, random_chain(nodes, seed=nodes), Level(count, 1.25)),
+            is_quick=nodes == 8,
+        )
+
+
+def unbalanced() -> Iterator[Case]:
+    """Yield predictions of measured runs, and what other placements of their output layer bring."""
+    path = SHARED_DATA / "vocabulary_parallelism" / "measured_iterations.csv"
+    if not path.exists():
+        skipped = CaseResult(0.0, skipped=f"{path.name} is not there")
+        yield Case("unbalanced", "all runs", "predictions within 2 %", lambda: skipped, is_quick=True)
+        return
+    rows = read_measured_iterations(path)
+    yield Case(
+        "unbalanced",
+        "all runs",
+        "predictions within 2 %",
+        partial(errors_together, rows, most=2.0),
+        is_quick=True,
+    )
+    for row in rows:
+        yield Case("unbalanced", f"{row.case}: prediction", "within 2 %", partial(prediction, row, most=2.0))
+    for row in (row for row in rows if row.case.startswith("base_")):
+        others = [other for other in rows if _model(other) == _model(row) and other is not row]
+        yield Case(
+            "unbalanced",
+            f"{row.case}: layers moved",
+            "period proved; no longer than with none moved",
+            partial(moved, row, others, time_limit_s=10.0),
+        )
+        for num_in_flight, at_load in ((8, False), (12, True)):
+            yield Case(
+                "unbalanced",
+                f"{row.case}: output layer on all devices, {num_in_flight} in flight",
+                "period is the load" if at_load else "period at most that of 1F1B+",
+                partial(shared_output, row, num_in_flight=num_in_flight, time_limit_s=20.0, at_load=at_load),
+            )
+
+
+def _computed(model: str) -> ProfileGraph:
+    return computed_profile(VISION_MODELS[model](), BATCH_SIZES[model], tflops=10.0)
+
+
+def _measured(model: str) -> ProfileGraph | None:
+    path = SHARED_DATA / "pipedream" / f"{model}.csv"
+    return read_profile_graph(path) if path.exists() else None
+
+
+def _model(row: MeasuredIteration) -> str:
+    """Return the name of a row without how its layers are divided."""
+    return row.case.partition("_")[2]
+
+
+def imbalances() -> Iterator[Case]:
+    """Yield divisions of GPT-3's layers by operations, beside those by measured times."""
+    for name, (num_layers, hidden_size, published) in GPT_3.items():
+        config = GptConfig(num_layers, hidden_size, hidden_size // 128, 50_257, 2048, 1)
+        yield Case(
+            "imbalance",
+            f"GPT-3 {name}, 4 and 8 stages",
+            "within 0.02 of Perseus, Table 7, A100",
+            partial(imbalance, config, published, most=0.02),
+            is_quick=True,
+        )
+
+
+GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
+    "pipedream": pipedream,
+    "pipedream_speed": pipedream_speed,
+    "unbalanced": unbalanced,
+    "imbalance": imbalances,
+}
+"""The groups by the name that the command line uses."""
+
+BENCHMARK = Benchmark("planners", "Measure what planners must reach.", GROUPS, load_solvers)

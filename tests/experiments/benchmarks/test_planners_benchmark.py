@@ -1,0 +1,165 @@
+"""The planners' benchmark: its rows, and measured iterations as files and as placements."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from places import SHARED_DATA
+from quick_rows import quick_rows
+
+from experiments.benchmarks.planners import cases as planner_cases
+from experiments.benchmarks.planners.cases import BENCHMARK
+from experiments.benchmarks.planners.measured_iterations import (
+    MeasuredIteration,
+    Times,
+    read_measured_iterations,
+)
+from experiments.benchmarks.planners.measuring import (
+    against_every_plan,
+    configuration,
+    moved,
+    prediction,
+    random_chain,
+    shared_output,
+)
+from experiments.benchmarks.planners.unbalanced_stages import (
+    moved_layers,
+    predicted,
+    with_layers,
+    with_shared_output,
+)
+from experiments.benchmarks.results import Case
+from placements.operating_point import ProfileError
+from placements.planners.pipedream.topology import Level
+
+RUNS = SHARED_DATA / "vocabulary_parallelism" / "measured_iterations.csv"
+
+HEADER = "case,layers_per_stage,F_us_per_stage,B_us_per_stage,iteration_ms"
+
+EVEN = MeasuredIteration(
+    "even", (2, 2, 2, 2), (Times(2.0, 4.5), Times(2.0, 4.0), Times(2.0, 4.0), Times(5.0, 9.0)), 1800.0
+)
+"""Layers of 1 and 2 ms, an embedding of 0.5, an output layer of 3 and 5."""
+
+
+def test_quick_cases_reach_what_they_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner_cases, "SHARED_DATA", SHARED_DATA)
+    rows = quick_rows(BENCHMARK, tmp_path / "results.json")
+    assert {"pipedream", "pipedream_speed", "unbalanced", "imbalance"} == {row["group"] for row in rows}
+    for row in rows:
+        # Whether it was quick enough depends on the machine; what was found does not.
+        assert all("CPU s" in text for text in row["missed"]), row
+        assert not row["skipped"] or not SHARED_DATA.exists()
+
+
+def test_rows_are_skipped_where_data_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner_cases, "SHARED_DATA", tmp_path)
+    rows = quick_rows(BENCHMARK, tmp_path / "results.json", "pipedream", "unbalanced")
+    assert {row["case"]: row["skipped"] for row in rows if row["skipped"]} == {
+        **{f"{model} measured, 16 workers, 10 Gbps": "the profile is not there" for model in MODELS},
+        "all runs": "measured_iterations.csv is not there",
+    }
+
+
+MODELS = ("vgg16", "alexnet", "resnet50", "gnmt")
+
+
+def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
+    chain, level = random_chain(6, seed=1), Level(3, 1.25)
+    cases = [
+        Case(
+            "wrong",
+            "configuration",
+            "other",
+            partial(configuration, lambda: chain, [level], cpu_s=9, wanted="9"),
+        ),
+        Case("wrong", "prediction", "exact", partial(prediction, EVEN, most=0.5)),
+        Case("right", "every", "least", partial(against_every_plan, chain, level)),
+        Case("right", "prediction", "any", partial(prediction, EVEN, most=10.0)),
+        Case("right", "moved", "proved", partial(moved, EVEN, [EVEN], time_limit_s=5.0)),
+        Case(
+            "right",
+            "shared",
+            "1F1B+",
+            partial(shared_output, EVEN, num_in_flight=6, time_limit_s=5.0, at_load=False),
+        ),
+    ]
+    rows = BENCHMARK.run(cases, tmp_path / "results.json")
+    assert [row.result.is_met for row in rows] == [case.group == "right" for case in cases]
+
+
+def test_pieces_are_inferred_from_the_stages() -> None:
+    assert EVEN.layer == Times(1.0, 2.0)
+    assert EVEN.embedding == Times(0.0, 0.5)
+    assert EVEN.output_layer == Times(3.0, 5.0)
+
+
+def test_the_iteration_of_1f1b_is_that_of_its_slowest_stage_and_what_fills_it() -> None:
+    """The last stage has 128 micro-batches of 14 ms, before it a forward and after it a backward each."""
+    found = predicted(EVEN)
+    assert found.predicted_ms == 128 * 14 + 3 * 2 + 2 * 4 + 4.5
+    assert found.longest_ms == 14
+    assert found.error == pytest.approx(1810.5 / 1800 - 1)
+
+
+def test_layers_move_away_from_the_output_layer() -> None:
+    assert moved_layers(EVEN) == (2, 3, 3, 0)
+    placement = with_layers(EVEN, moved_layers(EVEN))
+    assert [placement.ms(placement.load(device)) for device in range(4)] == [6.5, 9.0, 9.0, 8.0]
+    assert placement.memory == (4, 4, 4, 4)
+
+
+def test_the_output_layer_stands_on_all_devices() -> None:
+    placement = with_shared_output(EVEN, num_in_flight=6)
+    times = {block.name: placement.ms(block.time) for block in placement.blocks}
+    assert times["F0"] == times["F3"] == 2.0
+    assert (times["H"], times["HB"], times["B3"], times["B0"]) == (0.8, 1.2, 4.0, 4.5)
+    assert placement.by_name["H"].devices == (0, 1, 2, 3)
+    assert placement.by_name["B3"].after == ("HB",)
+    assert placement.memory == (6, 6, 6, 6)
+
+
+@pytest.mark.skipif(not RUNS.exists(), reason="the measured runs are not there")
+def test_predictions_are_within_two_percent_of_measured_iterations() -> None:
+    errors = {row.case: predicted(row).error for row in read_measured_iterations(RUNS)}
+    assert len(errors) == 8
+    assert all(-0.016 < error < 0 for error in errors.values()), errors
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no rows below the header"),
+        (f"{HEADER}\n", "has no rows below the header"),
+        ("case,iteration_ms\na,1\n", "line 2, column layers_per_stage: is missing; fill the cell or add"),
+        (f"{HEADER}\na,1|1|1,2|2|2,3|3|3,\n", "line 2, column iteration_ms: is missing"),
+        (f"{HEADER}\na,1|1|1,2|2,3|3|3,9\n", "line 2, column F_us_per_stage: has 2 numbers for the 3 stages"),
+        (f"{HEADER}\na,1|1|1,2|2|x,3|3|3,9\n", "line 2, column F_us_per_stage: 'x' is not a number above 0"),
+        (f"{HEADER}\na,1|1|1,2|2|2,3|0|3,9\n", "line 2, column B_us_per_stage: '0' is not a number above 0"),
+        (
+            f"{HEADER}\na,1|1.5|1,2|2|2,3|3|3,9\n",
+            "line 2, column layers_per_stage: '1.5' is not a whole number",
+        ),
+        (
+            f"{HEADER}\na,1|inf|1,2|2|2,3|3|3,9\n",
+            "line 2, column layers_per_stage: 'inf' is not a whole number",
+        ),
+        (
+            f"{HEADER}\na,1|0|1,2|2|2,3|3|3,9\n",
+            "line 2, column layers_per_stage: '1.0.1' has no layers",
+        ),
+        (f"{HEADER}\na,1|1|1,2|2|2,3|3|3,9|9\n", "line 2, column iteration_ms: has 2 numbers; give 1"),
+    ],
+)
+def test_wrong_runs_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ProfileError, match=f"^{path}: {message}"):
+        read_measured_iterations(path)
+
+
+def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="runs.csv: cannot be read"):
+        read_measured_iterations(tmp_path / "runs.csv")
