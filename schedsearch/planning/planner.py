@@ -171,12 +171,23 @@ def plan(
         raise PlanError(why_no_plan(model, cluster, costs, sizes, options, searches))
     left_out: list[str] = []
     proposed = [
-        each for shape in shapes for one in rated for each in _proposed(one, costs, options, shape, num_chunks, left_out)
+        each
+        for shape in shapes
+        for one in rated
+        for each in _proposed(one, costs, options, shape, num_chunks, left_out)
     ]
     if rank_by != "formula" and not interrupted:
         proposed = _ranked(proposed, rank_by, search_time_limit_s, deadline_ms, seed, on_search)
     return Plans(
-        model, cluster, options, costs, rank_by, tuple(proposed), searches, tuple(dict.fromkeys(left_out)), interrupted
+        model,
+        cluster,
+        options,
+        costs,
+        rank_by,
+        tuple(proposed),
+        searches,
+        tuple(dict.fromkeys(left_out)),
+        interrupted,
     )
 
 
@@ -189,7 +200,9 @@ def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None) -> No
         if shape not in SHAPES:
             raise PlanError(f"shapes: {shape!r} is not known; use {', '.join(SHAPES)}")
     if rank_by == "energy" and (deadline_ms is None or not deadline_ms > 0):
-        raise PlanError(f"deadline_ms: {deadline_ms} is not a time above 0, by which energy is compared; give one")
+        raise PlanError(
+            f"deadline_ms: {deadline_ms} is not a time above 0, by which energy is compared; give one"
+        )
 
 
 def _proposed(
@@ -203,7 +216,9 @@ def _proposed(
     """Yield the plan in a shape; where that cannot be, say why."""
     plan = rated.plan
     capacity_gib = capacity_of(rated, options)
-    numbers = f"{plan.num_stages} stages x {len(plan.stages[0].gpus)} GPUs, {plan.num_micro_batches} micro-batches"
+    numbers = (
+        f"{plan.num_stages} stages x {len(plan.stages[0].gpus)} GPUs, {plan.num_micro_batches} micro-batches"
+    )
     name = f"{shape}, {numbers} of {plan.micro_batch_size}"
     try:
         if shape == "v_shape":
@@ -285,7 +300,8 @@ def _ranked(
     profiles = None
     if rank_by == "energy":
         profiles = [
-            modelled_profile(each.candidate.placement, each.rated.plan.group(0).gpu) for each in by_name.values()
+            modelled_profile(each.candidate.placement, each.rated.plan.group(0).gpu)
+            for each in by_name.values()
         ]
     ranked = rank(
         candidates,
@@ -312,7 +328,11 @@ def why_no_plan(
     if not short:
         return f"{model.name}: nothing can be planned: {trials[0].reason if trials else 'nothing was tried'}"
     least_gib = least_memory_gib(costs, cluster, sizes, options)
-    remedy = "recomputation, a smaller batch or more GPUs" if least_gib is None else f"at least {least_gib:.1f} GiB"
+    remedy = (
+        "recomputation, a smaller batch or more GPUs"
+        if least_gib is None
+        else f"at least {least_gib:.1f} GiB"
+    )
     own_gib = cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
     return (
         f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {model.name} on "

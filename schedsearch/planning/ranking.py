@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from placements import Placement, Profile
-from schedsearch.baselines import UnsuitablePlacementError, one_f_one_b
+from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import Frontier, compute_frontier
 from schedsearch.methods import SearchRequest, find
@@ -129,7 +129,9 @@ def _searched(
         candidate.placement, candidate.num_micro_batches, time_limit_s=time_limit_s, seed=seed
     )
     try:
-        result = find(request, lambda progress: on_progress(candidate.name, progress) if on_progress else None)
+        result = find(
+            request, lambda progress: on_progress(candidate.name, progress) if on_progress else None
+        )
     except CapacityError as error:
         return RankedPlan(candidate, Status.INFEASIBLE, note=str(error)), False
     return _of_result(candidate, result), result.interrupted
@@ -154,7 +156,7 @@ def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
 
 def _one_f_one_b_ms(candidate: Candidate) -> float | None:
     try:
-        schedule = one_f_one_b(candidate.placement, candidate.num_micro_batches)
+        schedule = HAND_MADE["one_f_one_b"](candidate.placement, candidate.num_micro_batches)
         validate(schedule)
     except (UnsuitablePlacementError, InvalidScheduleError):
         return None

@@ -19,8 +19,8 @@ from placements.planners.parallel_plan import PlanError
 class Paradigm(StrEnum):
     """What the GPUs of a level do (Galvatron-BMW, Sec. III-A; the others on by name alone).
 
-    DP data parallel, SDP sharded data parallel (ZeRO-3), TP tensor parallel; ZERO1 and ZERO2 data parallel with
-    sharded optimizer states, and gradients; ULYSSES the sequence by all-to-all; CP context parallel.
+    DP data parallel, SDP sharded data parallel (ZeRO-3), TP tensor parallel; ZERO1 and ZERO2 data parallel
+    with sharded optimizer states, and gradients; ULYSSES the sequence by all-to-all; CP context parallel.
     """
 
     DP = "dp"
@@ -63,8 +63,8 @@ def decision_trees(
 ) -> list[Tree]:
     """Return the trees of a stage: ordered levels of different paradigms whose degrees multiply to its GPUs.
 
-    Trees with two ways to share the samples are dropped, because ZeRO-3 alone needs less memory and sends less
-    than both (Galvatron-BMW, Sec. III-B, Takeaway 3).
+    Trees with two ways to share the samples are dropped, because ZeRO-3 alone needs less memory and sends
+    less than both (Galvatron-BMW, Sec. III-B, Takeaway 3).
 
     Args:
         num_gpus: Of the stage.
@@ -152,8 +152,8 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     )
     if not found:
         raise PlanError(
-            f"paradigms: {', '.join(options.paradigms)} cannot share a layer among {num_gpus} GPUs; allow dp or "
-            "sdp, or a larger most_tensor_parallel"
+            f"paradigms: {', '.join(options.paradigms)} cannot share a layer among {num_gpus} GPUs; allow "
+            "dp or sdp, or a larger most_tensor_parallel"
         )
     return tuple(found)
 

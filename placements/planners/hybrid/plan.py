@@ -90,13 +90,14 @@ class Plan:
         used = [gpu for stage in self.stages for gpu in stage.gpus]
         if len(set(used)) < len(used) or not 0 <= min(used) <= max(used) < self.cluster.num_gpus:
             raise PlanError(
-                f"stages: use a GPU twice, or one that is not among the {self.cluster.num_gpus} of the cluster; "
-                "use each once"
+                f"stages: use a GPU twice, or one that is not among the {self.cluster.num_gpus} of the "
+                "cluster; use each once"
             )
         number = self.num_micro_batches
         if number < 1 or self.global_batch_size % number:
             raise PlanError(
-                f"num_micro_batches: {number} does not divide the batch of {self.global_batch_size}; give a divisor"
+                f"num_micro_batches: {number} does not divide the batch of {self.global_batch_size}; "
+                "give a divisor"
             )
 
     @property
@@ -171,5 +172,5 @@ def pieces_of(strategies: Sequence[LayerStrategy], layers: range) -> Iterator[ra
 
 
 def layout_of(strategy: LayerStrategy) -> tuple[object, ...]:
-    """Return how a boundary tensor lies on the GPUs: what neighbors must have in common not to exchange it."""
+    """Return how a boundary tensor lies on the GPUs: what neighbors have in common or exchange it."""
     return strategy.tensor_parallel, strategy.context_parallel, strategy.sequence, strategy.tensor_innermost

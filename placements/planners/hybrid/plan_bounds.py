@@ -39,8 +39,8 @@ def least_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) 
     Let q be the least cost of a layer and its memory at a price, over all strategies. In time T a stage does
     layers of n kinds only if ``sum n q <= T + price * capacity``: its least time with memory priced (the
     Lagrangian relaxation of its capacity). With a weight for each kind, it then does no more than
-    ``(T + price * capacity) * max weight / q`` of the weight of all layers, at every price. The stages together
-    must do all of it. Layers may be cut in parts, and every weight gives a bound.
+    ``(T + price * capacity) * max weight / q`` of the weight of all layers, at every price. The stages
+    together must do all of it. Layers may be cut in parts, and every weight gives a bound.
 
     Args:
         stages: Of the pipeline.
@@ -128,9 +128,7 @@ def _prices(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.concatenate([[0.0], np.geomspace(min(rates) * 1e-3, max(rates) * 1e3, _NUM_PRICES)])
 
 
-def _priced(
-    stage: StageRoom, kinds: NDArray[np.int64], prices: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _priced(stage: StageRoom, kinds: NDArray[np.int64], prices: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the least cost of a layer of each kind with its memory at each price; (prices, kinds)."""
     found = np.empty((len(prices), len(kinds)))
     for column, kind in enumerate(kinds):

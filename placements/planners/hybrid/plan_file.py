@@ -1,4 +1,4 @@
-"""The file form of a plan: all that it is, so that it can be read again without the names that it was made of.
+"""The file form of a plan: all that it is, to be read again without the names that it was made of.
 
 The module knows JSON's plain data and the layers' fields. It does not know what a plan costs.
 """
@@ -48,7 +48,8 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
             {
                 "gpus": [stage.gpus.start, stage.gpus.stop],
                 "layers": [
-                    {"count": count, **_without_defaults(strategy)} for _, strategy, count in plan.runs(number)
+                    {"count": count, **_without_defaults(strategy)}
+                    for _, strategy, count in plan.runs(number)
                 ],
             }
             for number, stage in enumerate(plan.stages)
@@ -88,7 +89,11 @@ def plan_from_dict(data: object) -> Plan:
         stages.append(StagePlan(range(begin, end), range(first, first + len(strategies)), tuple(strategies)))
         first += len(strategies)
     return Plan(
-        model, cluster, tuple(stages), _count(fields["global_batch_size"]), _count(fields["num_micro_batches"])
+        model,
+        cluster,
+        tuple(stages),
+        _count(fields["global_batch_size"]),
+        _count(fields["num_micro_batches"]),
     )
 
 
@@ -98,7 +103,8 @@ def _model_to_dict(model: ModelShape) -> dict[str, Any]:
         "name": model.name,
         "precision": model.precision.name,
         "runs": [
-            {"count": count, "kind": names[type(layer)], **_without_defaults(layer)} for count, layer in model.runs
+            {"count": count, "kind": names[type(layer)], **_without_defaults(layer)}
+            for count, layer in model.runs
         ],
         "branches": [_model_to_dict(branch) for branch in model.branches],
     }
@@ -127,9 +133,7 @@ def _cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
 
 def _cluster(field: Field) -> Cluster:
     nodes = tuple(
-        Nodes(
-            GPUS[own["gpu"].choice(tuple(GPUS))], _count(own["num_nodes"]), _count(own["gpus_per_node"])
-        )
+        Nodes(GPUS[own["gpu"].choice(tuple(GPUS))], _count(own["num_nodes"]), _count(own["gpus_per_node"]))
         for each in field["nodes"].items()
         for own in [each.only(("gpu", "num_nodes", "gpus_per_node"), ())]
     )
@@ -155,7 +159,9 @@ def _built(field: Field, kind: Callable[..., Any], others: tuple[str, ...], **gi
     required = [
         name
         for name, each in known.items()
-        if each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING and name not in given
+        if each.default is dataclasses.MISSING
+        and each.default_factory is dataclasses.MISSING
+        and name not in given
     ]
     own = field.only((*required, *others), tuple(name for name in known if name not in (*required, *given)))
     values = {name: own[name].value for name in known if name in own.value and name not in given}

@@ -30,9 +30,12 @@ from placements.planners.hybrid.plan import Plan, StagePlan, layers_of_stage
 from placements.planners.hybrid.plan_bounds import StageRoom, least_bottleneck_ms, stage_bounds_ms
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
-from placements.planners.stage_search.division import StageCost
+from placements.planners.partition import least_largest
+from placements.planners.stage_search.division import Division, StageCost, memory_balanced
 from placements.planners.stage_search.exact import solve
 from placements.planners.stage_search.exact_division import exact_partition
+from placements.planners.stage_search.paper import solve_as_paper
+from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import StageSolution
 
 ROUNDED_PIECES = 6
@@ -42,9 +45,10 @@ _ROUNDING = 1e-12
 """Of a bound, relative: what sums of floats may differ by."""
 
 METHODS = ("exact", "bmw", "base")
-"""How layers are divided into stages: with the least time, by Galvatron-BMW's Alg. 2, or evenly (its Alg. 1)."""
+"""How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that is
+better; evenly in time, whatever memory each stage has (its Alg. 1)."""
 
-STAGE_METHODS = {"exact": solve}
+STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
 """What finds the strategies of a stage, by name."""
 
 PIPELINES = ("1f1b", "gpipe")
@@ -97,8 +101,8 @@ class PlanOptions:
             raise PlanError(f"num_plans: {self.num_plans} is not at least 1; give 1 or more")
         if self.memory_gib is not None and not self.memory_gib > self.reserve_gib:
             raise PlanError(
-                f"memory_gib: {self.memory_gib:g} is not above reserve_gib {self.reserve_gib:g}; give more, or a "
-                "smaller reserve"
+                f"memory_gib: {self.memory_gib:g} is not above reserve_gib {self.reserve_gib:g}; give more, "
+                "or a smaller reserve"
             )
 
 
@@ -388,7 +392,7 @@ class _Search:
     def _rated(self, numbers: _Numbers, stages: _Stages, divided: Sequence[int]) -> RatedPlan:
         """Return the plan whose stages end before these layers."""
         plans, estimates = [], []
-        for i, (first, end) in enumerate(pairwise([0, *divided])):
+        for i, first, end in _stages(divided):
             solution, table = stages.solution(i, first, end), stages.tables[i]
             assert solution is not None, "stages that do not fit are not chosen"
             kinds = self.kinds.of_stage(first, end)
@@ -417,6 +421,11 @@ class _Stages:
             table = search._table(group, m)
             if not isinstance(table, str):
                 self.tables.append(table)
+
+    @property
+    def _kinds(self) -> tuple[int, ...]:
+        """Of all layers, in order."""
+        return self.search.kinds.of_stage(0, self.search.kinds.num_layers)
 
     @cached_property
     def rooms(self) -> list[StageRoom]:
@@ -467,7 +476,7 @@ class _Stages:
 
     def iteration_ms(self, ends: Sequence[int]) -> float:
         """Return what an iteration of stages that end before these layers is taken to be."""
-        solutions = [self.solution(i, first, end) for i, (first, end) in enumerate(pairwise([0, *ends]))]
+        solutions = [self.solution(*stage) for stage in _stages(ends)]
         costs = [solution.cost for solution in solutions if solution is not None]
         transfers = sum(self.transfer_ms(i, end) for i, end in enumerate(ends))
         return (self.m - 1) * max(costs) + sum(costs) + transfers
@@ -477,27 +486,57 @@ class _Stages:
 
         None where no division fits, or is shorter than the limit as far as one stage shows.
         """
+        method = self.search.options.method
+        if method == "exact":
+            division = self._exact(limit_ms)
+            return None if division is None else _ends(division.stage_layers)
+        even = _ends(self._balanced_in_time())
+        found = [even] if all(self.solution(*stage) for stage in _stages(even)) else []
+        if method == "bmw":
+            division = bi_objective_partition(
+                self._stage_cost, self._balanced_in_memory(), self._balanced_in_time(), self.m
+            )
+            found += [] if division is None else [_ends(division.stage_layers)]
+        return min(found, key=self.iteration_ms, default=None)
 
-        def stage_cost(stage: int, first: int, end: int) -> StageCost | None:
-            found = self.solution(stage, first, end)
-            if found is None:
-                return None
-            return StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
-
-        kinds = self.search.kinds.of_stage(0, self.search.kinds.num_layers)
-        bounds_ms = stage_bounds_ms(self.rooms, kinds)
-        division = exact_partition(
-            stage_cost,
-            len(kinds),
+    def _exact(self, limit_ms: float) -> Division | None:
+        bounds_ms = stage_bounds_ms(self.rooms, self._kinds)
+        return exact_partition(
+            self._stage_cost,
+            len(self._kinds),
             len(self.groups),
             self.m,
             bounds_ms=(bounds_ms * (1 - _ROUNDING), np.zeros_like(bounds_ms)),
             cutoff_ms=limit_ms,
         )
-        return None if division is None else tuple(accumulate(division.stage_layers))
+
+    def _stage_cost(self, stage: int, first: int, end: int) -> StageCost | None:
+        """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
+        found = self.solution(stage, first, end)
+        return None if found is None else StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
+
+    def _balanced_in_time(self) -> tuple[int, ...]:
+        least = np.min([table.least_ms for table in self.tables], axis=0)
+        return least_largest([float(least[kind]) for kind in self._kinds], len(self.groups))
+
+    def _balanced_in_memory(self) -> tuple[int, ...]:
+        options = self.tables[0].options
+        fastest = [int(np.argmin(cost)) for cost in self.tables[0].costs_ms]
+        static = [float(options[kind].static_mib[fastest[kind]]) for kind in self._kinds]
+        kept = [float(options[kind].kept_mib[fastest[kind]]) for kind in self._kinds]
+        return memory_balanced(static, kept, [self.in_flight(i) for i in range(len(self.groups))])
 
     def why_none(self, limit_ms: float) -> str:
         """Return why no division was found."""
         if math.isinf(limit_ms):
             return "out of memory: no division of the layers fits every stage"
         return "no division fits, or is shorter than the plans at hand"
+
+
+def _ends(stage_layers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(accumulate(stage_layers))
+
+
+def _stages(ends: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return of each stage its index, its first layer and the layer after its last."""
+    return [(stage, first, end) for stage, (first, end) in enumerate(pairwise([0, *ends]))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
@@ -78,7 +79,7 @@ def chunked_placement(
         times_ms.append(cost.forward.time_ms + cost.backward.time_ms)
     sizes = least_largest(times_ms, num_chunks * plan.num_stages)
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-    chunks = [range(first, end) for first, end in zip(ends, ends[1:], strict=False)]
+    chunks = [range(first, end) for first, end in pairwise(ends)]
     devices = [CHUNKED[shape](i, plan.num_stages) for i in range(len(chunks))]
     return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacity_gib, tick_ms)
 

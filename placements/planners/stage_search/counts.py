@@ -147,24 +147,23 @@ def _listed(
         room = limit + prices[1] * room_mib
         counted = _counted(table, num_layers, walks, prices[1], behind[i][1], ahead[i][1], room)
         parts = [
-            part
-            for index, each in enumerate(counted)
-            for part in _joined(stage, walks, index, each, chained)
+            part for index, each in enumerate(counted) for part in _joined(stage, walks, index, each, chained)
         ]
         if not parts:
             return None
         chained = _Chained(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         bound = (
-            chained.cost
-            + prices[:, None] * (chained.weight - room_mib)
-            + behind[i][:, chained.layout]
+            chained.cost + prices[:, None] * (chained.weight - room_mib) + behind[i][:, chained.layout]
         ).max(axis=0)
         fits = chained.weight + lightest[i] <= room_mib
         alive = np.flatnonzero((bound < limit) & fits)
         columns = np.stack([chained.cost[alive], chained.weight[alive]], axis=1)
         order = np.lexsort((columns[:, 1], columns[:, 0], chained.layout[alive]))
         alive = np.concatenate(
-            [alive[order][first:end][frontier(columns[order][first:end])] for first, end in _cuts(chained.layout[alive][order])]
+            [
+                alive[order][first:end][frontier(columns[order][first:end])]
+                for first, end in _cuts(chained.layout[alive][order])
+            ]
             or [alive]
         )
         if not len(alive):
@@ -211,9 +210,7 @@ def _counted(
             has = [(counts[:, table.layout[options] == layout].sum(axis=1) > 0) for layout in members]
             counts = counts[np.logical_and.reduce(has)]
         found.append(
-            _Counted(
-                which, options, counts, counts @ table.cost[options], counts @ table.weight_mib[options]
-            )
+            _Counted(which, options, counts, counts @ table.cost[options], counts @ table.weight_mib[options])
         )
     return [each for each in found if len(each.counts)]
 
@@ -247,9 +244,7 @@ def _counts(more: Floats, num_layers: int, slack: float) -> Ints:
     return counts
 
 
-def _joined(
-    stage: Stage, walks: _Walks, index: int, counted: _Counted, after: _Chained
-) -> list[_Chained]:
+def _joined(stage: Stage, walks: _Walks, index: int, counted: _Counted, after: _Chained) -> list[_Chained]:
     """Return the ways of a run before each choice of the runs after it, by the run's first layout."""
     through = walks.cost[counted.which]
     if after.layout[0] < 0:
@@ -336,9 +331,7 @@ def _walks(transition: bytes, num_layouts: int) -> _Walks:
     return _Walks(members, cost, way)
 
 
-def _shortest(
-    steps: Floats, members: Sequence[int]
-) -> dict[tuple[int, int], tuple[float, tuple[int, ...]]]:
+def _shortest(steps: Floats, members: Sequence[int]) -> dict[tuple[int, int], tuple[float, tuple[int, ...]]]:
     """Return the cheapest ways between layouts through others: the cost, and the layouts after the first."""
     found = {(a, b): (float(steps[a, b]), (b,)) for a in members for b in members}
     for middle, a, b in itertools.product(members, repeat=3):

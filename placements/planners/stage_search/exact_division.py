@@ -8,6 +8,7 @@ stages of the best division at a time are solved. The module does not know where
 from __future__ import annotations
 
 import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -116,9 +117,7 @@ class _Search:
     after its last; infinite where a stage cannot be.
     """
 
-    def __init__(
-        self, costs: StageCosts, num_layers: int, num_stages: int, bounds_ms: Bounds | None
-    ) -> None:
+    def __init__(self, costs: StageCosts, num_layers: int, num_stages: int, bounds_ms: Bounds | None) -> None:
         """Begin with the bounds."""
         self.solved = Solved(costs)
         can_be = _can_be(num_layers, num_stages)
