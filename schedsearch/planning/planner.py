@@ -13,13 +13,8 @@ from placements.cluster import Cluster, read_cluster
 from placements.hardware import modelled_profile
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
-from placements.planners.hybrid.plan_search import (
-    PlanOptions,
-    PlanSearchResult,
-    RatedPlan,
-    Trial,
-    search_plans,
-)
+from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
+from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.planned_placement import (
     CHUNKED,
     chunked_placement,

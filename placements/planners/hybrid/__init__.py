@@ -4,6 +4,7 @@
 - `decision_trees`: the ways in which GPUs can share a layer
 - `stage_tables`: what each way costs, for the search inside a stage; `shape_costs`: by the layers' shapes
 - `plan_bounds`: what no plan with given stages can beat
+- `plan_options`: what a search may do and finds; `pipeline_stages`: the stages of one pipeline
 - `plan_search`: stages, micro-batches and strategies with the shortest iteration
 - `planned_placement`: a plan as blocks; `plan_file`: as a file; `export`: in other systems' terms
 """

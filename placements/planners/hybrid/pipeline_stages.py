@@ -1,0 +1,212 @@
+"""The stages of one pipeline, and the division of layers into them.
+
+The module does not know which pipelines there are to try.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from placements.cluster import DeviceGroup
+from placements.models.layers import Layer
+from placements.planners.hybrid.plan import layers_of_stage
+from placements.planners.hybrid.plan_bounds import StageRoom, stage_bounds_ms
+from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
+from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
+from placements.planners.partition import least_largest
+from placements.planners.stage_search.division import Division, StageCost, memory_balanced
+from placements.planners.stage_search.exact_division import exact_partition
+from placements.planners.stage_search.paper_division import bi_objective_partition
+from placements.planners.stage_search.stage_problem import StageSolution
+
+_ROUNDING = 1e-12
+"""Of a bound, relative: what sums of floats may differ by."""
+
+_ROUNDED_PIECES = 6
+"""Pieces of a stage for whose memory, rounded up to MiB as blocks, room is left."""
+
+
+class Kinds:
+    """The different layers of a model, and which one each is, alone or beside the embedding it is tied to.
+
+    Attributes:
+        layers: Each kind once.
+        counts: How many layers are of each kind, where the model is one stage.
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        apart = layers_of_stage(layers, len(layers) - 1, len(layers))
+        self.layers = tuple(dict.fromkeys((*layers, *apart)))
+        self._all = layers
+        self._place = {layer: i for i, layer in enumerate(self.layers)}
+        self.num_layers = len(layers)
+        self.counts = np.bincount(self.of_stage(0, len(layers)), minlength=len(self.layers))
+
+    def of_stage(self, first: int, end: int) -> tuple[int, ...]:
+        """Return the kinds of layers as one stage has them."""
+        return tuple(self._place[layer] for layer in layers_of_stage(self._all, first, end))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all pipelines of a search have in common.
+
+    Attributes:
+        costs: Of the model's layers.
+        kinds: Of these layers.
+        global_batch_size: Samples of an iteration.
+        options: What is allowed.
+        solved: Stages that were solved, by all that they depend on.
+    """
+
+    costs: LayerCosts
+    kinds: Kinds
+    global_batch_size: int
+    options: PlanOptions
+    solved: dict[tuple[object, ...], StageSolution | None] = field(default_factory=dict)
+
+
+class PipelineStages:
+    """The stages of a pipeline, each solved for the layers that are asked for.
+
+    Attributes:
+        groups: The GPUs of each stage.
+        tables: What layers cost on them.
+        num_micro_batches: Of an iteration, m.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        groups: Sequence[DeviceGroup],
+        tables: Sequence[StageTable],
+        num_micro_batches: int,
+    ) -> None:
+        self._problem = problem
+        self.groups, self.tables, self.num_micro_batches = groups, tables, num_micro_batches
+
+    @property
+    def _kinds(self) -> tuple[int, ...]:
+        """Of all layers, in order."""
+        return self._problem.kinds.of_stage(0, self._problem.kinds.num_layers)
+
+    @cached_property
+    def rooms(self) -> list[StageRoom]:
+        """What each stage has."""
+        return [
+            StageRoom(table, self.in_flight(i), self.capacity_mib(i)) for i, table in enumerate(self.tables)
+        ]
+
+    def in_flight(self, stage: int) -> int:
+        """Return how many micro-batches a stage holds at its peak."""
+        behind = (
+            len(self.groups) - stage if self._problem.options.pipeline == "1f1b" else self.num_micro_batches
+        )
+        return min(behind, self.num_micro_batches)
+
+    def capacity_mib(self, stage: int) -> float:
+        """Return what each GPU of a stage has for states and activations, less what rounding up may add."""
+        options, own_gib = self._problem.options, self.groups[stage].memory_gib
+        given_gib = own_gib if options.memory_gib is None else options.memory_gib
+        return (given_gib - options.reserve_gib) * 1024 - _ROUNDED_PIECES * (self.in_flight(stage) + 2)
+
+    def solution(self, stage: int, first: int, end: int) -> StageSolution | None:
+        """Return the strategies of layers as a stage; None where they do not fit."""
+        kinds = self._problem.kinds.of_stage(first, end)
+        in_flight, capacity = self.in_flight(stage), self.capacity_mib(stage)
+        key = (self.groups[stage].pattern, self.num_micro_batches, in_flight, kinds)
+        solved = self._problem.solved
+        if key not in solved:
+            problem = self.tables[stage].problem(kinds, in_flight, capacity)
+            solved[key] = STAGE_METHODS[self._problem.options.stage_method](problem)
+        return solved[key]
+
+    def why_memory_is_short(self) -> str:
+        """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
+        needed = min(float(table.least_mib @ self._problem.kinds.counts) for table in self.tables)
+        given = sum(self.capacity_mib(stage) for stage in range(len(self.groups)))
+        if needed <= given:
+            return ""
+        return f"out of memory: all layers need {needed / 1024:.1f} GiB of {given / 1024:.1f} in all stages"
+
+    def transfer_ms(self, stage: int, end: int) -> float:
+        """Return the time to send what is between two layers to the next stage, and the gradient back."""
+        if stage == len(self.groups) - 1:
+            return 0.0
+        samples = self._problem.global_batch_size // self.num_micro_batches
+        costs = self._problem.costs
+        each_ms = costs.transfer_ms(costs.model.layers[end - 1], samples, *self.groups[stage : stage + 2])
+        return 2 * each_ms
+
+    def iteration_ms(self, ends: Sequence[int]) -> float:
+        """Return what an iteration of stages that end before these layers is taken to be."""
+        solutions = [self.solution(*stage) for stage in stages_of(ends)]
+        costs = [solution.cost for solution in solutions if solution is not None]
+        transfers = sum(self.transfer_ms(i, end) for i, end in enumerate(ends))
+        return (self.num_micro_batches - 1) * max(costs) + sum(costs) + transfers
+
+    def divided(self, limit_ms: float) -> tuple[int, ...] | None:
+        """Return the layers before which the stages of the shortest iteration end, by the method asked for.
+
+        None where no division fits, or is shorter than the limit.
+        """
+        method = self._problem.options.method
+        if method == "exact":
+            division = self._exact(limit_ms)
+            return None if division is None else _ends(division.stage_layers)
+        even = _ends(self._balanced_in_time())
+        found = [even] if all(self.solution(*stage) for stage in stages_of(even)) else []
+        if method == "bmw":
+            division = bi_objective_partition(
+                self._stage_cost, self._balanced_in_memory(), self._balanced_in_time(), self.m
+            )
+            found += [] if division is None else [_ends(division.stage_layers)]
+        return min(found, key=self.iteration_ms, default=None)
+
+    def _exact(self, limit_ms: float) -> Division | None:
+        bounds_ms = stage_bounds_ms(self.rooms, self._kinds)
+        return exact_partition(
+            self._stage_cost,
+            len(self._kinds),
+            len(self.groups),
+            self.num_micro_batches,
+            bounds_ms=(bounds_ms * (1 - _ROUNDING), np.zeros_like(bounds_ms)),
+            cutoff_ms=limit_ms,
+        )
+
+    def _stage_cost(self, stage: int, first: int, end: int) -> StageCost | None:
+        """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
+        found = self.solution(stage, first, end)
+        return None if found is None else StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
+
+    def _balanced_in_time(self) -> tuple[int, ...]:
+        least = np.min([table.least_ms for table in self.tables], axis=0)
+        return least_largest([float(least[kind]) for kind in self._kinds], len(self.groups))
+
+    def _balanced_in_memory(self) -> tuple[int, ...]:
+        options = self.tables[0].options
+        fastest = [int(np.argmin(cost)) for cost in self.tables[0].costs_ms]
+        static = [float(options[kind].static_mib[fastest[kind]]) for kind in self._kinds]
+        kept = [float(options[kind].kept_mib[fastest[kind]]) for kind in self._kinds]
+        return memory_balanced(static, kept, [self.in_flight(i) for i in range(len(self.groups))])
+
+    def why_none(self, limit_ms: float) -> str:
+        """Return why no division was found."""
+        if math.isinf(limit_ms):
+            return "out of memory: no division of the layers fits every stage"
+        return "no division fits, or is shorter than the plans at hand"
+
+
+def _ends(stage_layers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(accumulate(stage_layers))
+
+
+def stages_of(ends: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return of each stage its index, its first layer and the layer after its last."""
+    return [(stage, first, end) for stage, (first, end) in enumerate(pairwise([0, *ends]))]

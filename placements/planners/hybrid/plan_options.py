@@ -1,0 +1,151 @@
+"""What a search for plans may do, and what it finds.
+
+The module does not search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from placements.models.rates import RESERVE_GIB
+from placements.planners.hybrid.decision_trees import TreeOptions
+from placements.planners.hybrid.plan import Plan
+from placements.planners.parallel_plan import PlanError
+from placements.planners.stage_search.exact import solve
+from placements.planners.stage_search.paper import solve_as_paper
+
+METHODS = ("exact", "bmw", "base")
+"""How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that is
+better; evenly in time, whatever memory each stage has (its Alg. 1)."""
+
+STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
+"""What finds the strategies of a stage, by name."""
+
+PIPELINES = ("1f1b", "gpipe")
+"""Which micro-batches a stage holds at once: as many as there are stages from it on, or all."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a search for plans may do.
+
+    Attributes:
+        trees: How GPUs may share a layer.
+        num_stages: Numbers of stages to try; None for all.
+        gpus_per_stage: Likewise.
+        num_micro_batches: Likewise; those that do not divide the batch are left out.
+        method: One of `METHODS`.
+        stage_method: A key of `STAGE_METHODS`.
+        pipeline: One of `PIPELINES`.
+        idle_gpus: GPUs may stay idle.
+        memory_gib: Of each GPU; None for its own.
+        reserve_gib: Memory that neither states nor activations may use.
+        num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
+
+    Raises:
+        PlanError: An option is out of its range.
+    """
+
+    trees: TreeOptions = field(default_factory=TreeOptions)
+    num_stages: tuple[int, ...] | None = None
+    gpus_per_stage: tuple[int, ...] | None = None
+    num_micro_batches: tuple[int, ...] | None = None
+    method: str = "exact"
+    stage_method: str = "exact"
+    pipeline: str = "1f1b"
+    idle_gpus: bool = True
+    memory_gib: float | None = None
+    reserve_gib: float = RESERVE_GIB
+    num_plans: int = 5
+
+    def __post_init__(self) -> None:
+        """Check names and numbers."""
+        for name, known in (("method", METHODS), ("stage_method", STAGE_METHODS), ("pipeline", PIPELINES)):
+            if getattr(self, name) not in known:
+                raise PlanError(f"{name}: {getattr(self, name)!r} is not known; use {' or '.join(known)}")
+        for name in ("num_stages", "gpus_per_stage", "num_micro_batches"):
+            for value in getattr(self, name) or ():
+                if type(value) is not int or value < 1:
+                    raise PlanError(f"{name}: {value!r} is not a whole number of at least 1; give one")
+        if self.num_plans < 1:
+            raise PlanError(f"num_plans: {self.num_plans} is not at least 1; give 1 or more")
+        if self.memory_gib is not None and not self.memory_gib > self.reserve_gib:
+            raise PlanError(
+                f"memory_gib: {self.memory_gib:g} is not above reserve_gib {self.reserve_gib:g}; give more, "
+                "or a smaller reserve"
+            )
+
+
+class Trial(NamedTuple):
+    """Numbers that were looked at, and what came of them.
+
+    Attributes:
+        num_stages: Of the pipeline.
+        gpus_per_stage: Of each.
+        num_micro_batches: Of an iteration.
+        bound_ms: No iteration with these numbers is shorter.
+        time_ms: Of the best iteration; None where there is no plan.
+        reason: Why there is none; empty where there is one.
+    """
+
+    num_stages: int
+    gpus_per_stage: int
+    num_micro_batches: int
+    bound_ms: float
+    time_ms: float | None
+    reason: str = ""
+
+
+class StageEstimate(NamedTuple):
+    """What a stage is taken to cost.
+
+    Attributes:
+        time_ms: Forward and backward of one micro-batch.
+        update_ms: Gradients exchanged and weights updated, once in an iteration.
+        peak_mib: Most memory of one of its GPUs.
+        in_flight: Micro-batches whose activations it then holds.
+    """
+
+    time_ms: float
+    update_ms: float
+    peak_mib: float
+    in_flight: int
+
+
+class RatedPlan(NamedTuple):
+    """A plan, and what its iteration is taken to be.
+
+    Attributes:
+        plan: What runs where.
+        time_ms: Of an iteration, by the formula of the search.
+        stages: Of each stage.
+    """
+
+    plan: Plan
+    time_ms: float
+    stages: tuple[StageEstimate, ...]
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput."""
+        return self.plan.global_batch_size / self.time_ms * 1e3
+
+
+@dataclass(frozen=True)
+class PlanSearchResult:
+    """The best plans, and what was tried.
+
+    Attributes:
+        plans: By increasing time; empty where none fits.
+        trials: All numbers that were looked at, in that order.
+        bound_ms: No plan of the search has a shorter iteration; with method exact that of the best.
+        num_solved: Stage problems that were solved.
+        interrupted: From the keyboard, before the end; the plans are the best until then.
+    """
+
+    plans: tuple[RatedPlan, ...]
+    trials: tuple[Trial, ...]
+    bound_ms: float
+    num_solved: int
+    interrupted: bool = False
