@@ -330,8 +330,8 @@ def why_no_plan(
     )
     own_gib = cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
     return (
-        f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {model.name} on "
-        f"{cluster.num_gpus} GPUs; {remedy} would do"
+        f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {model.name} "
+        f"on {cluster.num_gpus} GPUs; {remedy} would do"
     )
 
 

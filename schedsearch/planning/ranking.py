@@ -97,8 +97,8 @@ def rank(
         candidates: What competes.
         time_limit_s: For the search of each.
         profiles: Of each candidate, for the energy.
-        deadline_ms: Of an iteration: candidates are ranked by the energy of their schedules that keep it; those
-            that cannot come last.
+        deadline_ms: Of an iteration: candidates are ranked by the energy of their schedules that keep it;
+            those that cannot come last.
         seed: Of the searches.
         on_progress: Told about each search.
     """

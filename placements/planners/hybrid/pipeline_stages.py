@@ -164,7 +164,7 @@ class PipelineStages:
         found = [even] if all(self.solution(*stage) for stage in stages_of(even)) else []
         if method == "bmw":
             division = bi_objective_partition(
-                self._stage_cost, self._balanced_in_memory(), self._balanced_in_time(), self.m
+                self._stage_cost, self._balanced_in_memory(), self._balanced_in_time(), self.num_micro_batches
             )
             found += [] if division is None else [_ends(division.stage_layers)]
         return min(found, key=self.iteration_ms, default=None)

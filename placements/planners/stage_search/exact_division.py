@@ -26,8 +26,8 @@ from placements.planners.stage_search.stage_problem import ROUNDING
 from placements.planners.stage_search.tables import Floats
 
 Bounds = tuple[Floats, Floats]
-"""What stages take at least: their time and their exchange in ms, by stage, its first layer and the layer after
-its last; shape ``(num_stages, num_layers + 1, num_layers + 1)`` each."""
+"""What stages take at least: their time and their exchange in ms, by stage, its first layer and the layer
+after its last; shape ``(num_stages, num_layers + 1, num_layers + 1)`` each."""
 
 
 def exact_partition(
