@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
+from placements.models.profiled_layer import ProfiledLayer
 from placements.planners.galvatron_file import galvatron_to_dict
 from placements.planners.hybrid.plan import Plan
 from placements.planners.parallel_plan import ParallelPlan, PlanError
@@ -29,12 +30,12 @@ class Exported(NamedTuple):
 
 
 def parallel_plan(plan: Plan) -> ParallelPlan:
-    """Return a plan of a transformer in Galvatron's terms; see `lost_in_galvatron`.
+    """Return a plan of a transformer, or of a measured model, in Galvatron's terms; see `lost_in_galvatron`.
 
     Raises:
         PlanError: It has no transformer layer, or stages of different numbers of GPUs.
     """
-    inner = _transformer_layers(plan)
+    inner = _inner_layers(plan)
     sizes = {len(stage.gpus) for stage in plan.stages}
     if len(sizes) > 1:
         raise PlanError(
@@ -61,7 +62,7 @@ def to_galvatron(plan: Plan) -> Exported:
     zero = max((s.zero for s in plan.strategies if s.zero < 3), default=0)
     found = replace(found, default_zero=2 if zero else 0)
     options: dict[str, object] = dict(galvatron_to_dict(found))
-    inner = [plan.strategies[i] for i in _transformer_layers(plan)]
+    inner = [plan.strategies[i] for i in _inner_layers(plan)]
     options["use_sp"] = _text(int(s.sequence == "ulysses") for s in inner)
     options["tp_consecutive_flags"] = _text(int(s.tensor_innermost) for s in inner)
     options["cp_sizes_enc"] = _text(s.context_parallel for s in inner)
@@ -203,6 +204,13 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _inner_layers(plan: Plan) -> list[int]:
+    """Return the transformer layers, or the blocks of a model that is known by its profile."""
+    layers = enumerate(plan.model.layers)
+    profiled = [i for i, layer in layers if isinstance(layer, ProfiledLayer) and layer.role == "block"]
+    return profiled or _transformer_layers(plan)
 
 
 def _transformer_layers(plan: Plan) -> list[int]:
