@@ -308,8 +308,8 @@ def _read_machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
     machines = sorted({*rings, *chains})
     if not machines:
         raise GalvatronProfileError(
-            f"{folder}: has no allreduce_bandwidth_*nodes_*gpus_per_node.json; give a folder with the machine's "
-            "files too"
+            f"{folder}: has no allreduce_bandwidth_*nodes_*gpus_per_node.json; give a folder with these "
+            "files of the machine too"
         )
     return {each: MachineBandwidths(rings.get(each, {}), chains.get(each, {})) for each in machines}
 
