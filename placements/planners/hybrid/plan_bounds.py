@@ -125,7 +125,8 @@ def _fits(
     options = [stage.table.options[kind] for kind in kinds]
     held = np.array([float(np.min(each.static_mib + stage.in_flight * each.kept_mib)) for each in options])
     until = np.concatenate([[0.0], np.cumsum(held[place])])
-    return (until[None, :] - until[:, None]) <= stage.capacity_mib * (1 + 1e-9)
+    found: NDArray[np.bool_] = (until[None, :] - until[:, None]) <= stage.capacity_mib * (1 + 1e-9)
+    return found
 
 
 def _prices(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
