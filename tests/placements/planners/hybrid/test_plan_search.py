@@ -60,3 +60,28 @@ def test_no_plan_of_a_model_is_shorter(name: str, gib: float) -> None:
     options = PlanOptions(trees=trees, memory_gib=gib, reserve_gib=0.5)
     cluster = read_cluster(name)
     assert least_ms(costs, cluster, 4, options) == NEAR(EveryPlan(costs, cluster, 4, options).least_ms())
+
+
+GPT = ShapeCosts(read_model("gpt3_1.3b", num_layers=8))
+
+
+def fastest(costs: LayerCosts, cluster: str, batch: int, **options: object) -> float:
+    """Return the throughput of the best plan; 0 where none fits."""
+    found = search_plans(costs, read_cluster(cluster), batch, PlanOptions(num_plans=1, **options))  # type: ignore[arg-type]
+    return found.plans[0].samples_per_s if found.plans else 0.0
+
+
+@pytest.mark.parametrize("batch", [8, 24])
+@pytest.mark.parametrize("model", ["gpt3_1.3b", "bert_large", "swin_huge_32"])
+def test_more_gpus_are_never_worse(model: str, batch: int) -> None:
+    costs = ShapeCosts(read_model(model))
+    rates = [fastest(costs, f"a100_{count}", batch) for count in (2, 4, 8, 16, 24, 32, 48, 64)]
+    assert rates == sorted(rates)
+
+
+def test_more_nodes_of_four_are_never_worse() -> None:
+    rates = [
+        search_plans(GPT, read_cluster(f"a100_{count}", gpus_per_node=4), 12).plans[0].samples_per_s
+        for count in (4, 8, 12, 16)
+    ]
+    assert rates == sorted(rates)
