@@ -17,7 +17,7 @@ Each command has a file here that hands its task to Hydra:
 
     search, frontier, run, profile, check, compare, predict
     bubble_by_in_flight, bubble_by_memory, time_by_transfer
-    reproduce
+    plan, reproduce
 
 One more makes a table of what they left:
 

@@ -25,6 +25,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     energy          the time-energy frontier of a schedule
     figures         pictures of schedules and frontiers
     comparison      schedules of one model side by side
+    planning        from a model and a cluster to the plan whose schedule is best
     notebook        results as tables, figures and HTML
 
 What a notebook needs is here by name, and loaded when it is first used:
@@ -45,6 +46,7 @@ _HOME = {
     "schedsearch.modulo.search": ("search",),
     "schedsearch.comparison": ("Comparison", "compare"),
     "schedsearch.energy": ("Frontier", "frontier"),
+    "schedsearch.planning.planner": ("Plans", "plan"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),
     "schedsearch.schedule": ("Schedule",),
     "schedsearch.schedule_file": ("read_schedule",),

@@ -16,8 +16,11 @@ from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import image
 from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import frontier as draw_frontier
+from schedsearch.figures.plan import draw_plan
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
+from schedsearch.planning.explanation import strategy_in_words
+from schedsearch.planning.planner import PLAN_COLUMNS, Plans, capacity_of
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
 
@@ -27,7 +30,8 @@ _LONGEST_TABLE = 30
 
 def _unknown(result: object) -> TypeError:
     return TypeError(
-        f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier or Comparison"
+        f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier, Comparison or "
+        "Plans"
     )
 
 
@@ -86,6 +90,12 @@ def _(result: Comparison) -> pd.DataFrame:
     return pd.DataFrame([row.to_dict() for row in result.rows], columns=list(COLUMNS))
 
 
+@frame.register
+def _(result: Plans) -> pd.DataFrame:
+    """One row for each plan, best first."""
+    return pd.DataFrame(result.rows(), columns=list(PLAN_COLUMNS))
+
+
 @singledispatch
 def figure(result: object) -> Any:
     """Return a result as a figure of matplotlib."""
@@ -126,6 +136,13 @@ def _(result: Comparison) -> Any:
     return draw_timelines(result.by_title)
 
 
+@figure.register
+def _(result: Plans) -> Any:
+    rated = result.best.rated
+    names = {each: strategy_in_words(each) for each in rated.plan.strategies}
+    return draw_plan(rated, names, capacity_of(rated, result.options), result.best.name)
+
+
 @singledispatch
 def save(result: object, path: str | Path) -> Path:
     """Write a result's file form, whole or not at all; return the path."""
@@ -152,6 +169,11 @@ def _(result: Comparison, path: str | Path) -> Path:
     return write_json(path, result.to_dict())
 
 
+@save.register
+def _(result: Plans, path: str | Path) -> Path:
+    return write_json(path, result.to_dict())
+
+
 _READERS: Mapping[type, tuple[str, Callable[[str | Path], Any]]] = {
     Schedule: ("blocks", read_schedule),
     SearchResult: ("search", read_result),
@@ -167,6 +189,8 @@ def load(kind: type, path: str | Path) -> Any:
     Raises:
         ValueError: The file cannot be read, is of another kind or is wrong; one line that begins with it.
     """
+    if kind not in _READERS:
+        raise ValueError(f"{path}: {kind.__name__} is not read again; read its plans by read_plan_file")
     key, read = _READERS[kind]
     wanted = f"what {kind.__name__}.save wrote"
     data = read_json(path, wanted, ValueError)

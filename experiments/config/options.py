@@ -8,15 +8,23 @@ import types
 import typing
 from collections.abc import Iterable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from experiments.config.plans import BALANCES, PLANNERS, Planned, read_plan
-from experiments.config.records import CompareOptions, Options, PlanPlacementOptions, ProfileOptions
+from experiments.config.plans import BALANCES, PLAN_FILES, PLANNERS, Planned, of_plan, read_plan
+from experiments.config.records import (
+    CompareOptions,
+    FilePlacementOptions,
+    Options,
+    PlanPlacementOptions,
+    ProfileOptions,
+)
 from placements.hardware import GPUS, Gpu
 from placements.planners.galvatron import recomputed_blocks
+from placements.planners.hybrid.plan_file import read_plan_file
 from placements.shapes import SHAPES
 
 
@@ -53,7 +61,7 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
     return read_fields(data, record, "")
 
 
-KINDS = (*SHAPES, *PLANNERS, "gpt", "file", "profiled")
+KINDS = (*SHAPES, *PLANNERS, "gpt", "file", "profiled", "planned")
 """Of placements: each config of the group says which it is."""
 
 
@@ -110,6 +118,9 @@ def _fill_in(data: dict[Any, Any]) -> None:
     """Put what the plan says, if there is one, in the place of nulls."""
     number, size, recompute = NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, list[str]()
     placement, profile = data.get("placement"), data.get("profile")
+    if isinstance(placement, dict) and kind_of(placement) == "planned":
+        _fill_in_runtime(data, read_fields(placement, FilePlacementOptions, "placement"))
+        return
     chosen = read_plan_options(placement) if isinstance(placement, dict) else None
     if chosen is not None:
         plan = read_plan(chosen, read_gpu(read_fields(profile, ProfileOptions, "profile").gpu)).plan
@@ -123,6 +134,27 @@ def _fill_in(data: dict[Any, Any]) -> None:
         options = data.get(group)
         if isinstance(options, dict) and options.get(name, value) is None:
             options[name] = value
+
+
+def _fill_in_runtime(data: dict[Any, Any], chosen: FilePlacementOptions) -> None:
+    """Put what a plan of experiments.plan says in the place of nulls.
+
+    Raises:
+        PlanError: The plan cannot be read, or is wrong.
+    """
+    folder = Path(require_path("placement.path", chosen.path))
+    found = of_plan(read_plan_file(folder / PLAN_FILES.plan))
+    for group, name, value in (
+        ("search", "num_micro_batches", found.num_micro_batches),
+        ("runtime", "micro_batch_size", found.micro_batch_size),
+        ("runtime", "recompute", list(found.recompute)),
+    ):
+        options = data.get(group)
+        if isinstance(options, dict) and options.get(name, value) is None:
+            options[name] = value
+    runtime = data.get("runtime")
+    if isinstance(runtime, dict) and runtime.get("layers_per_block") is None:
+        runtime["layers_per_block"] = found.shared_layers(runtime.get("num_layers"))
 
 
 Record = TypeVar("Record")

@@ -8,19 +8,75 @@ from typing import NamedTuple
 
 from experiments.config.records import GptPlacementOptions, PlanPlacementOptions
 from placements.hardware import Gpu
+from placements.models.layers import TransformerLayer
 from placements.models.rates import Rates
 from placements.models.transformer import GptConfig
 from placements.models.workload import Workload
 from placements.planners.galvatron import layer_times_ms, recomputed_blocks
 from placements.planners.galvatron_file import read_galvatron
+from placements.planners.hybrid.plan import Plan
 from placements.planners.parallel_plan import ParallelPlan
-from placements.planners.partition import least_imbalance, least_largest
+from placements.planners.partition import in_proportion, least_imbalance, least_largest
 
 PLANNERS = {"galvatron": read_galvatron}
 """What reads a plan, by the kind of its placement."""
 
 BALANCES = {"largest": least_largest, "imbalance": least_imbalance}
 """What divides layers into stages, by the name that the command line uses."""
+
+
+class PlanFiles(NamedTuple):
+    """What `experiments.plan` writes of its best plan, in its output directory.
+
+    Attributes:
+        plan: The plan.
+        placement: Its blocks.
+    """
+
+    plan: str
+    placement: str
+
+
+PLAN_FILES = PlanFiles("plan.json", "placement.yaml")
+
+
+class PlannedRun(NamedTuple):
+    """What a plan says of a run.
+
+    Attributes:
+        num_micro_batches: Of an iteration.
+        micro_batch_size: Samples of one, of all data-parallel groups together.
+        recompute: Forward blocks that are computed again for the backward.
+        layers_per_block: Transformer layers of each forward block that has some.
+    """
+
+    num_micro_batches: int
+    micro_batch_size: int
+    recompute: tuple[str, ...]
+    layers_per_block: dict[str, int]
+
+    def shared_layers(self, num_layers: object) -> dict[str, int] | None:
+        """Return the layers of each block: the plan's, or so many in its proportions; None where it has none.
+
+        Raises:
+            PlanError: There are fewer layers than blocks.
+        """
+        if not isinstance(num_layers, int) or not self.layers_per_block:
+            return self.layers_per_block or None
+        shares = in_proportion(tuple(self.layers_per_block.values()), num_layers)
+        return dict(zip(self.layers_per_block, shares, strict=True))
+
+
+def of_plan(plan: Plan) -> PlannedRun:
+    """Return what a plan of `placements.planners.hybrid` says of a run of its V-shape."""
+    layers, recompute = {}, []
+    for i, piece in enumerate(plan.pieces):
+        inner = [each for each in piece.layers if isinstance(plan.model.layers[each], TransformerLayer)]
+        if inner:
+            layers[f"F{i}"] = len(inner)
+        if plan.strategies[(inner or list(piece.layers))[0]].recompute == "full":
+            recompute.append(f"F{i}")
+    return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, tuple(recompute), layers)
 
 
 class Planned(NamedTuple):

@@ -111,3 +111,34 @@ class StepBar(_Bar):
     def __call__(self, step: str, done: int, total: int) -> None:
         """Show one event."""
         self._show(step, done, total)
+
+
+class PlanProgress:
+    """A bar of the planner, then one of each search of a schedule."""
+
+    def __init__(self) -> None:
+        self._planner = StepBar("plan")
+        self._search: SearchBar | None = None
+        self._name = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for bar in (self._planner, self._search):
+            if bar is not None:
+                bar.__exit__(kind, error, traceback)
+
+    def planner(self, done: int, total: int, best_ms: float | None) -> None:
+        """Show how many numbers of stages, GPUs and micro-batches are done."""
+        self._planner("none yet" if best_ms is None else f"{best_ms:,.5g} ms", done, total)
+
+    def search(self, name: str, tick_ms: float, progress: Progress) -> None:
+        """Show one event of the search of a plan's schedule."""
+        if self._search is None or name != self._name:
+            if self._search is not None:
+                self._search.__exit__(None, None, None)
+            self._search, self._name = SearchBar(tick_ms, name), name
+        self._search(progress)

@@ -24,7 +24,7 @@ from experiments.config.options import (
     require_known,
     require_path,
 )
-from experiments.config.plans import PLANNERS
+from experiments.config.plans import PLAN_FILES, PLANNERS
 from experiments.config.records import FilePlacementOptions, GptPlacementOptions, Options
 from experiments.steps.profile_reading import PROFILE_FILES
 from placements import Placement, PlacementError, Profile, ProfileError
@@ -118,7 +118,7 @@ def _chosen_placement(options: Options, profile: Profile | None) -> Placement:
     match kind_of(chosen):
         case "gpt":
             return _gpt(chosen, read_gpu(options.profile.gpu))
-        case "file" | "profiled":
+        case "file" | "profiled" | "planned":
             return _from_file(read_fields(chosen, FilePlacementOptions, "placement"))
     num_gpus, data_parallel = chosen.get("num_gpus"), chosen.pop("data_parallel", None)
     placement = _shape(chosen, profile)
@@ -130,10 +130,12 @@ def _from_file(chosen: FilePlacementOptions) -> Placement:
     path = Path(require_path("placement.path", chosen.path))
     if chosen.kind == "profiled":
         path /= PROFILE_FILES.placement
+    elif chosen.kind == "planned":
+        path /= PLAN_FILES.placement
     elif path.is_dir():
         raise OptionError(
             f"placement.path: {path} is a directory; give a file, or choose placement=profiled for what "
-            "experiments.profile has measured"
+            "experiments.profile has measured, placement=planned for what experiments.plan has planned"
         )
     return with_data_parallel(read_placement(path), chosen.data_parallel)
 

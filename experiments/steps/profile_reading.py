@@ -214,6 +214,8 @@ def _times(options: Options) -> tuple[str, bool]:
             return read_times_source(Path(placement["path"]))
         case "profiled":
             return f"measured by experiments.profile, {placement['path']}", False
+        case "planned":
+            return f"cost model of experiments.plan, for the plan in {placement['path']}", False
         case shape if shape in SHAPES:
             return f"placeholders, the ticks of {shape}", True
     return f"cost model of a GPT on {gpu.name}, for the plan {placement['path']}", False

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from placements import PlacementError
 from placements.cluster import Cluster, read_cluster
 from placements.hardware import modelled_profile
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
+from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.planned_placement import (
@@ -105,8 +107,55 @@ class Plans(Shown):
 
     @property
     def favourite(self) -> ProposedPlan | None:
-        """The plan that the formula has first; None where nothing fits."""
-        return max(self.proposed, key=lambda each: each.rated.samples_per_s, default=None)
+        """The plan that the formula has first, of those that it is for; None where there are none."""
+        known = [each for each in self.proposed if each.candidate.formula_ms is not None]
+        return max(known, key=lambda each: each.rated.samples_per_s, default=None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the figures of each plan by `PLAN_COLUMNS`; None where one does not apply."""
+        return [_row(each) for each in self.proposed]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plans and their figures as plain data; each plan in its file form."""
+        return {
+            "ranked_by": self.ranked_by,
+            "plans": [
+                row | {"plan": plan_to_dict(each.rated.plan)}
+                for row, each in zip(self.rows(), self.proposed, strict=True)
+            ],
+            "left_out": list(self.left_out),
+        }
+
+
+PLAN_COLUMNS = (
+    *("name", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms", "iteration_ms"),
+    *("iteration_bound_ms", "one_f_one_b_ms", "status", "samples_per_s", "peak_memory_mib", "energy_j"),
+    *("search_seconds", "note"),
+)
+"""Of the table of plans, in order."""
+
+
+def _row(proposed: ProposedPlan) -> dict[str, Any]:
+    plan, ranked = proposed.rated.plan, proposed.ranked
+    peaks = [stage.peak_mib for stage in proposed.rated.stages]
+    return {
+        "name": proposed.name,
+        "shape": proposed.candidate.shape,
+        "stages": plan.num_stages,
+        "gpus_per_stage": len(plan.stages[0].gpus),
+        "micro_batches": plan.num_micro_batches,
+        "batch": plan.global_batch_size,
+        "formula_ms": proposed.candidate.formula_ms,
+        "iteration_ms": ranked and ranked.iteration_ms,
+        "iteration_bound_ms": ranked and ranked.iteration_bound_ms,
+        "one_f_one_b_ms": ranked and ranked.one_f_one_b_ms,
+        "status": str(ranked.status) if ranked else "",
+        "samples_per_s": proposed.samples_per_s,
+        "peak_memory_mib": ranked.peak_mib if ranked and ranked.peak_mib is not None else max(peaks),
+        "energy_j": ranked and ranked.energy_j,
+        "search_seconds": ranked and ranked.search_seconds,
+        "note": ranked.note if ranked else "",
+    }
 
 
 def plan(
@@ -211,9 +260,8 @@ def _proposed(
     """Yield the plan in a shape; where that cannot be, say why."""
     plan = rated.plan
     capacity_gib = capacity_of(rated, options)
-    numbers = (
-        f"{plan.num_stages} stages x {len(plan.stages[0].gpus)} GPUs, {plan.num_micro_batches} micro-batches"
-    )
+    stages = "1 stage" if plan.num_stages == 1 else f"{plan.num_stages} stages"
+    numbers = f"{stages} x {len(plan.stages[0].gpus)} GPUs, {plan.num_micro_batches} micro-batches"
     name = f"{shape}, {numbers} of {plan.micro_batch_size}"
     try:
         if shape == "v_shape":
@@ -330,8 +378,8 @@ def why_no_plan(
     )
     own_gib = cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
     return (
-        f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {model.name} "
-        f"on {cluster.num_gpus} GPUs; {remedy} would do"
+        f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for "
+        f"{model.name} on {cluster.num_gpus} GPUs; {remedy} would do"
     )
 
 

@@ -14,12 +14,12 @@ from schedsearch.bounds.memory_need import CapacityError
 from schedsearch.energy import Frontier, compute_frontier
 from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import peak_memory
-from schedsearch.modulo.result import Progress, SearchResult, Status
+from schedsearch.modulo.result import Progress, SearchResult, Status, makespan_status
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
-Report = Callable[[str, Progress], None]
-"""Told which candidate is searched, and how far that is."""
+Report = Callable[[str, float, Progress], None]
+"""Told which candidate is searched, the length of its tick in ms, and how far the search is."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class RankedPlan:
 
     Attributes:
         candidate: What competed.
-        status: Of the search; INFEASIBLE also where a device lacks the memory for one micro-batch.
+        status: OPTIMAL where no schedule of the placement is shorter, FEASIBLE where one may be; INFEASIBLE
+            or UNKNOWN where there is none.
         iteration_ms: Makespan of the schedule, updates included; None where there is none.
         iteration_bound_ms: No schedule of this placement is shorter; None likewise.
         one_f_one_b_ms: The same of 1F1B on this placement; None where it is not defined or does not fit.
@@ -129,8 +130,9 @@ def _searched(
         candidate.placement, candidate.num_micro_batches, time_limit_s=time_limit_s, seed=seed
     )
     try:
+        tick_ms = candidate.placement.tick_ms
         result = find(
-            request, lambda progress: on_progress(candidate.name, progress) if on_progress else None
+            request, lambda progress: on_progress(candidate.name, tick_ms, progress) if on_progress else None
         )
     except CapacityError as error:
         return RankedPlan(candidate, Status.INFEASIBLE, note=str(error)), False
@@ -144,7 +146,7 @@ def _of_result(candidate: Candidate, result: SearchResult) -> RankedPlan:
     validate(schedule)
     return RankedPlan(
         candidate,
-        result.status,
+        makespan_status(schedule, result),
         placement.ms(schedule.makespan),
         placement.ms(result.makespan_bound),
         _one_f_one_b_ms(candidate),

@@ -21,7 +21,7 @@ from experiments.benchmarks.planners.unbalanced_stages import (
 )
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
-from placements.models.transformer import GptConfig, layer_forward_flops, output_forward_flops
+from placements.models.transformer import GptConfig
 from placements.planners.partition import least_imbalance, stage_times
 from placements.planners.pipedream.plan import PipelinePlan
 from placements.planners.pipedream.planner import best_plan, data_parallel_plan, straight_plan
@@ -141,8 +141,8 @@ def imbalance(config: GptConfig, published: Mapping[int, float], *, most: float)
         most: Difference to it that is allowed.
     """
     clock = CpuClock()
-    head = output_forward_flops(config, config.vocab_size)
-    pieces = [*[float(layer_forward_flops(config))] * config.num_layers, float(head)]
+    head = config.output(tied=True).forward_flops(1)
+    pieces = [*[config.layer.forward_flops(1)] * config.num_layers, head]
     notes, wrong = [], {}
     for num_stages, ratio in published.items():
         layers = least_imbalance(pieces, num_stages)

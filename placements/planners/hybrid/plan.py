@@ -140,7 +140,7 @@ class Plan:
         return tuple(
             LayerPiece(number, piece)
             for number, stage in enumerate(self.stages)
-            for piece in pieces_of(self.strategies, stage.layers)
+            for piece in pieces_of(self.model.layers, self.strategies, stage.layers)
         )
 
     def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
@@ -162,12 +162,25 @@ def layers_of_stage(layers: Sequence[Layer], first: int, end: int) -> tuple[Laye
     return tuple(layer.apart if isinstance(layer, OutputLayer) else layer for layer in chosen)
 
 
-def pieces_of(strategies: Sequence[LayerStrategy], layers: range) -> Iterator[range]:
-    """Yield consecutive layers that have one layout and are all recomputed or all not."""
-    for _, members in itertools.groupby(
-        layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
-    ):
-        piece = list(members)
+def pieces_of(model: Sequence[Layer], strategies: Sequence[LayerStrategy], layers: range) -> Iterator[range]:
+    """Yield consecutive layers that have one layout and are all recomputed or all not.
+
+    An embedding joins the layers after it, which takes no more memory than apart. An output layer joins
+    those before it unless only they are recomputed: its logits would then be held while they are.
+    """
+    pieces = [
+        list(members)
+        for _, members in itertools.groupby(
+            layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
+        )
+    ]
+    if len(pieces) > 1 and all(isinstance(model[i], EmbeddingLayer) for i in pieces[0]):
+        pieces[:2] = [pieces[0] + pieces[1]]
+    if len(pieces) > 1 and all(isinstance(model[i], OutputLayer) for i in pieces[-1]):
+        before = strategies[pieces[-2][-1]]
+        if before.recompute == "none" == strategies[pieces[-1][0]].recompute:
+            pieces[-2:] = [pieces[-2] + pieces[-1]]
+    for piece in pieces:
         yield range(piece[0], piece[-1] + 1)
 
 

@@ -118,7 +118,10 @@ def _model(field: Field) -> ModelShape:
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
         runs.append((_count(run["count"]), _built(run, kind, ("count", "kind"))))
     branches = tuple(_model(each) for each in own.get("branches", []).items())
-    return _made(field, lambda: ModelShape(own["name"].text(), tuple(runs), PRECISIONS[precision], branches))
+    made: ModelShape = _made(
+        field, lambda: ModelShape(own["name"].text(), tuple(runs), PRECISIONS[precision], branches)
+    )
+    return made
 
 
 def _cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
@@ -137,7 +140,8 @@ def _cluster(field: Field) -> Cluster:
         for each in field["nodes"].items()
         for own in [each.only(("gpu", "num_nodes", "gpus_per_node"), ())]
     )
-    return _built(field, Cluster, ("nodes",), nodes=nodes)
+    built: Cluster = _built(field, Cluster, ("nodes",), nodes=nodes)
+    return built
 
 
 def _strategies(field: Field) -> list[LayerStrategy]:

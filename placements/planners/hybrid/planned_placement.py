@@ -14,6 +14,7 @@ from itertools import pairwise
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
+from placements.models.layers import TransformerLayer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
@@ -184,17 +185,20 @@ def _pieces(
     for chunk, device in zip(chunks, devices, strict=True):
         group = plan.group(device)
         layers = dict(zip(chunk, layers_of_stage(plan.model.layers, chunk.start, chunk.stop), strict=True))
-        for piece in pieces_of(strategies, chunk):
-            cost = sum((costs.cost(layers[i], strategies[i], samples, m, group) for i in piece), Cost())
-            transfer_ms = 0.0
-            if before is not None:
-                last, other = before
-                crossed = plan.model.layers[last]
-                if other == device:
-                    pair = strategies[last], strategies[piece[0]]
-                    half_ms = costs.transition_ms(crossed, *pair, samples, group) / 2
+        for piece in pieces_of(plan.model.layers, strategies, chunk):
+            cost, transfer_ms = Cost(), 0.0
+            for i in piece:
+                cost += costs.cost(layers[i], strategies[i], samples, m, group)
+                if before is not None and before[1] == device:
+                    pair = strategies[before[0]], strategies[i]
+                    half_ms = costs.transition_ms(plan.model.layers[before[0]], *pair, samples, group) / 2
                     cost += Cost(Pass(0.0, half_ms), Pass(0.0, half_ms))
-                else:
-                    transfer_ms = costs.transfer_ms(crossed, samples, plan.group(other), group)
-            before = piece[-1], device
-            yield PieceCost((device,), cost, strategies[piece[0]].data_parallel, transfer_ms, transfer_ms)
+                elif before is not None:
+                    last, other = before
+                    transfer_ms = costs.transfer_ms(
+                        plan.model.layers[last], samples, plan.group(other), group
+                    )
+                before = i, device
+            inner = [i for i in piece if isinstance(plan.model.layers[i], TransformerLayer)]
+            data_parallel = strategies[inner[0] if inner else piece[0]].data_parallel
+            yield PieceCost((device,), cost, data_parallel, transfer_ms, transfer_ms)

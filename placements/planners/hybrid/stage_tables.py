@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements.cluster import DeviceGroup
+from placements.models.calibration import CalibrationError
 from placements.models.chain import ModelShape
 from placements.models.layers import Layer, TransformerLayer
 from placements.models.parallel import Cost, LayerStrategy
@@ -141,7 +142,7 @@ def make_table(
     Raises:
         PlanError: A kind of layer cannot be shared among the GPUs at all.
     """
-    tables = [_layer_table(costs, layer, trees, samples, num_micro_batches, group) for layer in kinds]
+    tables = [layer_table(costs, layer, trees, samples, num_micro_batches, group) for layer in kinds]
     layouts: dict[object, int] = {}
     options = tuple(table.options(layouts) for table in tables)
     by_layout = {layouts[layout_of(strategy)]: strategy for table in tables for strategy in table.strategies}
@@ -152,7 +153,7 @@ def make_table(
     return StageTable(tuple(tables), options, transitions, num_micro_batches)
 
 
-def _layer_table(
+def layer_table(
     costs: LayerCosts,
     layer: Layer,
     trees: TreeOptions,
@@ -160,13 +161,26 @@ def _layer_table(
     num_micro_batches: int,
     group: DeviceGroup,
 ) -> LayerTable:
+    """Return the strategies of one kind of layer that are not in everything worse than another.
+
+    Args:
+        costs: What it costs.
+        layer: The kind.
+        trees: Which strategies are allowed.
+        samples: Of a micro-batch.
+        num_micro_batches: Of an iteration.
+        group: The GPUs of the stage.
+
+    Raises:
+        PlanError: No strategy can share it.
+    """
     found: dict[LayerStrategy, Cost] = {}
     refused = []
     experts = layer.num_experts if isinstance(layer, TransformerLayer) else 1
     for strategy in layer_strategies(group.count, trees, experts):
         try:
             found[strategy] = costs.cost(layer, strategy, samples, num_micro_batches, group)
-        except PlacementError as error:
+        except (PlacementError, CalibrationError) as error:
             refused.append(str(error))
     if not found:
         raise PlanError(refused[0])

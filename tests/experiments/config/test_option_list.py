@@ -17,6 +17,7 @@ from experiments.config.records import (
     FrontierCommandOptions,
     MemorySweepOptions,
     Options,
+    PlanCommandOptions,
     PredictOptions,
     ProfileCommandOptions,
     ReproduceOptions,
@@ -27,6 +28,7 @@ from experiments.config.records import (
 
 RECORDS = {
     "compare": CompareOptions,
+    "plan": PlanCommandOptions,
     "search": Options,
     "frontier": FrontierCommandOptions,
     "run": RunCommandOptions,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placements.models.transformer import GptConfig, layer_forward_flops, output_forward_flops
+from placements.models.transformer import GptConfig
 from placements.planners.parallel_plan import PlanError
 from placements.planners.partition import in_proportion, least_imbalance, least_largest, stage_times
 
@@ -65,7 +65,7 @@ def test_operations_give_nearly_the_imbalance_of_measured_times(model: str) -> N
     """Of forwards with 2048 tokens and a vocabulary of 50257, the head as a layer of its own."""
     num_layers, hidden_size, *published = PERSEUS[model]
     config = GptConfig(num_layers, hidden_size, 1, 50_257, 2048, 1)
-    head = output_forward_flops(config, config.vocab_size) / layer_forward_flops(config)
+    head = config.output(tied=True).forward_flops(1) / config.layer.forward_flops(1)
     pieces = [1.0] * num_layers + [head]
     ours = [ratio(stage_times(pieces, least_imbalance(pieces, count))) for count in (4, 8)]
     assert ours == pytest.approx(published, abs=0.02)

@@ -1,0 +1,240 @@
+"""The task of `experiments.plan`: the plans of a model on a cluster, ranked, explained and written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from experiments.config.command import Interrupted
+from experiments.config.options import OptionError, read_record, require, require_known, require_least
+from experiments.config.progress import PlanProgress
+from experiments.config.records import PlanCommandOptions
+from experiments.steps.search_step import output_directory
+from placements.cluster import Cluster, ClusterError, read_cluster
+from placements.files import write_json, write_text
+from placements.models.calibration import Calibration
+from placements.models.chain import ModelShape
+from placements.models.costs import CostOptions
+from placements.models.zoo import read_model
+from placements.placement_file import placement_to_yaml
+from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
+from placements.planners.hybrid.export import (
+    megatron_text,
+    to_galvatron,
+    to_megatron,
+    to_torchtitan,
+    torchtitan_text,
+)
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan_file import plan_to_dict
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.parallel_plan import PlanError
+from placements.spec import PlacementError
+from schedsearch.figures.canvas import save as save_figure
+from schedsearch.planning.explanation import explain, in_words, table
+from schedsearch.planning.planner import PLAN_COLUMNS, Plans, plan
+from schedsearch.schedule_file import schedule_to_dict
+
+log = logging.getLogger(__name__)
+
+_RECOMPUTE = ("none", "selective", "full")
+
+
+def task(config: DictConfig) -> dict[str, float | str]:
+    """Plan, write the plans and why they are as they are, and return the figures of the best."""
+    options = read_record(config, PlanCommandOptions)
+    model, cluster = _model(options), _cluster(options)
+    costs = _costs(options, model)
+    log.info("%s on %s", model.name, in_words(cluster))
+    with PlanProgress() as show:
+        found = plan(
+            model,
+            cluster,
+            _batch(options),
+            options=_plan_options(options),
+            costs=costs,
+            rank_by=options.rank,
+            shapes=_texts("shapes", options.shapes),
+            num_chunks=options.num_chunks,
+            search_time_limit_s=options.search_time_limit_s,
+            deadline_ms=options.deadline_ms,
+            seed=options.seed,
+            on_progress=show.planner,
+            on_search=show.search,
+        )
+    directory = output_directory()
+    save(found, directory)
+    log.info("%s", "\n".join(_shown(found)))
+    log.info("%s", _costs_in_words(options))
+    log.info("plan, placement, why and exports in %s", directory)
+    if found.interrupted:
+        raise Interrupted(f"interrupted; the best plans until then are in {directory}")
+    best = found.best
+    return {
+        "plan": best.name,
+        "samples_per_s": best.samples_per_s or math.nan,
+        "formula_samples_per_s": best.rated.samples_per_s,
+        "num_gpus": best.rated.plan.num_gpus,
+    }
+
+
+def save(plans: Plans, directory: Path) -> None:
+    """Write the plans, the placement of the best, why it is as it is, and the forms of other systems."""
+    write_text(directory / "plan.md", explain(plans))
+    write_text(directory / "trials.csv", _csv(_trial_rows(plans)))
+    write_text(directory / "plans.csv", _csv([PLAN_COLUMNS, *(list(row.values()) for row in plans.rows())]))
+    write_json(directory / "plans.json", plans.to_dict())
+    if not plans.proposed:
+        return
+    best = plans.best
+    write_json(directory / "plan.json", plan_to_dict(best.rated.plan))
+    write_text(directory / "placement.yaml", placement_to_yaml(best.candidate.placement))
+    if best.ranked is not None and best.ranked.schedule is not None:
+        write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
+    save_figure(plans.plot(), directory / "plan")
+    if best.candidate.shape == "v_shape":
+        _export(best.rated.plan, directory / "export")
+
+
+def _export(plan: Plan, directory: Path) -> None:
+    try:
+        galvatron = to_galvatron(plan)
+        write_json(directory / "galvatron_config.json", galvatron.options)
+        write_text(directory / "galvatron_lost.txt", "".join(f"{line}\n" for line in galvatron.lost))
+        write_text(directory / "megatron_arguments.txt", megatron_text(to_megatron(plan)))
+        write_text(directory / "torchtitan.toml", torchtitan_text(to_torchtitan(plan)))
+    except PlanError as error:
+        log.info("not exported: %s", error)
+
+
+def _shown(plans: Plans) -> list[str]:
+    """Return the ranking as a narrow table."""
+    rows = [["plan", "formula", "schedule", "samples/s", "status"]]
+    for row in plans.rows():
+        rows.append(
+            [
+                str(row["name"]),
+                *(
+                    "" if row[name] is None else f"{row[name]:,.5g} ms"
+                    for name in ("formula_ms", "iteration_ms")
+                ),
+                "" if row["samples_per_s"] is None else f"{row['samples_per_s']:.4g}",
+                str(row["status"]),
+            ]
+        )
+    return table(rows)
+
+
+def _trial_rows(plans: Plans) -> list[list[Any]]:
+    head = ["batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason"]
+    return [head, *([batch, *trial] for batch, trial in plans.trials)]
+
+
+def _csv(rows: Any) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _model(options: PlanCommandOptions) -> ModelShape:
+    sizes = {
+        name: getattr(options, name)
+        for name in ("num_layers", "sequence_length", "vocab_size")
+        if getattr(options, name) is not None
+    }
+    try:
+        return read_model(options.model, **sizes)
+    except PlacementError as error:
+        raise OptionError(str(error)) from None
+
+
+def _cluster(options: PlanCommandOptions) -> Cluster:
+    try:
+        return read_cluster(
+            options.cluster,
+            gpus_per_node=options.gpus_per_node,
+            node_bandwidth_gb_s=options.node_bandwidth_gb_s,
+            link_bandwidth_gb_s=options.link_bandwidth_gb_s,
+        )
+    except ClusterError as error:
+        raise OptionError(str(error)) from None
+
+
+def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
+    calibration = None if options.layer_times is None else Calibration.from_csv(options.layer_times)
+    return ShapeCosts(
+        model,
+        CostOptions(
+            options.model_flops_utilisation,
+            options.output_layer_utilisation,
+            options.memory_efficiency,
+            options.overlap_slowdown,
+            precision=model.precision,
+            calibration=calibration,
+        ),
+    )
+
+
+def _costs_in_words(options: PlanCommandOptions) -> str:
+    measured = "" if options.layer_times is None else f"; measured layer times of {options.layer_times}"
+    return (
+        "costs: computed from shapes and data sheets, layers at "
+        f"{options.model_flops_utilisation:.0%} of the peak{measured}"
+    )
+
+
+def _plan_options(options: PlanCommandOptions) -> PlanOptions:
+    for name in options.paradigms:
+        require_known("paradigms", name, [each.value for each in Paradigm])
+    for name in options.recompute:
+        require_known("recompute", name, _RECOMPUTE)
+    require_least("search_time_limit_s", options.search_time_limit_s, 0.1)
+    require_least("num_chunks", options.num_chunks, 2)
+    trees = TreeOptions(
+        tuple(Paradigm(name) for name in options.paradigms),
+        tuple(options.recompute),
+        options.sequence_parallel,
+        options.most_tensor_parallel,
+        _numbers("expert_parallel", options.expert_parallel) or (1,),
+    )
+    return PlanOptions(
+        trees,
+        _numbers("num_stages", options.num_stages),
+        _numbers("gpus_per_stage", options.gpus_per_stage),
+        _numbers("num_micro_batches", options.num_micro_batches),
+        options.method,
+        options.stage_method,
+        options.pipeline,
+        options.idle_gpus,
+        options.memory_gib,
+        options.reserve_gib,
+        options.num_plans,
+    )
+
+
+def _batch(options: PlanCommandOptions) -> int | list[int]:
+    if isinstance(options.batch, int):
+        return options.batch
+    return list(_numbers("batch", options.batch) or ())
+
+
+def _numbers(where: str, values: list[Any] | None) -> tuple[int, ...] | None:
+    if values is None:
+        return None
+    require(bool(values), where, values, "a list with a number", "give one, or null")
+    for value in values:
+        require(type(value) is int and value > 0, where, value, "a whole number above 0")
+    return tuple(values)
+
+
+def _texts(where: str, values: list[Any]) -> list[str]:
+    for value in values:
+        require(isinstance(value, str), where, value, "a name")
+    return values

@@ -1,0 +1,240 @@
+"""What a planner chose and why, in words: stages, layers, what else there was, what ran out of memory.
+
+The module knows Markdown. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from placements.cluster import Cluster
+from placements.models.layers import Layer
+from placements.models.parallel import LayerStrategy
+from placements.planners.hybrid.plan_options import RatedPlan, Trial
+from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
+from schedsearch.planning.planner import Plans, ProposedPlan, capacity_of
+
+_OTHERS = 3
+"""Other strategies of a layer that are shown."""
+
+
+def explain(plans: Plans) -> str:
+    """Return the best plan, why each layer is shared as it is, and what was tried, as Markdown."""
+    lines = [f"# {plans.model.name} on {in_words(plans.cluster)}", ""]
+    if not plans.proposed:
+        lines += ["No plan was found before the interruption.", ""]
+        return "\n".join([*lines, *_trials(plans)])
+    best = plans.best
+    lines += [f"Best plan: {best.name}.", "", *_headline(plans, best), ""]
+    lines += ["## Stages", "", *_stages(best.rated, plans), ""]
+    lines += ["## Why the layers are shared so", "", *_layers(best.rated, plans), ""]
+    lines += ["## Ranking", "", *_ranking(plans), ""]
+    lines += ["## What was tried", "", *_trials(plans)]
+    return "\n".join(lines) + "\n"
+
+
+def in_words(cluster: Cluster) -> str:
+    """Return the machines of a cluster in words."""
+    nodes = " and ".join(f"{each.num_nodes} x {each.gpus_per_node} {each.gpu.name}" for each in cluster.nodes)
+    if sum(each.num_nodes for each in cluster.nodes) == 1:
+        return nodes
+    return f"{nodes}, {cluster.node_bandwidth_gb_s:g} GB/s between nodes ({cluster.source})"
+
+
+def strategy_in_words(strategy: LayerStrategy) -> str:
+    """Return how GPUs share a layer in a few words.
+
+    >>> strategy_in_words(LayerStrategy(2, 4, 3, "full"))
+    'tp 2, dp 4 (ZeRO-3), recomputed'
+    >>> strategy_in_words(LayerStrategy())
+    'one GPU'
+    """
+    parts = []
+    if strategy.tensor_parallel > 1:
+        name = "ulysses" if strategy.sequence == "ulysses" else "tp"
+        parts.append(
+            f"{name} {strategy.tensor_parallel}" + (" (apart)" if not strategy.tensor_innermost else "")
+        )
+    if strategy.sequence == "megatron" and strategy.tensor_parallel > 1:
+        parts[-1] += " with sequence parallel"
+    if strategy.context_parallel > 1:
+        parts.append(f"cp {strategy.context_parallel}")
+    if strategy.data_parallel > 1:
+        parts.append(f"dp {strategy.data_parallel}")
+    if strategy.zero and parts:
+        parts[-1] += f" (ZeRO-{strategy.zero})"
+    if strategy.expert_parallel > 1:
+        parts.append(f"ep {strategy.expert_parallel}")
+    if strategy.recompute != "none":
+        parts.append("recomputed" if strategy.recompute == "full" else "attention recomputed")
+    return ", ".join(parts) or "one GPU"
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as a Markdown table; the first is its head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    shown = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
+
+
+def _headline(plans: Plans, best: ProposedPlan) -> Iterator[str]:
+    plan, rated = best.rated.plan, best.rated
+    yield (
+        f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
+        f"{plan.micro_batch_size}; {plan.num_gpus} of {plan.cluster.num_gpus} GPUs. "
+        f"By the formula an iteration takes {rated.time_ms:,.5g} ms, {rated.samples_per_s:.4g} samples/s."
+    )
+    ranked = best.ranked
+    if ranked is not None and ranked.iteration_ms is not None:
+        hand_made = "" if ranked.one_f_one_b_ms is None else f"; 1F1B takes {ranked.one_f_one_b_ms:,.5g} ms"
+        yield (
+            f"Its searched schedule takes {ranked.iteration_ms:,.5g} ms ({ranked.status}, bound "
+            f"{ranked.iteration_bound_ms:,.5g} ms{hand_made}), {ranked.samples_per_s:.4g} samples/s."
+        )
+    favourite = plans.favourite
+    if favourite is not None and favourite is not best and favourite.ranked is not None:
+        theirs, ours = favourite.samples_per_s, best.samples_per_s
+        if theirs and ours and theirs < ours:
+            yield (
+                f"The formula's favourite, {favourite.name}, reaches {theirs:.4g} samples/s: "
+                f"{1 - theirs / ours:.1%} less."
+            )
+
+
+def _stages(rated: RatedPlan, plans: Plans) -> list[str]:
+    head = ["stage", "GPUs", "layers", "ms per micro-batch", "update ms", "peak GiB of one GPU", "in flight"]
+    rows = [head]
+    capacity = capacity_of(rated, plans.options)
+    for number, (stage, estimate) in enumerate(zip(rated.plan.stages, rated.stages, strict=True)):
+        runs = [
+            f"{count} {layer.name}: {strategy_in_words(how)}" for layer, how, count in rated.plan.runs(number)
+        ]
+        rows.append(
+            [
+                str(number),
+                f"{stage.gpus.start}-{stage.gpus.stop - 1}",
+                "; ".join(runs),
+                f"{estimate.time_ms:.4g}",
+                f"{estimate.update_ms:.4g}",
+                f"{estimate.peak_mib / 1024:.1f} of {capacity:.1f}",
+                str(estimate.in_flight),
+            ]
+        )
+    return table(rows)
+
+
+def _layers(rated: RatedPlan, plans: Plans) -> Iterator[str]:
+    """Yield, for each kind of layer and strategy of a stage, what it costs beside the fastest others."""
+    head = ["stage", "layer", "strategy", "ms", "of it copies", "states GiB", "kept GiB", "and then"]
+    rows = [head]
+    plan = rated.plan
+    seen: set[object] = set()
+    for number in range(plan.num_stages):
+        for layer, chosen, count in plan.runs(number):
+            key = (layer, chosen, plan.group(number).pattern, rated.stages[number].in_flight)
+            if key not in seen:
+                seen.add(key)
+                rows += _choices(rated, plans, number, layer, chosen, count)
+    yield "Time of one micro-batch through one layer, and the fastest other ways to share it."
+    yield ""
+    yield from table(rows)
+
+
+def _choices(
+    rated: RatedPlan, plans: Plans, number: int, layer: Layer, chosen: LayerStrategy, count: int
+) -> Iterator[list[str]]:
+    plan, stage = rated.plan, rated.stages[number]
+    group, m = plan.group(number), plan.num_micro_batches
+    costs: LayerCosts = plans.costs
+    options = plans.options.trees
+    found = layer_table(costs, layer, options, plan.micro_batch_size, m, group)
+    by_strategy = dict(zip(found.strategies, found.costs, strict=True))
+    own = by_strategy.get(chosen) or costs.cost(layer, chosen, plan.micro_batch_size, m, group)
+    capacity_mib = capacity_of(rated, plans.options) * 1024
+    others = sorted(
+        (each for each in by_strategy if each != chosen),
+        key=lambda each: by_strategy[each].forward.time_ms + by_strategy[each].backward.time_ms,
+    )[:_OTHERS]
+    for strategy in (chosen, *others):
+        cost = own if strategy == chosen else by_strategy[strategy]
+        time_ms = cost.forward.time_ms + cost.backward.time_ms
+        held = count * (
+            (cost.static_bytes - own.static_bytes) + stage.in_flight * (cost.kept_bytes - own.kept_bytes)
+        )
+        peak_mib = stage.peak_mib + held / 2**20
+        verdict = "chosen"
+        if strategy != chosen:
+            longer = count * (time_ms - own.forward.time_ms - own.backward.time_ms)
+            fits = "" if peak_mib <= capacity_mib else ", which does not fit"
+            verdict = f"{longer:+.3g} ms, {peak_mib / 1024:.1f} GiB{fits}"
+        yield [
+            str(number),
+            layer.name,
+            strategy_in_words(strategy),
+            f"{time_ms:.4g}",
+            f"{(cost.forward.copy_ms + cost.backward.copy_ms) / time_ms:.0%}" if time_ms else "",
+            f"{cost.static_bytes / 2**30:.3g}",
+            f"{cost.kept_bytes / 2**30:.3g}",
+            verdict,
+        ]
+
+
+def _ranking(plans: Plans) -> Iterator[str]:
+    """Yield the plans in order, by the formula and by their schedules."""
+    head = ["plan", "formula ms", "schedule ms", "bound ms", "1F1B ms", "peak GiB", "samples/s", "status"]
+    rows = [head]
+    for each in plans.proposed:
+        ranked = each.ranked
+        formula = each.candidate.formula_ms
+        rate = each.samples_per_s
+        rows.append(
+            [
+                each.name,
+                "" if formula is None else f"{formula:,.5g}",
+                *(
+                    "" if value is None else f"{value:,.5g}"
+                    for value in (
+                        (ranked.iteration_ms, ranked.iteration_bound_ms, ranked.one_f_one_b_ms)
+                        if ranked
+                        else (None, None, None)
+                    )
+                ),
+                f"{ranked.peak_mib / 1024:.1f}" if ranked and ranked.peak_mib is not None else "",
+                "" if rate is None else f"{rate:.4g}",
+                (f"{ranked.status}" + (f": {ranked.note}" if ranked.note else ""))
+                if ranked
+                else "by the formula",
+            ]
+        )
+    yield from table(rows)
+    for line in plans.left_out:
+        yield ""
+        yield f"Left out: {line}."
+
+
+def _trials(plans: Plans) -> Iterator[str]:
+    """Yield the best of each number of stages and GPUs, or why there is no plan with them."""
+    head = ["batch", "stages", "GPUs each", "micro-batches", "ms", "why not"]
+    rows = [head]
+    best: dict[tuple[int, int, int], Trial] = {}
+    for batch, trial in plans.trials:
+        key = (batch, trial.num_stages, trial.gpus_per_stage)
+        known = best.get(key)
+        if known is None or _rank_of(trial) < _rank_of(known):
+            best[key] = trial
+    solved = [item for item in best.items() if not item[1].reason.startswith("its bound")]
+    for (batch, stages, gpus), trial in sorted(solved, key=lambda item: _rank_of(item[1])):
+        time_ms = "" if trial.time_ms is None else f"{trial.time_ms:,.5g}"
+        rows.append([str(batch), str(stages), str(gpus), str(trial.num_micro_batches), time_ms, trial.reason])
+    yield from table(rows)
+    yield ""
+    bounded = sum(trial.reason.startswith("its bound") for _, trial in plans.trials)
+    if bounded:
+        yield f"{bounded} of {len(plans.trials)} numbers were not solved: no plan of theirs can be better."
+
+
+def _rank_of(trial: Trial) -> tuple[float, float]:
+    return (trial.time_ms if trial.time_ms is not None else float("inf"), trial.bound_ms)
