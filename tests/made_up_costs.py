@@ -28,7 +28,10 @@ def small_model(rng: random.Random) -> ModelShape:
     """Return an embedding and a tied output layer around one to three layers of at most two kinds."""
     table = {"hidden_size": 8, "vocab_size": 8, "sequence_length": 8}
     inner = [
-        (rng.randint(1, 2), CustomLayer(name=f"inner{i}", num_weights=8, flops=8, kept_bytes=8, input_numbers=8))
+        (
+            rng.randint(1, 2),
+            CustomLayer(name=f"inner{i}", num_weights=8, flops=8, kept_bytes=8, input_numbers=8),
+        )
         for i in range(rng.randint(1, 2))
     ]
     if sum(count for count, _ in inner) > 3:

@@ -259,21 +259,21 @@ def _proposed(
 ) -> Iterator[ProposedPlan]:
     """Yield the plan in a shape; where that cannot be, say why."""
     plan = rated.plan
-    capacity_gib = capacity_of(rated, options)
+    capacities_gib = capacities_of(rated, options)
     stages = "1 stage" if plan.num_stages == 1 else f"{plan.num_stages} stages"
     numbers = f"{stages} x {len(plan.stages[0].gpus)} GPUs, {plan.num_micro_batches} micro-batches"
     name = f"{shape}, {numbers} of {plan.micro_batch_size}"
     try:
         if shape == "v_shape":
-            placement = planned_placement(plan, costs, capacity_gib)
+            placement = planned_placement(plan, costs, capacities_gib)
         elif plan.num_stages == 1:
             left_out.append(f"{shape}: of one stage there is no other shape than v_shape")
             return
         elif shape == "m_shape":
             rated = _trunk(rated, costs, options)
-            placement = m_shape_placement(plan.model, rated.plan, costs, capacity_gib)
+            placement = m_shape_placement(plan.model, rated.plan, costs, capacities_gib)
         else:
-            placement = chunked_placement(plan, costs, shape, num_chunks, capacity_gib)
+            placement = chunked_placement(plan, costs, shape, num_chunks, capacities_gib)
     except (PlanError, PlacementError) as error:
         left_out.append(f"{name}: {error}")
         return
@@ -290,10 +290,11 @@ def _proposed(
     )
 
 
-def capacity_of(rated: RatedPlan, options: PlanOptions) -> float:
-    """Return the GiB that each GPU of a plan has for states and activations."""
-    own_gib = min(rated.plan.group(stage).memory_gib for stage in range(rated.plan.num_stages))
-    return (own_gib if options.memory_gib is None else options.memory_gib) - options.reserve_gib
+def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:
+    """Return the GiB that each GPU of a stage has for states and activations, by stage."""
+    groups = [rated.plan.group(stage) for stage in range(rated.plan.num_stages)]
+    given_gib = [group.memory_gib if options.memory_gib is None else options.memory_gib for group in groups]
+    return tuple(each - options.reserve_gib for each in given_gib)
 
 
 def _trunk(rated: RatedPlan, costs: LayerCosts, options: PlanOptions) -> RatedPlan:

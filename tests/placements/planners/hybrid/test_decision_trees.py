@@ -93,7 +93,10 @@ def test_context_parallelism() -> None:
 
 def test_sequence_parallelism_is_beside_tensor_parallelism_alone() -> None:
     found = layer_strategies(4, replace(PLAIN, sequence_parallel=True))
-    assert {(each.tensor_parallel > 1, each.sequence) for each in found} == {(False, "none"), (True, "megatron")}
+    assert {(each.tensor_parallel > 1, each.sequence) for each in found} == {
+        (False, "none"),
+        (True, "megatron"),
+    }
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])

@@ -136,7 +136,10 @@ def test_the_paper_moves_layers_to_faster_divisions() -> None:
 
 def test_nothing_fits() -> None:
     assert exact_partition(lambda *_: None, 4, 2, 2) is None
-    assert exact_partition(lambda *_: None, 4, 2, 2, bounds_ms=(np.zeros((2, 5, 5)), np.zeros((2, 5, 5)))) is None
+    assert (
+        exact_partition(lambda *_: None, 4, 2, 2, bounds_ms=(np.zeros((2, 5, 5)), np.zeros((2, 5, 5))))
+        is None
+    )
     assert bi_objective_partition(lambda *_: None, (2, 2), (2, 2), 2) is None
 
 
