@@ -5,6 +5,7 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -389,16 +390,17 @@ def least_memory_gib(
 ) -> float | None:
     """Return the least memory of each GPU, to a tenth of a GiB, with which some plan fits; None for none."""
 
-    def fits(gib: float) -> bool:
-        tried = replace(options, memory_gib=gib, num_plans=1)
+    def fits(tenths: int) -> bool:
+        tried = replace(options, memory_gib=tenths / 10, num_plans=1)
         return any(search_plans(costs, cluster, size, tried).plans for size in sizes)
 
-    low, high = options.reserve_gib, max(2 * options.reserve_gib, 1.0)
+    low = math.floor(options.reserve_gib * 10)
+    high = max(2 * low, low + 10)
     while not fits(high):
         low, high = high, 2 * high
-        if high > most_gib:
+        if high > most_gib * 10:
             return None
-    while high - low > 0.1:
-        middle = (low + high) / 2
+    while high - low > 1:
+        middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return high / 10

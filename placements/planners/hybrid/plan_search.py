@@ -116,7 +116,8 @@ class _Search:
                 report(total - len(queue), total, found[0].time_ms if found else None)
         except KeyboardInterrupt:
             interrupted = True
-        if self.options.method == "exact" and found and not interrupted:
+        is_exact = self.options.method == self.options.stage_method == "exact"
+        if is_exact and found and not interrupted:
             bound_ms = found[0].time_ms
         else:
             bound_ms = min((trial.bound_ms for trial in trials), default=0.0)
