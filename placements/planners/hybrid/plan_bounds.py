@@ -94,8 +94,8 @@ def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArra
     """Return what layers as a stage cost at least, for all stages and all layers one after the other.
 
     With memory at a price, the least cost of each layer and its memory, less the price of the capacity: the
-    Lagrangian relaxation of the stage's capacity, at the best of some prices. Infinite where the layers do not
-    fit with the least memory of each.
+    Lagrangian relaxation of the stage's capacity, at the best of some prices. Infinite where the layers do
+    not fit with the least memory of each.
 
     Args:
         stages: Of the pipeline.

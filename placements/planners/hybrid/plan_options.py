@@ -139,7 +139,7 @@ class PlanSearchResult:
     Attributes:
         plans: By increasing time; empty where none fits.
         trials: All numbers that were looked at, in that order.
-        bound_ms: No plan of the search has a shorter iteration; with method exact that of the best.
+        bound_ms: No plan of the search has a shorter iteration; with both methods exact that of the best.
         num_solved: Stage problems that were solved.
         interrupted: From the keyboard, before the end; the plans are the best until then.
     """
