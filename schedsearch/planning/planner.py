@@ -18,6 +18,7 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
 from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.planned_placement import (
     CHUNKED,
     chunked_placement,
@@ -207,7 +208,7 @@ def plan(
     costs = ShapeCosts(model) if costs is None else costs
     _check(rank_by, shapes, deadline_ms)
     sizes = [batch] if isinstance(batch, int) else list(batch)
-    searches = {size: search_plans(costs, cluster, size, options, on_progress) for size in sizes}
+    searches = {size: _searched(costs, cluster, size, options, on_progress) for size in sizes}
     interrupted = any(found.interrupted for found in searches.values())
     rated = sorted(
         (each for found in searches.values() for each in found.plans), key=lambda each: -each.samples_per_s
@@ -234,6 +235,18 @@ def plan(
         tuple(dict.fromkeys(left_out)),
         interrupted,
     )
+
+
+def _searched(
+    costs: LayerCosts,
+    cluster: Cluster,
+    batch: int,
+    options: PlanOptions,
+    on_progress: Callable[[int, int, float | None], None] | None,
+) -> PlanSearchResult:
+    if options.method == "megatron":
+        return rules_of_thumb(costs, cluster, batch, options)
+    return search_plans(costs, cluster, batch, options, on_progress)
 
 
 def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None) -> None:

@@ -174,7 +174,7 @@ class _Search:
         if options.num_stages is not None and num_stages not in options.num_stages:
             return False
         if options.method != "exact":
-            return all_gpus and num_stages.bit_count() == 1
+            return all_gpus and (options.num_stages is not None or num_stages.bit_count() == 1)
         return all_gpus or options.idle_gpus
 
     def _micro_batch_counts(self) -> list[int]:
