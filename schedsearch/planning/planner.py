@@ -18,7 +18,6 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
 from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.planned_placement import (
     CHUNKED,
     chunked_placement,
@@ -27,6 +26,7 @@ from placements.planners.hybrid.planned_placement import (
     trunk_of,
     vocabulary_costs,
 )
+from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError

@@ -21,9 +21,9 @@ def rules_of_thumb(
 ) -> PlanSearchResult:
     """Return the plan of the rules (Narayanan's dissertation, Sec. 4.3).
 
-    Layers are shared inside a node first, and stages put on several (Takeaway 1). The first numbers with which
-    the model fits are taken, and all other GPUs are replicas (2). The micro-batch has the size of the least
-    time (3, Eq. 4.1). All layers are shared alike but for recomputation, and divided evenly in time.
+    Layers are shared inside a node first, and stages put on several (Takeaway 1). The first numbers with
+    which the model fits are taken, and all other GPUs are replicas (2). The micro-batch has the size of the
+    least time (3, Eq. 4.1). All layers are shared alike but for recomputation, and divided evenly in time.
 
     Args:
         costs: Of the model's layers.
