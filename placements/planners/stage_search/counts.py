@@ -101,13 +101,14 @@ class _Chained(NamedTuple):
 
 
 def cheapest_counts(
-    stage: Stage, room_mib: float, prices: Floats, least_cost: float, cutoff: float
+    stage: Stage, room_mib: float, floor_mib: float, prices: Floats, least_cost: float, cutoff: float
 ) -> tuple[tuple[int, ...] | None, float]:
     """Return a choice that may be best, and what no choice costs less than.
 
     Args:
         stage: The problem.
         room_mib: What weights may add up to.
+        floor_mib: Room left above them already.
         prices: Of a MiB, ascending; the bounds' best one in the middle.
         least_cost: The bound at that price.
         cutoff: Only choices cheaper than this are looked for.
@@ -127,7 +128,7 @@ def cheapest_counts(
     behind = following(runs[::-1], stage.transition.T, prices)[::-1]
     for gap in _GAPS:
         limit = min(cutoff, least_cost * (1 + gap))
-        found = _listed(stage, walks, room_mib, prices, behind, ahead, limit)
+        found = _listed(stage, walks, room_mib, floor_mib, prices, behind, ahead, limit)
         if found is not None and found[1] < limit:
             return found
         if limit == cutoff:
@@ -141,6 +142,7 @@ def _listed(
     stage: Stage,
     walks: _Walks,
     room_mib: float,
+    floor_mib: float,
     prices: Floats,
     behind: Sequence[Floats],
     ahead: Sequence[Floats],
@@ -156,7 +158,8 @@ def _listed(
     for i in range(len(runs) - 1, -1, -1):
         table, num_layers = runs[i]
         room = limit + prices[1] * room_mib
-        counted = _counted(table, num_layers, walks, prices[1], behind[i][1], ahead[i][1], room)
+        alone_mib = floor_mib if len(runs) == 1 else None
+        counted = _counted(table, num_layers, walks, prices[1], behind[i][1], ahead[i][1], room, alone_mib)
         parts = [
             part for index, each in enumerate(counted) for part in _joined(stage, walks, index, each, chained)
         ]
@@ -194,8 +197,12 @@ def _counted(
     behind: Floats,
     ahead: Floats,
     room: float,
+    alone_mib: float | None,
 ) -> list[_Counted]:
-    """Return the ways to give a run's layers options, by their layouts, whose bound is below the room."""
+    """Return the ways to give a run's layers options, by their layouts, whose bound is below the room.
+
+    A run without others weighs more by what it needs above `alone_mib`.
+    """
     values = table.cost + price * table.weight_mib
     each = priced(table, len(behind), np.array([price]))[0]
     ends = (behind[:, None] + walks.cost + ahead).min(axis=(1, 2))
@@ -217,11 +224,35 @@ def _counted(
             has = [(counts[:, table.layout[options] == layout].sum(axis=1) > 0) for layout in members]
             counts = counts[np.logical_and.reduce(has)]
         both = np.stack([counts @ table.cost[options], counts @ table.weight_mib[options]], axis=1)
+        if alone_mib is not None:
+            needs = _needs(table, options, counts, alike=bool(size[which] == 1))
+            both[:, 1] += np.maximum(needs - alone_mib, 0.0)
         order = np.lexsort(both.T[::-1])
         left = order[frontier(both[order])]
         if len(left):
             found.append(_Counted(which, options, counts[left], both[left, 0], both[left, 1]))
     return found
+
+
+def _needs(table: Table, options: Ints, counts: Ints, alike: bool) -> Floats:
+    """Return the transient memory that counts of a run without others need at least, in any order.
+
+    Recomputed layers alone in one layout are one piece, the last. In all other cases the last recomputed one
+    is followed by no more than all that are not, and any one by no more than all others.
+    """
+    kept, transient = table.kept_mib[options], table.transient_mib[options]
+    recomputed, used = table.recomputed[options], counts > 0
+    plain = np.where(used & ~recomputed, transient, 0.0).max(axis=1)
+    last = np.where(used & recomputed, transient, np.inf).min(axis=1) - counts @ np.where(
+        recomputed, 0.0, kept
+    )
+    others = (counts @ kept)[:, None] - kept
+    most = np.where(used & recomputed, transient - others, 0.0).max(axis=1)
+    needs = np.maximum(np.maximum(plain, most), np.where(np.isfinite(last), last, 0.0))
+    if alike:
+        only = ~(used & ~recomputed).any(axis=1)
+        needs = np.where(only, np.where(used, transient, 0.0).max(axis=1), needs)
+    return np.asarray(needs)
 
 
 def _counts(more: Floats, num_layers: int, slack: float) -> Ints:

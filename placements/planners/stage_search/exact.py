@@ -31,7 +31,7 @@ _WIDTHS = 48, 400, 3_000
 """Labels of a layer that passes of the search keep, one after the other, until none is dropped; at last
 as many as are allowed."""
 
-_MOST_LABELS = 20_000
+_MOST_LABELS = 5_000
 
 _ALIKE = 3e-4
 """Of the cost: what transient memory may be worth that is not told apart in a search."""
@@ -122,10 +122,13 @@ def _counted(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found |
     """Return the best choice known after a part's layers were counted, and the part if that is not enough."""
     problem = part.stage.problem
     rounding = ROUNDING * max(1.0, abs(problem.capacity_mib))
-    room_mib = problem.capacity_mib + rounding - max(floor_mib, least_transients(part.stage)[-1])
+    floor_mib = max(floor_mib, least_transients(part.stage)[-1])
+    room_mib = problem.capacity_mib + rounding - floor_mib
     cutoff = math.inf if best is None else _cutoff(best)
     try:
-        choice, least_cost = cheapest_counts(part.stage, room_mib, part.prices, part.least_cost, cutoff)
+        choice, least_cost = cheapest_counts(
+            part.stage, room_mib, floor_mib, part.prices, part.least_cost, cutoff
+        )
     except TooManyError:
         return best, [part._replace(counted=True)]
     if choice is None:
