@@ -170,6 +170,6 @@ def _with_energy(ranked: RankedPlan, profile: Profile, deadline_ms: float) -> Ra
     assert ranked.schedule is not None, "its caller has one"
     try:
         frontier = compute_frontier(ranked.schedule, profile, num_plans=20, deadline_ms=deadline_ms)
+        return replace(ranked, energy_j=frontier.at(deadline_ms).energy_mj / 1e3)
     except EnergyError as error:
         return replace(ranked, note=str(error))
-    return replace(ranked, energy_j=frontier.at(deadline_ms).energy_mj / 1e3)

@@ -118,9 +118,7 @@ def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArra
     return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
 
 
-def _fits(
-    stage: StageRoom, kinds: NDArray[np.int64], place: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _fits(stage: StageRoom, kinds: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether layers could fit with the least that each holds."""
     options = [stage.table.options[kind] for kind in kinds]
     held = np.array([float(np.min(each.static_mib + stage.in_flight * each.kept_mib)) for each in options])
