@@ -57,7 +57,7 @@ def test_the_bound_counts_memory() -> None:
     group = read_cluster("a100_2").group(0, 2)
     table = make_table(costs, kinds.layers, TreeOptions(), 4, 2, group)
     bounds = []
-    for gib in (100.0, 1.6, 0.05):
+    for gib in (100.0, 0.4, 0.3):
         problem = Problem(costs, kinds, 8, PlanOptions(memory_gib=gib, reserve_gib=0.0))
         bounds.append(least_bottleneck_ms(PipelineStages(problem, [group], [table], 2).rooms, kinds.counts))
     least_ms = float(table.least_ms @ kinds.counts)
