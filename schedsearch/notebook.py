@@ -20,7 +20,7 @@ from schedsearch.figures.plan import draw_plan
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.planning.explanation import strategy_in_words
-from schedsearch.planning.planner import PLAN_COLUMNS, Plans, capacity_of
+from schedsearch.planning.planner import PLAN_COLUMNS, Plans, capacities_of
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
 
@@ -140,7 +140,7 @@ def _(result: Comparison) -> Any:
 def _(result: Plans) -> Any:
     rated = result.best.rated
     names = {each: strategy_in_words(each) for each in rated.plan.strategies}
-    return draw_plan(rated, names, capacity_of(rated, result.options), result.best.name)
+    return draw_plan(rated, names, capacities_of(rated, result.options), result.best.name)
 
 
 @singledispatch

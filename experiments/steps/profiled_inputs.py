@@ -6,6 +6,7 @@ The module does not plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,9 +106,14 @@ def refuse_given(options: PlanCommandOptions, names: Sequence[str], why: str) ->
 
 def _of_galvatron(options: PlanCommandOptions, folder: Path, model: str) -> PlanInputs:
     profile = read_galvatron_profile(folder, model, options.sequence_length)
-    cluster = read_cluster(options.cluster, gpus_per_node=options.gpus_per_node)
+    cluster = read_cluster(
+        options.cluster,
+        gpus_per_node=options.gpus_per_node,
+        node_bandwidth_gb_s=_between_nodes_gb_s(profile),
+    )
     if len(cluster.nodes) > 1:
         raise OptionError(f"cluster: {options.cluster} has several kinds of GPUs, the profile one; use one")
+    cluster = replace(cluster, source="the most to the next stage that was measured")
     num_layers, output_numbers = _shape_of(profile)
     if options.num_layers is not None:
         num_layers = options.num_layers
@@ -121,6 +127,12 @@ def _of_galvatron(options: PlanCommandOptions, folder: Path, model: str) -> Plan
         f"{folder}; exchanges computed of these"
     )
     return PlanInputs(costs.model, cluster, costs, said, costs.is_sequence_parallel)
+
+
+def _between_nodes_gb_s(profile: GalvatronProfile) -> float:
+    """Return the most that was measured, with 2^20 bytes as Galvatron counts; 1 where nothing was."""
+    machines = (found for (nodes, _), found in profile.machines.items() if nodes > 1)
+    return max((each * 2**20 / 1e6 for found in machines for each in found.to_next.values()), default=1.0)
 
 
 def _shape_of(profile: GalvatronProfile) -> tuple[int | None, int | None]:

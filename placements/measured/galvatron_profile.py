@@ -276,7 +276,7 @@ def _by_number(field: Field, others: tuple[str, ...] = ()) -> dict[int, float]:
             continue
         if not re.fullmatch(r"[1-9]\d{0,6}", name):
             raise Field(name, field.where, GalvatronProfileError).wrong("a number of GPUs", "name each by it")
-        found[int(name)] = _above_0(field[name], "MB")
+        found[int(name)] = field[name].number("MB of 0 or more", least=0, most=_LARGEST)
     if not found:
         raise field.wrong("memory by the GPUs that share a layer")
     return found

@@ -19,14 +19,14 @@ _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linesty
 
 
 def draw_plan(
-    rated: RatedPlan, names: dict[LayerStrategy, str], capacity_gib: float, title: str = ""
+    rated: RatedPlan, names: dict[LayerStrategy, str], capacities_gib: Sequence[float], title: str = ""
 ) -> Figure:
     """Draw a row for each stage: its layers in order, coloured by how its GPUs share them, and its memory.
 
     Args:
         rated: The plan and what its stages hold.
         names: Of each strategy in it, for the legend.
-        capacity_gib: What each GPU has for states and activations.
+        capacities_gib: What each GPU of a stage has for states and activations, by stage.
         title: Shown above.
     """
     plan = rated.plan
@@ -37,7 +37,7 @@ def draw_plan(
         figure = Figure(figsize=(12.0, 1.6 + 0.34 * plan.num_stages), layout="constrained")
         layers, memory = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
         _draw_layers(layers, rated, colors)
-        _draw_memory(memory, [stage.peak_mib / 1024 for stage in rated.stages], capacity_gib)
+        _draw_memory(memory, [stage.peak_mib / 1024 for stage in rated.stages], capacities_gib)
         rows = [f"stage {i}: GPUs {_span(stage.gpus)}" for i, stage in enumerate(plan.stages)]
         layers.set_yticks(range(plan.num_stages), rows)
         layers.set_ylim(plan.num_stages - 0.45, -0.55)
@@ -68,11 +68,14 @@ def _draw_layers(axes: Axes, rated: RatedPlan, colors: dict[LayerStrategy, str])
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _draw_memory(axes: Axes, peaks_gib: Sequence[float], capacity_gib: float) -> None:
+def _draw_memory(axes: Axes, peaks_gib: Sequence[float], capacities_gib: Sequence[float]) -> None:
     axes.barh(range(len(peaks_gib)), peaks_gib, ROW_HEIGHT, color="#BBBBBB")
-    axes.axvline(capacity_gib, **_CAPACITY_LINE)
-    axes.set_xlim(0, max(*peaks_gib, capacity_gib) * 1.05)
-    axes.set_xlabel(f"peak of one GPU in GiB,\nof {capacity_gib:.4g} (dashed)")
+    different = sorted(set(capacities_gib))
+    for each in different:
+        axes.axvline(each, **_CAPACITY_LINE)
+    axes.set_xlim(0, max(*peaks_gib, *capacities_gib) * 1.05)
+    listed = " and ".join(f"{each:.4g}" for each in different)
+    axes.set_xlabel(f"peak of one GPU in GiB,\nof {listed} (dashed)")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
 

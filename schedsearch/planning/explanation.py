@@ -12,7 +12,7 @@ from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.plan_options import RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
-from schedsearch.planning.planner import Plans, ProposedPlan, capacity_of
+from schedsearch.planning.planner import Plans, ProposedPlan, capacities_of
 
 _OTHERS = 3
 """Other strategies of a layer that are shown."""
@@ -113,7 +113,7 @@ def _headline(plans: Plans, best: ProposedPlan) -> Iterator[str]:
 def _stages(rated: RatedPlan, plans: Plans) -> list[str]:
     head = ["stage", "GPUs", "layers", "ms per micro-batch", "update ms", "peak GiB of one GPU", "in flight"]
     rows = [head]
-    capacity = capacity_of(rated, plans.options)
+    capacities_gib = capacities_of(rated, plans.options)
     for number, (stage, estimate) in enumerate(zip(rated.plan.stages, rated.stages, strict=True)):
         runs = [
             f"{count} {layer.name}: {strategy_in_words(how)}" for layer, how, count in rated.plan.runs(number)
@@ -125,7 +125,7 @@ def _stages(rated: RatedPlan, plans: Plans) -> list[str]:
                 "; ".join(runs),
                 f"{estimate.time_ms:.4g}",
                 f"{estimate.update_ms:.4g}",
-                f"{estimate.peak_mib / 1024:.1f} of {capacity:.1f}",
+                f"{estimate.peak_mib / 1024:.1f} of {capacities_gib[number]:.1f}",
                 str(estimate.in_flight),
             ]
         )
@@ -159,7 +159,7 @@ def _choices(
     found = layer_table(costs, layer, options, plan.micro_batch_size, m, group)
     by_strategy = dict(zip(found.strategies, found.costs, strict=True))
     own = by_strategy.get(chosen) or costs.cost(layer, chosen, plan.micro_batch_size, m, group)
-    capacity_mib = capacity_of(rated, plans.options) * 1024
+    capacity_mib = capacities_of(rated, plans.options)[number] * 1024
     others = sorted(
         (each for each in by_strategy if each != chosen),
         key=lambda each: by_strategy[each].forward.time_ms + by_strategy[each].backward.time_ms,

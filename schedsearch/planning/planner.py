@@ -5,6 +5,7 @@ The planner proposes by a formula, the schedule decides. The module does not kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ from placements.planners.hybrid.planned_placement import (
     trunk_of,
     vocabulary_costs,
 )
+from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
@@ -206,7 +208,7 @@ def plan(
     costs = ShapeCosts(model) if costs is None else costs
     _check(rank_by, shapes, deadline_ms)
     sizes = [batch] if isinstance(batch, int) else list(batch)
-    searches = {size: search_plans(costs, cluster, size, options, on_progress) for size in sizes}
+    searches = {size: _searched(costs, cluster, size, options, on_progress) for size in sizes}
     interrupted = any(found.interrupted for found in searches.values())
     rated = sorted(
         (each for found in searches.values() for each in found.plans), key=lambda each: -each.samples_per_s
@@ -235,6 +237,18 @@ def plan(
     )
 
 
+def _searched(
+    costs: LayerCosts,
+    cluster: Cluster,
+    batch: int,
+    options: PlanOptions,
+    on_progress: Callable[[int, int, float | None], None] | None,
+) -> PlanSearchResult:
+    if options.method == "megatron":
+        return rules_of_thumb(costs, cluster, batch, options)
+    return search_plans(costs, cluster, batch, options, on_progress)
+
+
 def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None) -> None:
     if rank_by not in RANKS:
         raise PlanError(f"rank: {rank_by!r} is not known; use {', '.join(RANKS)}")
@@ -259,21 +273,21 @@ def _proposed(
 ) -> Iterator[ProposedPlan]:
     """Yield the plan in a shape; where that cannot be, say why."""
     plan = rated.plan
-    capacity_gib = capacity_of(rated, options)
+    capacities_gib = capacities_of(rated, options)
     stages = "1 stage" if plan.num_stages == 1 else f"{plan.num_stages} stages"
     numbers = f"{stages} x {len(plan.stages[0].gpus)} GPUs, {plan.num_micro_batches} micro-batches"
     name = f"{shape}, {numbers} of {plan.micro_batch_size}"
     try:
         if shape == "v_shape":
-            placement = planned_placement(plan, costs, capacity_gib)
+            placement = planned_placement(plan, costs, capacities_gib)
         elif plan.num_stages == 1:
             left_out.append(f"{shape}: of one stage there is no other shape than v_shape")
             return
         elif shape == "m_shape":
             rated = _trunk(rated, costs, options)
-            placement = m_shape_placement(plan.model, rated.plan, costs, capacity_gib)
+            placement = m_shape_placement(plan.model, rated.plan, costs, capacities_gib)
         else:
-            placement = chunked_placement(plan, costs, shape, num_chunks, capacity_gib)
+            placement = chunked_placement(plan, costs, shape, num_chunks, capacities_gib)
     except (PlanError, PlacementError) as error:
         left_out.append(f"{name}: {error}")
         return
@@ -290,10 +304,11 @@ def _proposed(
     )
 
 
-def capacity_of(rated: RatedPlan, options: PlanOptions) -> float:
-    """Return the GiB that each GPU of a plan has for states and activations."""
-    own_gib = min(rated.plan.group(stage).memory_gib for stage in range(rated.plan.num_stages))
-    return (own_gib if options.memory_gib is None else options.memory_gib) - options.reserve_gib
+def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:
+    """Return the GiB that each GPU of a stage has for states and activations, by stage."""
+    groups = [rated.plan.group(stage) for stage in range(rated.plan.num_stages)]
+    given_gib = [group.memory_gib if options.memory_gib is None else options.memory_gib for group in groups]
+    return tuple(each - options.reserve_gib for each in given_gib)
 
 
 def _trunk(rated: RatedPlan, costs: LayerCosts, options: PlanOptions) -> RatedPlan:
@@ -388,16 +403,17 @@ def least_memory_gib(
 ) -> float | None:
     """Return the least memory of each GPU, to a tenth of a GiB, with which some plan fits; None for none."""
 
-    def fits(gib: float) -> bool:
-        tried = replace(options, memory_gib=gib, num_plans=1)
+    def fits(tenths: int) -> bool:
+        tried = replace(options, memory_gib=tenths / 10, num_plans=1)
         return any(search_plans(costs, cluster, size, tried).plans for size in sizes)
 
-    low, high = options.reserve_gib, max(2 * options.reserve_gib, 1.0)
+    low = math.floor(options.reserve_gib * 10)
+    high = max(2 * low, low + 10)
     while not fits(high):
         low, high = high, 2 * high
-        if high > most_gib:
+        if high > most_gib * 10:
             return None
-    while high - low > 0.1:
-        middle = (low + high) / 2
+    while high - low > 1:
+        middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return high / 10

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from placements import Placement, Profile
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.bounds.memory_need import CapacityError
-from schedsearch.energy import Frontier, compute_frontier
+from schedsearch.energy import EnergyError, compute_frontier
 from schedsearch.methods import SearchRequest, find
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Progress, SearchResult, Status, makespan_status
@@ -166,8 +166,10 @@ def _one_f_one_b_ms(candidate: Candidate) -> float | None:
 
 
 def _with_energy(ranked: RankedPlan, profile: Profile, deadline_ms: float) -> RankedPlan:
+    """Return a candidate with its energy at the deadline, or with a note why it cannot keep that."""
     assert ranked.schedule is not None, "its caller has one"
-    frontier: Frontier = compute_frontier(ranked.schedule, profile, num_plans=20, deadline_ms=deadline_ms)
-    if frontier.plans[0].time_ms > deadline_ms:
-        return ranked
-    return replace(ranked, energy_j=frontier.at(deadline_ms).energy_mj / 1e3)
+    try:
+        frontier = compute_frontier(ranked.schedule, profile, num_plans=20, deadline_ms=deadline_ms)
+        return replace(ranked, energy_j=frontier.at(deadline_ms).energy_mj / 1e3)
+    except EnergyError as error:
+        return replace(ranked, note=str(error))

@@ -23,10 +23,12 @@ from experiments.benchmarks.planners.measuring import (
     random_chain,
     shared_output,
 )
+from experiments.benchmarks.planners.plan_searches import beside_others, whole_search
 from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.timing import load_solvers
 from placements.models.transformer import GptConfig
 from placements.models.vision import VISION_MODELS
+from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.pipedream.computed_profile import computed_profile
 from placements.planners.pipedream.profile_graph import ProfileGraph, read_profile_graph
 from placements.planners.pipedream.topology import Level
@@ -188,11 +190,81 @@ def imbalances() -> Iterator[Case]:
         )
 
 
+def plan_search() -> Iterator[Case]:
+    """Yield searches for the best plan: more layers, GPUs, memory, and layers that differ."""
+    for model, cluster, batch, memory_gib, cpu_s in (
+        ("llama2_7b", "a100_8", 64, 16.0, 2.0),
+        ("llama2_7b", "a100_8", 64, 36.0, 2.0),
+        ("llama2_7b", "a100_8", 64, 80.0, 2.0),
+        ("llama2_13b", "a100_32", 512, 80.0, 2.0),
+        ("llama2_13b", "a100_64", 512, 24.0, 2.0),
+        ("gpt3_175b", "a100_64", 512, 80.0, 2.0),
+        ("gpt3_175b", "a100_64", 1536, 60.0, 2.0),
+        ("bert_xhuge", "galvatron_a100_64", 512, 16.0, 2.0),
+        ("mixtral_8x7b", "h100_64", 256, 80.0, 2.0),
+        ("swin_huge_48", "galvatron_titan_8", 256, 8.0, 10.0),
+        ("t5_large_48", "galvatron_titan_16", 256, 8.0, 10.0),
+        ("llama2_70b", "h100_256", 1024, 80.0, 60.0),
+        ("gpt3_175b", "a100_1024", 1536, 80.0, 60.0),
+    ):
+        yield Case(
+            "plan_search",
+            f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB",
+            f"{cpu_s:g} CPU s",
+            partial(
+                whole_search,
+                model,
+                cluster,
+                batch,
+                PlanOptions(memory_gib=memory_gib, reserve_gib=1.0, num_plans=1),
+                cpu_s=cpu_s,
+            ),
+            is_quick=model == "llama2_7b",
+        )
+    for num_layers in (64, 128):
+        yield Case(
+            "plan_search",
+            f"t5_large_48 of {num_layers} layers, galvatron_titan_16, batch 256, 16 GiB",
+            "10 CPU s",
+            partial(
+                whole_search,
+                "t5_large_48",
+                "galvatron_titan_16",
+                256,
+                PlanOptions(memory_gib=16.0, reserve_gib=1.0, num_plans=1),
+                cpu_s=10.0,
+                num_layers=num_layers,
+            ),
+        )
+
+
+def plan_methods() -> Iterator[Case]:
+    """Yield the exact search beside Galvatron-BMW's algorithms."""
+    for model, cluster, batch, memory_gib in (
+        ("bert_huge_32", "galvatron_titan_8", 64, 8.0),
+        ("bert_huge_48", "galvatron_titan_8", 64, 12.0),
+        ("vit_huge_32", "galvatron_titan_8", 256, 8.0),
+        ("t5_large_48", "galvatron_titan_8", 64, 16.0),
+        ("swin_huge_48", "galvatron_titan_8", 128, 12.0),
+        ("bert_huge_48", "galvatron_a100_16", 128, 8.0),
+        ("bert_xhuge", "galvatron_a100_64", 128, 16.0),
+    ):
+        yield Case(
+            "plan_methods",
+            f"{model}, {cluster}, batch {batch}, {memory_gib:g} GiB",
+            "exact never worse",
+            partial(beside_others, model, cluster, batch, memory_gib),
+            is_quick=model == "bert_huge_32",
+        )
+
+
 GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "pipedream": pipedream,
     "pipedream_speed": pipedream_speed,
     "unbalanced": unbalanced,
     "imbalance": imbalances,
+    "plan_search": plan_search,
+    "plan_methods": plan_methods,
 }
 """The groups by the name that the command line uses."""
 

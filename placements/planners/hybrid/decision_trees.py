@@ -107,6 +107,7 @@ class TreeOptions:
         recompute: What a layer may compute again in its backward; each doubles the trees.
         sequence_parallel: Tensor-parallel GPUs share norms and dropout too (Megatron's sequence parallelism).
         most_tensor_parallel: Largest degree of TP and ULYSSES; None for no limit.
+        tensor_parallel: Their degrees; None for all up to that.
         expert_parallel: Degrees that the experts of a layer may be shared in, where it has any.
 
     Raises:
@@ -118,6 +119,7 @@ class TreeOptions:
     sequence_parallel: bool = False
     most_tensor_parallel: int | None = None
     expert_parallel: tuple[int, ...] = (1,)
+    tensor_parallel: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check that something is allowed."""
@@ -164,6 +166,8 @@ def _of_tree(
     degrees = {level.paradigm: level.degree for level in tree}
     within = max((degrees.get(each, 1) for each in _WITHIN_SAMPLE), default=1)
     if options.most_tensor_parallel is not None and within > options.most_tensor_parallel:
+        return
+    if options.tensor_parallel is not None and within not in options.tensor_parallel:
         return
     sharing = [level.paradigm for level in tree if level.paradigm in _ZERO]
     order = [level.paradigm for level in tree]

@@ -5,6 +5,7 @@ None of them has all that a plan may have; what is lost is said. The module does
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -30,12 +31,17 @@ class Exported(NamedTuple):
 
 
 def parallel_plan(plan: Plan) -> ParallelPlan:
-    """Return a plan of a transformer, or of a measured model, in Galvatron's terms; see `lost_in_galvatron`.
+    """Return a plan of a transformer or measured blocks in Galvatron's terms; see `to_galvatron` for losses.
 
     Raises:
-        PlanError: It has no transformer layer, or stages of different numbers of GPUs.
+        PlanError: It has no transformer layer, stages of different numbers of GPUs or without such a layer,
+            or context parallelism.
     """
     inner = _inner_layers(plan)
+    if any(strategy.context_parallel > 1 for strategy in plan.strategies):
+        raise PlanError(
+            "context_parallel: is above 1, but Galvatron's plans here are without; export another plan"
+        )
     sizes = {len(stage.gpus) for stage in plan.stages}
     if len(sizes) > 1:
         raise PlanError(
@@ -65,7 +71,6 @@ def to_galvatron(plan: Plan) -> Exported:
     inner = [plan.strategies[i] for i in _inner_layers(plan)]
     options["use_sp"] = _text(int(s.sequence == "ulysses") for s in inner)
     options["tp_consecutive_flags"] = _text(int(s.tensor_innermost) for s in inner)
-    options["cp_sizes_enc"] = _text(s.context_parallel for s in inner)
     return Exported(options, tuple(_lost_in_galvatron(plan)))
 
 
@@ -78,7 +83,9 @@ def _lost_in_galvatron(plan: Plan) -> Iterator[str]:
     if any(s.recompute == "selective" for s in strategies):
         yield "selective recomputation: Galvatron recomputes whole layers or nothing"
     if {s.zero for s in strategies} - {0, 2, 3}:
-        yield "ZeRO-1: Galvatron has ZeRO-2 or none beside ZeRO-3"
+        yield "ZeRO-1: Galvatron has ZeRO-2 or none beside ZeRO-3; ZeRO-2 is written"
+    if len({s.zero for s in strategies if s.zero < 3 and s.weight_copies.degree > 1}) > 1:
+        yield "different ZeRO stages below 3: Galvatron has one of them; ZeRO-2 is written for all"
     if any(s.expert_parallel > 1 for s in strategies):
         yield "expert parallel degrees: its search does not write them"
     if _ends_differ(plan):
@@ -183,7 +190,8 @@ def megatron_text(exported: Exported) -> str:
     --swiglu
     """
     lines = [f"# lost: {line}" for line in exported.lost]
-    lines += [name if value is None else f"{name} {value}" for name, value in exported.options.items()]
+    for name, value in exported.options.items():
+        lines.append(name if value is None else f"{name} {shlex.quote(str(value))}")
     return "\n".join(lines) + "\n"
 
 

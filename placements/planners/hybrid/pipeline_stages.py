@@ -41,7 +41,7 @@ class Kinds:
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
-        apart = layers_of_stage(layers, len(layers) - 1, len(layers))
+        apart = [layer for i in range(len(layers)) for layer in layers_of_stage(layers, i, i + 1)]
         self.layers = tuple(dict.fromkeys((*layers, *apart)))
         self._all = layers
         self._place = {layer: i for i, layer in enumerate(self.layers)}
@@ -129,7 +129,8 @@ class PipelineStages:
 
     def why_memory_is_short(self) -> str:
         """Return a line if all GPUs together lack the memory for the model, whatever its strategies."""
-        needed = min(float(table.least_mib @ self._problem.kinds.counts) for table in self.tables)
+        least_mib = np.min([table.least_mib for table in self.tables], axis=0)
+        needed = float(least_mib @ self._problem.kinds.counts)
         given = sum(self.capacity_mib(stage) for stage in range(len(self.groups)))
         if needed <= given:
             return ""

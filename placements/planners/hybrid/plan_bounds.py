@@ -40,7 +40,8 @@ def least_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) 
     layers of n kinds only if ``sum n q <= T + price * capacity``: its least time with memory priced (the
     Lagrangian relaxation of its capacity). With a weight for each kind, it then does no more than
     ``(T + price * capacity) * max weight / q`` of the weight of all layers, at every price. The stages
-    together must do all of it. Layers may be cut in parts, and every weight gives a bound.
+    together must do all of it. Layers may be cut in parts there, and every weight gives a bound. Nor can
+    layers of one kind be cut: some stage has at least the average of them, rounded up.
 
     Args:
         stages: Of the pipeline.
@@ -84,14 +85,17 @@ def least_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) 
         middle = (low + high) / 2
         enough = is_enough(middle)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return float(low.max())
+    most_layers = -(-counts[kinds] // len(stages))  # some stage has so many of a kind
+    whole = most_layers * priced - (prices[:, None] * capacities[:, None, None])
+    return float(max(low.max(), whole.max(axis=1).min(axis=0).max()))
 
 
 def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArray[np.float64]:
     """Return what layers as a stage cost at least, for all stages and all layers one after the other.
 
     With memory at a price, the least cost of each layer and its memory, less the price of the capacity: the
-    Lagrangian relaxation of the stage's capacity, at the best of some prices.
+    Lagrangian relaxation of the stage's capacity, at the best of some prices. Infinite where the layers do
+    not fit with the least memory of each.
 
     Args:
         stages: Of the pipeline.
@@ -110,8 +114,17 @@ def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArra
             layers = _priced(stage, own, prices)[:, place]
             until = np.concatenate([np.zeros((len(prices), 1)), np.cumsum(layers, axis=1)], axis=1)
             whole = until[:, None, :] - until[:, :, None] - (prices * stage.capacity_mib)[:, None, None]
-            known[key] = whole.max(axis=0)
+            known[key] = np.where(_fits(stage, own, place), whole.max(axis=0), np.inf)
     return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
+
+
+def _fits(stage: StageRoom, kinds: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether layers could fit with the least that each holds."""
+    options = [stage.table.options[kind] for kind in kinds]
+    held = np.array([float(np.min(each.static_mib + stage.in_flight * each.kept_mib)) for each in options])
+    until = np.concatenate([[0.0], np.cumsum(held[place])])
+    found: NDArray[np.bool_] = (until[None, :] - until[:, None]) <= stage.capacity_mib * (1 + 1e-9)
+    return found
 
 
 def _prices(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:

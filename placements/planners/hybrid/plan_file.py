@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from placements.cluster import Cluster, Nodes
 from placements.files import read_json
@@ -36,6 +36,9 @@ _LAYERS: dict[str, type[Layer]] = {
 """Layers by the name of their kind."""
 
 _MOST = 10**18
+_MOST_LAYERS = 10**5
+_MOST_GPUS = 10**6
+"""What a size, the layers of a run and the GPUs of a node or a cluster are at most."""
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def plan_from_dict(data: object) -> Plan:
         gpus = own["gpus"].items()
         if len(gpus) != 2:
             raise own["gpus"].wrong("two numbers", "give the first GPU and the one after the last")
-        begin, end = (_count(each, 0) for each in gpus)
+        begin, end = (_count(each, 0, _MOST_GPUS) for each in gpus)
         strategies = [each for entry in own["layers"].items() for each in _strategies(entry)]
         stages.append(StagePlan(range(begin, end), range(first, first + len(strategies)), tuple(strategies)))
         first += len(strategies)
@@ -118,7 +121,7 @@ def _model(field: Field) -> ModelShape:
     runs = []
     for run in own["runs"].items():
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
-        runs.append((_count(run["count"]), _built(run, kind, ("count", "kind"))))
+        runs.append((_count(run["count"], most=_MOST_LAYERS), _built(run, kind, ("count", "kind"))))
     branches = tuple(_model(each) for each in own.get("branches", []).items())
     made: ModelShape = _made(
         field, lambda: ModelShape(own["name"].text(), tuple(runs), PRECISIONS[precision], branches)
@@ -138,7 +141,11 @@ def _cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
 
 def _cluster(field: Field) -> Cluster:
     nodes = tuple(
-        Nodes(GPUS[own["gpu"].choice(tuple(GPUS))], _count(own["num_nodes"]), _count(own["gpus_per_node"]))
+        Nodes(
+            GPUS[own["gpu"].choice(tuple(GPUS))],
+            _count(own["num_nodes"], most=_MOST_GPUS),
+            _count(own["gpus_per_node"], most=_MOST_GPUS),
+        )
         for each in field["nodes"].items()
         for own in [each.only(("gpu", "num_nodes", "gpus_per_node"), ())]
     )
@@ -147,7 +154,7 @@ def _cluster(field: Field) -> Cluster:
 
 
 def _strategies(field: Field) -> list[LayerStrategy]:
-    return [_built(field, LayerStrategy, ("count",))] * _count(field["count"])
+    return [_built(field, LayerStrategy, ("count",))] * _count(field["count"], most=_MOST_LAYERS)
 
 
 def _without_defaults(record: Any) -> dict[str, Any]:
@@ -170,19 +177,36 @@ def _built(field: Field, kind: Callable[..., Any], others: tuple[str, ...], **gi
         and name not in given
     ]
     own = field.only((*required, *others), tuple(name for name in known if name not in (*required, *given)))
-    values = {name: own[name].value for name in known if name in own.value and name not in given}
+    hints = get_type_hints(kind)
+    values = {
+        name: _typed(own[name], hints[name]) for name in known if name in own.value and name not in given
+    }
     return _made(field, lambda: kind(**values, **given))
+
+
+def _typed(field: Field, wanted: Any) -> Any:
+    """Return a value of the type that a record's field has."""
+    kinds = get_args(wanted) or (wanted,)
+    if field.value is None and type(None) in kinds:
+        return None
+    if get_origin(wanted) is Literal:
+        return field.choice(kinds)
+    if kinds[0] is bool:
+        if type(field.value) is not bool:
+            raise field.wrong("true or false", "give one of them")
+        return field.value
+    if kinds[0] is int:
+        return _count(field, 0)
+    return field.number() if kinds[0] is float else field.text()
 
 
 def _made(field: Field, make: Callable[[], Any]) -> Any:
     """Return what is made, or name the field whose content is wrong."""
     try:
         return make()
-    except PlanError:
-        raise
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise PlanError(f"{field.where}: {error}") from None
 
 
-def _count(field: Field, least: int = 1) -> int:
-    return field.whole(f"a whole number from {least} on", least=least, most=_MOST)
+def _count(field: Field, least: int = 1, most: int = _MOST) -> int:
+    return field.whole(f"a whole number from {least} to {most}", least=least, most=most)

@@ -15,9 +15,9 @@ from placements.planners.parallel_plan import PlanError
 from placements.planners.stage_search.exact import solve
 from placements.planners.stage_search.paper import solve_as_paper
 
-METHODS = ("exact", "bmw", "base")
+METHODS = ("exact", "bmw", "base", "megatron")
 """How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that is
-better; evenly in time, whatever memory each stage has (its Alg. 1)."""
+better; evenly in time, whatever memory each stage has (its Alg. 1). The last is `rules_of_thumb`."""
 
 STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
 """What finds the strategies of a stage, by name."""
@@ -139,7 +139,7 @@ class PlanSearchResult:
     Attributes:
         plans: By increasing time; empty where none fits.
         trials: All numbers that were looked at, in that order.
-        bound_ms: No plan of the search has a shorter iteration; with method exact that of the best.
+        bound_ms: No plan of the search has a shorter iteration; with both methods exact that of the best.
         num_solved: Stage problems that were solved.
         interrupted: From the keyboard, before the end; the plans are the best until then.
     """

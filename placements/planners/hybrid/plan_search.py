@@ -116,7 +116,8 @@ class _Search:
                 report(total - len(queue), total, found[0].time_ms if found else None)
         except KeyboardInterrupt:
             interrupted = True
-        if self.options.method == "exact" and found and not interrupted:
+        is_exact = self.options.method == self.options.stage_method == "exact"
+        if is_exact and found and not interrupted:
             bound_ms = found[0].time_ms
         else:
             bound_ms = min((trial.bound_ms for trial in trials), default=0.0)
@@ -161,19 +162,19 @@ class _Search:
         return numbers._replace(bound_ms=max(bound_ms, numbers.bound_ms), is_tight=True)
 
     def _group_sizes(self) -> list[int]:
-        """Return how many GPUs a stage may have: a part of a node, or 1, 2, 4 ... or all nodes."""
+        """Return how many GPUs a stage may have: a part of a node, or whole nodes."""
         node = math.gcd(*(nodes.gpus_per_node for nodes in self.cluster.nodes))
         most, allowed = self.cluster.num_gpus, self.options.gpus_per_stage
         parts = [n for n in range(1, node + 1) if node % n == 0]
-        whole = [node * 2**i for i in range(1, most.bit_length()) if node * 2**i <= most]
-        return [n for n in sorted({*parts, *whole, most}) if allowed is None or n in allowed]
+        whole = range(2 * node, most + 1, node)
+        return [n for n in (*parts, *whole) if allowed is None or n in allowed]
 
     def _is_wanted(self, num_stages: int, num_gpus: int) -> bool:
         options, all_gpus = self.options, num_stages * num_gpus == self.cluster.num_gpus
         if options.num_stages is not None and num_stages not in options.num_stages:
             return False
         if options.method != "exact":
-            return all_gpus and num_stages.bit_count() == 1
+            return all_gpus and (options.num_stages is not None or num_stages.bit_count() == 1)
         return all_gpus or options.idle_gpus
 
     def _micro_batch_counts(self) -> list[int]:

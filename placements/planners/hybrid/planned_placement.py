@@ -33,21 +33,25 @@ CHUNKED = {
 
 
 def planned_placement(
-    plan: Plan, costs: LayerCosts, capacity_gib: float | None = None, tick_ms: float | None = None
+    plan: Plan,
+    costs: LayerCosts,
+    capacities_gib: Sequence[float] | None = None,
+    tick_ms: float | None = None,
 ) -> Placement:
     """Return a device for each stage of a plan; see `placements.planners.piece_placement`.
 
     Args:
         plan: What runs where.
         costs: Of its layers.
-        capacity_gib: What each GPU has for states and activations.
+        capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
+            of the GPUs.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
 
     Raises:
         PlacementError: A layer cannot be shared as planned.
     """
     chunks = [stage.layers for stage in plan.stages]
-    return _of_chunks(plan, costs, "planned", chunks, range(plan.num_stages), capacity_gib, tick_ms)
+    return _of_chunks(plan, costs, "planned", chunks, range(plan.num_stages), capacities_gib, tick_ms)
 
 
 def chunked_placement(
@@ -55,7 +59,7 @@ def chunked_placement(
     costs: LayerCosts,
     shape: str,
     num_chunks: int,
-    capacity_gib: float,
+    capacities_gib: Sequence[float],
     tick_ms: float | None = None,
 ) -> Placement:
     """Return a plan whose devices have several chunks each, of layers shared as in the plan.
@@ -67,7 +71,7 @@ def chunked_placement(
         costs: See `planned_placement`, as for the rest.
         shape: A key of `CHUNKED`.
         num_chunks: Of each device.
-        capacity_gib: What each GPU has.
+        capacities_gib: What each GPU of a stage has, by stage.
         tick_ms: Length of a tick.
 
     Raises:
@@ -82,7 +86,7 @@ def chunked_placement(
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     chunks = [range(first, end) for first, end in pairwise(ends)]
     devices = [CHUNKED[shape](i, plan.num_stages) for i in range(len(chunks))]
-    return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacity_gib, tick_ms)
+    return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacities_gib, tick_ms)
 
 
 def trunk_of(model: ModelShape) -> ModelShape:
@@ -125,7 +129,11 @@ def vocabulary_costs(
 
 
 def m_shape_placement(
-    model: ModelShape, trunk: Plan, costs: LayerCosts, capacity_gib: float, tick_ms: float | None = None
+    model: ModelShape,
+    trunk: Plan,
+    costs: LayerCosts,
+    capacities_gib: Sequence[float],
+    tick_ms: float | None = None,
 ) -> Placement:
     """Return a plan of a trunk in stages, with embedding and output layer on all devices (Tessel, Fig. 8a).
 
@@ -133,7 +141,7 @@ def m_shape_placement(
         model: Whose trunk is planned.
         trunk: Its plan.
         costs: See `planned_placement`, as for the rest.
-        capacity_gib: What each GPU has.
+        capacities_gib: What each GPU of a stage has, by stage.
         tick_ms: Length of a tick.
     """
     everywhere = tuple(range(trunk.num_stages))
@@ -148,7 +156,7 @@ def m_shape_placement(
         *inner,
         PieceCost(everywhere, output, data_parallel),
     ]
-    return _placement("planned m_shape", trunk, pieces, capacity_gib, tick_ms)
+    return _placement("planned m_shape", trunk, pieces, capacities_gib, tick_ms)
 
 
 def _of_chunks(
@@ -157,20 +165,26 @@ def _of_chunks(
     name: str,
     chunks: Sequence[range],
     devices: Sequence[int],
-    capacity_gib: float | None,
+    capacities_gib: Sequence[float] | None,
     tick_ms: float | None,
 ) -> Placement:
-    return _placement(name, plan, list(_pieces(plan, costs, chunks, devices)), capacity_gib, tick_ms)
+    return _placement(name, plan, list(_pieces(plan, costs, chunks, devices)), capacities_gib, tick_ms)
 
 
 def _placement(
-    name: str, plan: Plan, pieces: Sequence[PieceCost], capacity_gib: float | None, tick_ms: float | None
+    name: str,
+    plan: Plan,
+    pieces: Sequence[PieceCost],
+    capacities_gib: Sequence[float] | None,
+    tick_ms: float | None,
 ) -> Placement:
     groups = [plan.group(stage) for stage in range(plan.num_stages)]
+    if capacities_gib is None:
+        capacities_gib = [group.memory_gib for group in groups]
     return piece_placement(
         f"{plan.model.name} {name}",
         pieces,
-        [math.floor((group.memory_gib if capacity_gib is None else capacity_gib) * 1024) for group in groups],
+        [math.floor(gib * 1024) for gib in capacities_gib],
         [group.count for group in groups],
         tick_ms,
     )

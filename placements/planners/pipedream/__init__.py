@@ -11,5 +11,5 @@ of Narayanan's dissertation (2021), whose second chapter is PipeDream. In the or
 - `stage_tables`: the dynamic programme
 - `planner`: the best plan, and the usual ones beside it
 - `plan_placement`: a plan as blocks on devices
-- `two_bw`: the planner of PipeDream-2BW; `megatron_rules`: rules of thumb beside it
+- `two_bw`: the planner of PipeDream-2BW
 """

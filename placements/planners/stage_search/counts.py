@@ -21,8 +21,10 @@ from placements.planners.stage_search.stage_problem import ROUNDING
 from placements.planners.stage_search.tables import Floats, Ints, Stage, Table, following, priced
 
 _MOST_LAYOUTS = 5
-_MOST_COUNTS = 30_000
-_GAPS = 3e-4, 3e-3, 3e-2
+_MOST_COUNTS = 150_000
+"""Of one run; ten times as many of it with the runs after it."""
+
+_GAPS = 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2
 """Above the bound, of the cost: within which choices are listed, one after the other until there is one."""
 
 
@@ -30,7 +32,7 @@ _ENORMOUS = 1e300
 """Of a cost, where there is no option."""
 
 
-class TooMany(Exception):
+class TooManyError(Exception):
     """There are too many choices to list."""
 
 
@@ -86,15 +88,27 @@ class _Chained(NamedTuple):
     way: Ints
     parent: Ints
 
+    def only(self, which: Ints) -> _Chained:
+        """Return some of them."""
+        return _Chained(
+            self.cost[which],
+            self.weight[which],
+            self.layout[which],
+            self.counted[which],
+            self.way[which],
+            self.parent[which],
+        )
+
 
 def cheapest_counts(
-    stage: Stage, room_mib: float, prices: Floats, least_cost: float, cutoff: float
+    stage: Stage, room_mib: float, floor_mib: float, prices: Floats, least_cost: float, cutoff: float
 ) -> tuple[tuple[int, ...] | None, float]:
     """Return a choice that may be best, and what no choice costs less than.
 
     Args:
         stage: The problem.
         room_mib: What weights may add up to.
+        floor_mib: Room left above them already.
         prices: Of a MiB, ascending; the bounds' best one in the middle.
         least_cost: The bound at that price.
         cutoff: Only choices cheaper than this are looked for.
@@ -104,32 +118,31 @@ def cheapest_counts(
         nothing is cheaper.
 
     Raises:
-        TooMany: There are too many layouts, or choices to list.
+        TooManyError: There are too many layouts or choices to list, or the bound is no cost to begin with.
     """
-    if len(stage.transition) > _MOST_LAYOUTS:
-        raise TooMany
+    if len(stage.transition) > _MOST_LAYOUTS or least_cost <= 0:
+        raise TooManyError
     walks = _walks(stage.transition.tobytes(), len(stage.transition))
     runs = stage.runs
     ahead = following(runs, stage.transition, prices)
     behind = following(runs[::-1], stage.transition.T, prices)[::-1]
-    for gap in (*_GAPS, math.inf):
+    for gap in _GAPS:
         limit = min(cutoff, least_cost * (1 + gap))
-        if math.isinf(limit):
-            break
-        found = _listed(stage, walks, room_mib, prices, behind, ahead, limit)
+        found = _listed(stage, walks, room_mib, floor_mib, prices, behind, ahead, limit)
         if found is not None and found[1] < limit:
             return found
         if limit == cutoff:
             return None, cutoff
         if found is not None:
             cutoff = min(cutoff, found[1] * (1 + ROUNDING))
-    raise TooMany
+    raise TooManyError
 
 
 def _listed(
     stage: Stage,
     walks: _Walks,
     room_mib: float,
+    floor_mib: float,
     prices: Floats,
     behind: Sequence[Floats],
     ahead: Sequence[Floats],
@@ -145,7 +158,8 @@ def _listed(
     for i in range(len(runs) - 1, -1, -1):
         table, num_layers = runs[i]
         room = limit + prices[1] * room_mib
-        counted = _counted(table, num_layers, walks, prices[1], behind[i][1], ahead[i][1], room)
+        alone_mib = floor_mib if len(runs) == 1 else None
+        counted = _counted(table, num_layers, walks, prices[1], behind[i][1], ahead[i][1], room, alone_mib)
         parts = [
             part for index, each in enumerate(counted) for part in _joined(stage, walks, index, each, chained)
         ]
@@ -157,26 +171,22 @@ def _listed(
         ).max(axis=0)
         fits = chained.weight + lightest[i] <= room_mib
         alive = np.flatnonzero((bound < limit) & fits)
-        columns = np.stack([chained.cost[alive], chained.weight[alive]], axis=1)
-        order = np.lexsort((columns[:, 1], columns[:, 0], chained.layout[alive]))
-        alive = np.concatenate(
-            [
-                alive[order][first:end][frontier(columns[order][first:end])]
-                for first, end in _cuts(chained.layout[alive][order])
-            ]
-            or [alive]
-        )
         if not len(alive):
             return None
-        chained = _Chained(*(values[alive] for values in chained))
+        chained = chained.only(alive)
+        chained = chained.only(_best(chained))
         history.append((counted, chained))
     best = int(np.argmin(chained.cost))
     return _realised(stage, walks, history, best), float(chained.cost[best])
 
 
-def _cuts(groups: Ints) -> list[tuple[int, int]]:
-    cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    return list(itertools.pairwise(cuts)) if len(groups) else []
+def _best(chained: _Chained) -> Ints:
+    """Return which choices no other one with the same first layout is better than in cost and weight."""
+    columns = np.stack([chained.cost, chained.weight], axis=1)
+    order = np.lexsort((chained.weight, chained.cost, chained.layout))
+    cuts = np.flatnonzero(np.diff(chained.layout[order])) + 1
+    parts = [each[frontier(columns[each])] for each in np.split(order, cuts)]
+    return np.concatenate(parts)
 
 
 def _counted(
@@ -187,8 +197,12 @@ def _counted(
     behind: Floats,
     ahead: Floats,
     room: float,
+    alone_mib: float | None,
 ) -> list[_Counted]:
-    """Return the ways to give a run's layers options, by their layouts, whose bound is below the room."""
+    """Return the ways to give a run's layers options, by their layouts, whose bound is below the room.
+
+    A run without others weighs more by what it needs above `alone_mib`.
+    """
     values = table.cost + price * table.weight_mib
     each = priced(table, len(behind), np.array([price]))[0]
     ends = (behind[:, None] + walks.cost + ahead).min(axis=(1, 2))
@@ -209,10 +223,36 @@ def _counted(
             members = np.flatnonzero(walks.members[which])
             has = [(counts[:, table.layout[options] == layout].sum(axis=1) > 0) for layout in members]
             counts = counts[np.logical_and.reduce(has)]
-        found.append(
-            _Counted(which, options, counts, counts @ table.cost[options], counts @ table.weight_mib[options])
-        )
-    return [each for each in found if len(each.counts)]
+        both = np.stack([counts @ table.cost[options], counts @ table.weight_mib[options]], axis=1)
+        if alone_mib is not None:
+            needs = _needs(table, options, counts, alike=bool(size[which] == 1))
+            both[:, 1] += np.maximum(needs - alone_mib, 0.0)
+        order = np.lexsort(both.T[::-1])
+        left = order[frontier(both[order])]
+        if len(left):
+            found.append(_Counted(which, options, counts[left], both[left, 0], both[left, 1]))
+    return found
+
+
+def _needs(table: Table, options: Ints, counts: Ints, alike: bool) -> Floats:
+    """Return the transient memory that counts of a run without others need at least, in any order.
+
+    Recomputed layers alone in one layout are one piece, the last. In all other cases the last recomputed one
+    is followed by no more than all that are not, and any one by no more than all others.
+    """
+    kept, transient = table.kept_mib[options], table.transient_mib[options]
+    recomputed, used = table.recomputed[options], counts > 0
+    plain = np.where(used & ~recomputed, transient, 0.0).max(axis=1)
+    last = np.where(used & recomputed, transient, np.inf).min(axis=1) - counts @ np.where(
+        recomputed, 0.0, kept
+    )
+    others = (counts @ kept)[:, None] - kept
+    most = np.where(used & recomputed, transient - others, 0.0).max(axis=1)
+    needs = np.maximum(np.maximum(plain, most), np.where(np.isfinite(last), last, 0.0))
+    if alike:
+        only = ~(used & ~recomputed).any(axis=1)
+        needs = np.where(only, np.where(used, transient, 0.0).max(axis=1), needs)
+    return np.asarray(needs)
 
 
 def _counts(more: Floats, num_layers: int, slack: float) -> Ints:
@@ -234,7 +274,7 @@ def _counts(more: Floats, num_layers: int, slack: float) -> Ints:
         repeats = most + 1
         total = int(repeats.sum())
         if total > _MOST_COUNTS:
-            raise TooMany
+            raise TooManyError
         parent = np.repeat(np.arange(len(counts)), repeats)
         extra = np.arange(total) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         counts = counts[parent]
@@ -251,8 +291,8 @@ def _joined(stage: Stage, walks: _Walks, index: int, counted: _Counted, after: _
         steps = through.min(axis=1)[:, None]
     else:
         steps = (through[:, :, None] + stage.transition[:, after.layout]).min(axis=1)
-    if len(counted.cost) * len(after.cost) > 20 * _MOST_COUNTS:
-        raise TooMany
+    if len(counted.cost) * len(after.cost) > 10 * _MOST_COUNTS:
+        raise TooManyError
     weight = (counted.weight[:, None] + after.weight).ravel()
     cost = counted.cost[:, None] + after.cost
     way, parent = np.divmod(np.arange(len(weight)), len(after.cost))
@@ -333,7 +373,9 @@ def _walks(transition: bytes, num_layouts: int) -> _Walks:
 
 def _shortest(steps: Floats, members: Sequence[int]) -> dict[tuple[int, int], tuple[float, tuple[int, ...]]]:
     """Return the cheapest ways between layouts through others: the cost, and the layouts after the first."""
-    found = {(a, b): (float(steps[a, b]), (b,)) for a in members for b in members}
+    found: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {
+        (a, b): (float(steps[a, b]), (b,)) for a in members for b in members
+    }
     for middle, a, b in itertools.product(members, repeat=3):
         cost = found[a, middle][0] + found[middle, b][0]
         if cost < found[a, b][0]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placements.planners.stage_search.counts import TooMany, cheapest_counts
+from placements.planners.stage_search.counts import TooManyError, cheapest_counts
 from placements.planners.stage_search.labels import Found, bounds, search
 from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
 from placements.planners.stage_search.tables import (
@@ -27,11 +27,17 @@ from placements.planners.stage_search.tables import (
     with_transients_up_to,
 )
 
-_WIDTHS = 48, 400, 3_000, 20_000
-"""Labels of a layer that passes of the search keep, one after the other, until none had to be dropped."""
+_WIDTHS = 48, 400, 3_000
+"""Labels of a layer that passes of the search keep, one after the other, until none is dropped; at last
+as many as are allowed."""
+
+_MOST_LABELS = 5_000
 
 _ALIKE = 3e-4
 """Of the cost: what transient memory may be worth that is not told apart in a search."""
+
+_AROUND = np.geomspace(1 / 8, 8, 13)
+"""Of a price: where to look for the price of fewer choices."""
 
 
 class _Part(NamedTuple):
@@ -43,6 +49,7 @@ class _Part(NamedTuple):
         last: Likewise.
         stage: Only with options up to that.
         prices: See `placements.planners.stage_search.tables.best_price`.
+        counted: The bound is that of counts; see `placements.planners.stage_search.counts`.
     """
 
     least_cost: float
@@ -50,14 +57,21 @@ class _Part(NamedTuple):
     last: int
     stage: Stage
     prices: Floats
+    counted: bool = False
 
 
-def solve(problem: StageProblem) -> StageSolution | None:
+def solve(problem: StageProblem, most_labels: int = _MOST_LABELS) -> StageSolution | None:
     """Return the cheapest choice that fits; None where nothing does.
 
     Transient memory is above what all layers keep, whichever layer needs it, so that a bound by prices of
     memory is far off until its greatest value is known. So the values are cut in parts, and the part with
     the least bound is searched or cut again, until no part can have a cheaper choice.
+
+    Args:
+        problem: The stage.
+        most_labels: Partial choices kept of each layer. Where more would be needed, which takes equal layers
+            at their least memory or many different ones, the choice may not be the best, and the solution's
+            `least_cost` says by how much at most. Fewer bound the time.
     """
     whole = prepare(problem)
     values = plain_transients(whole)
@@ -70,20 +84,25 @@ def solve(problem: StageProblem) -> StageSolution | None:
             break
         worth = part.prices[1] * (values[part.last] - values[part.first])
         if part.first == part.last or worth <= _ALIKE * part.least_cost:
-            best, dropped = _searched(part, values[part.first], best)
-            left = min(left, dropped)
+            if part.counted:
+                best, dropped = _searched(part, values[part.first], best, most_labels)
+                left = min(left, dropped)
+            else:
+                best, again = _counted(part, values[part.first], best)
+                for each in again:
+                    heapq.heappush(parts, each)
             continue
         middle = (part.first + part.last) // 2
         prices = part.prices[1] * _AROUND if part.prices[1] else first_prices(whole)
         for first, last in ((part.first, middle), (middle + 1, part.last)):
             for each in _bounded(whole, values, first, last, prices):
                 heapq.heappush(parts, each)
-    if best is None:
+    if best is not None:
+        return weigh(problem, best.choice, min(best.cost, left))
+    if math.isinf(left):
         return None
-    return weigh(problem, best.choice, min(best.cost, left))
-
-
-_AROUND = np.geomspace(1 / 8, 8, 13)
+    lightest = weigh(problem, _lightest(problem), left)
+    return lightest if problem.fits(lightest.peak_mib) else None
 
 
 def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, prices: Floats) -> list[_Part]:
@@ -99,32 +118,38 @@ def _bounded(whole: Stage, values: Sequence[float], first: int, last: int, price
     return [_Part(least_cost, first, last, stage, around)]
 
 
-def _searched(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, float]:
-    """Return the best choice known after a part was searched, and the least bound of what was dropped."""
-    problem, cutoff = part.stage.problem, math.inf if best is None else _cutoff(best)
+def _counted(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, list[_Part]]:
+    """Return the best choice known after a part's layers were counted, and the part if that is not enough."""
+    problem = part.stage.problem
     rounding = ROUNDING * max(1.0, abs(problem.capacity_mib))
-    room_mib = problem.capacity_mib + rounding - max(floor_mib, least_transients(part.stage)[-1])
+    floor_mib = max(floor_mib, least_transients(part.stage)[-1])
+    room_mib = problem.capacity_mib + rounding - floor_mib
+    cutoff = math.inf if best is None else _cutoff(best)
     try:
-        choice, least_cost = cheapest_counts(part.stage, room_mib, part.prices, part.least_cost, cutoff)
-    except TooMany:
-        return _searched_layers(part, floor_mib, best)
+        choice, least_cost = cheapest_counts(
+            part.stage, room_mib, floor_mib, part.prices, part.least_cost, cutoff
+        )
+    except TooManyError:
+        return best, [part._replace(counted=True)]
     if choice is None:
-        return best, math.inf
+        return best, []
     found = weigh(problem, choice)
     if problem.fits(found.peak_mib) and found.cost <= least_cost * (1 + 1e-3 * ROUNDING):
-        return Found(found.choice, found.cost, found.peak_mib), math.inf
-    return _searched_layers(part, floor_mib, best)
+        return Found(found.choice, found.cost, found.peak_mib), []
+    return best, [part._replace(least_cost=max(part.least_cost, least_cost), counted=True)]
 
 
-def _searched_layers(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found | None, float]:
-    """Return the same, found layer by layer."""
+def _searched(
+    part: _Part, floor_mib: float, best: Found | None, most_labels: int
+) -> tuple[Found | None, float]:
+    """Return the best choice known after a part was searched, and the least bound of what was dropped."""
     limits = bounds(
         part.stage,
         np.unique([0.0, *part.prices, *(part.prices[1] * np.array([0.2, 0.5, 2.0, 5.0]))]),
         floor_mib,
     )
     dropped = math.inf
-    for width in _WIDTHS:
+    for width in (*(each for each in _WIDTHS if each < most_labels), most_labels):
         cutoff = math.inf if best is None else _cutoff(best)
         found, dropped = search(part.stage, part.stage.problem.capacity_mib, limits, cutoff, width)
         best = found or best
@@ -139,10 +164,15 @@ def _cutoff(best: Found) -> float:
 
 def least_memory(problem: StageProblem) -> float:
     """Return the least capacity in which the layers fit, whatever they cost, in MiB."""
+    return weigh(problem, _lightest(problem)).peak_mib
+
+
+def _lightest(problem: StageProblem) -> tuple[int, ...]:
+    """Return the choice of the least peak."""
     stage = prepare(replace(problem, weights=(0.0, 0.0)))
     lightest = [int(table.index[table.weight_mib.argmin()]) for table in stage.layers]
     enough_mib = weigh(problem, lightest).peak_mib
     limits = bounds(stage, np.zeros(1))
-    found, _ = search(stage, enough_mib, limits, math.inf, _WIDTHS[-1], free=True)
+    found, _ = search(stage, enough_mib, limits, math.inf, _MOST_LABELS, free=True)
     assert found is not None, "the lightest options fit"
-    return weigh(problem, found.choice).peak_mib
+    return found.choice

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placements.planners.parallel_plan import PlanError
-from placements.planners.pipedream.megatron_rules import RulesPlan, megatron_rules
 from placements.planners.pipedream.two_bw import BlockProfile, Cluster, TwoBwPlan, memory_bytes, two_bw_plans
 
 MIB = 2**20
@@ -168,49 +167,3 @@ def test_wrong_clusters_and_batches_are_named() -> None:
         two_bw_plans(PROFILE, CLUSTER, 0.5)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="^recompute_factor: 0.5 is not at least 1"):
         two_bw_plans(PROFILE, CLUSTER, 8, recompute_factor=0.5)
-
-
-def test_rules_share_layers_in_a_server_before_they_cut_the_model() -> None:
-    """Of 64 GPUs a model takes 1, a server of 8, or several, as soon as its parts fit."""
-
-    def decided(parts: int) -> tuple[int, int, int]:
-        plan = megatron_rules(64, 8, 512, [1, 2], lambda t, p, b: t * p >= parts, lambda b: b)
-        return plan.tensor_parallel, plan.num_stages, plan.data_parallel
-
-    expected = {1: (1, 1, 64), 2: (2, 1, 32), 3: (4, 1, 16), 8: (8, 1, 8), 9: (8, 2, 4), 64: (8, 8, 1)}
-    assert {parts: decided(parts) for parts in expected} == expected
-    with pytest.raises(PlanError, match="^num_gpus: 64 are too few with any"):
-        decided(65)
-
-
-def test_rules_take_the_micro_batch_size_of_least_time() -> None:
-    """Larger ones are quicker for each sample, but leave fewer to fill the pipeline (Eq. 4.1)."""
-    times = {1: 1.0, 2: 1.8, 4: 3.2, 8: 6.2, 16: 12.3}
-    plan = megatron_rules(8, 1, 128, times, lambda t, p, b: p == 8 and b < 16, times.__getitem__)
-    by_hand = {b: (128 / b + 7) * times[b] for b in (1, 2, 4, 8)}
-    assert plan == RulesPlan(8, 1, 1, 4, min(by_hand.values()))
-    assert plan.batch_ms == pytest.approx(39 * 3.2)
-
-
-@given(st.integers(1, 48), st.integers(1, 8), st.integers(1, 96), st.integers(1, 20))
-def test_rules_use_all_gpus_and_nothing_smaller_fits(
-    num_gpus: int, per_server: int, batch_size: int, parts: int
-) -> None:
-    try:
-        plan = megatron_rules(num_gpus, per_server, batch_size, [1], lambda t, p, b: t * p >= parts, float)
-    except PlanError:
-        return
-    t, p, d = plan.tensor_parallel, plan.num_stages, plan.data_parallel
-    assert (t * p * d, per_server % t, batch_size % d) == (num_gpus, 0, 0)
-    assert t * p >= parts
-    smaller = [t * q for q in range(1, p)] if p > 1 else range(1, t)
-    usable = [n for n in smaller if p > 1 or per_server % n == 0]
-    assert not [n for n in usable if n >= parts and num_gpus % n == 0 and batch_size % (num_gpus // n) == 0]
-    assert plan.batch_ms == batch_size / d + p - 1
-
-
-def test_rules_name_wrong_numbers() -> None:
-    with pytest.raises(PlanError, match="^gpus_per_server: 0 is not at least 1"):
-        megatron_rules(8, 0, 8, [1], lambda t, p, b: True, float)
-    with pytest.raises(PlanError, match="^micro_batch_sizes: 0 is not at least 1"):
-        megatron_rules(8, 8, 8, [1, 0], lambda t, p, b: True, float)

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from placements.planners.partition import least_largest
@@ -18,7 +19,7 @@ from placements.planners.stage_search.division import (
     memory_balanced,
     spans,
 )
-from placements.planners.stage_search.exact_division import exact_partition
+from placements.planners.stage_search.exact_division import Bounds, exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import StageError
 
@@ -55,8 +56,11 @@ class Chain:
         stage, first, end = span
         return sum(self.memory[first:end]) * self.in_flight[stage]
 
-    def least(self, first: int, end: int) -> tuple[float, float]:
-        return float(sum(self.times[first:end])), 0.0
+    def least(self) -> Bounds:
+        size = self.num_stages, self.num_layers + 1, self.num_layers + 1
+        until = np.cumsum([0, *self.times])
+        times_ms = np.maximum(until[None, :] - until[:, None], 0.0)
+        return np.broadcast_to(times_ms, size), np.zeros(size)
 
 
 def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int, at_once: bool) -> float:
@@ -72,9 +76,9 @@ def test_no_division_is_shorter(seed: int, at_once: bool) -> None:
     shortest = min(
         time_of(chain.costs, each, chain.num_micro_batches, at_once) for each in every_division(*sizes)
     )
-    for bound in (None, chain.least):
+    for bounds in (None, chain.least()):
         chain.asked.clear()
-        found = exact_partition(chain.costs, *sizes, chain.num_micro_batches, at_once, bound)
+        found = exact_partition(chain.costs, *sizes, chain.num_micro_batches, at_once, bounds)
         assert (math.inf if found is None else found.time_ms) == pytest.approx(shortest)
         assert len(chain.asked) == len(set(chain.asked))
         if found is not None:
@@ -101,12 +105,14 @@ def test_balanced_memory(seed: int) -> None:
 
 def test_few_stages_are_solved_with_bounds() -> None:
     """96 equal layers on 16 stages: all bounds are met, so only the best division's stages are solved."""
+    ends = np.arange(97)
+    least_ms = np.broadcast_to(2.0 * np.maximum(ends[None, :] - ends[:, None], 0), (16, 97, 97))
     found = exact_partition(
         lambda stage, first, end: StageCost(2.0 * (end - first), 1.0, 0.0),
         96,
         16,
         64,
-        bound_ms=lambda first, end: (2.0 * (end - first), 1.0),
+        bounds_ms=(least_ms, np.ones(least_ms.shape)),
     )
     assert found is not None
     assert found.stage_layers == (6,) * 16
@@ -130,7 +136,10 @@ def test_the_paper_moves_layers_to_faster_divisions() -> None:
 
 def test_nothing_fits() -> None:
     assert exact_partition(lambda *_: None, 4, 2, 2) is None
-    assert exact_partition(lambda *_: None, 4, 2, 2, bound_ms=lambda *_: (0.0, 0.0)) is None
+    assert (
+        exact_partition(lambda *_: None, 4, 2, 2, bounds_ms=(np.zeros((2, 5, 5)), np.zeros((2, 5, 5))))
+        is None
+    )
     assert bi_objective_partition(lambda *_: None, (2, 2), (2, 2), 2) is None
 
 

@@ -196,3 +196,23 @@ def test_wrong_stages(changed: dict[str, object], message: str) -> None:
         StageProblem((Run(0, two),), {}, 1, 1.0)
     with pytest.raises(StageError, match=r"grid_mib: 0 is not above 0"):
         solve_as_paper(chain(recomputed=[True]), grid_mib=0)
+
+
+def test_nothing_costs_and_nothing_fits() -> None:
+    stage = replace(chain(recomputed=[True, False]), weights=(0.0, 0.0))
+    found = solve(stage)
+    assert found is not None
+    assert (found.cost, found.time_ms) == (0, 2)
+    assert solve(replace(stage, capacity_mib=-1.0)) is None
+    assert solve_as_paper(replace(stage, capacity_mib=-1.0)) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_few_labels_give_a_choice_and_how_far_it_is_from_the_best(seed: int) -> None:
+    rng = random.Random(seed)
+    stage = some_stage(rng, (1,) * 12, count=8, num_layouts=3)
+    best, found = solve(stage), solve(stage, most_labels=2)
+    assert (found is None) == (best is None)
+    if found is not None and best is not None:
+        assert stage.fits(found.peak_mib)
+        assert found.least_cost - 1e-9 <= best.cost <= found.cost + 1e-9

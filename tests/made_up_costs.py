@@ -1,0 +1,163 @@
+"""Made-up costs of layers for a search of plans, and all plans there are, compared one by one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placements.cluster import Cluster, DeviceGroup
+from placements.models.chain import ModelShape
+from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer
+from placements.models.layers import HALF, Layer
+from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.planners.hybrid.decision_trees import layer_strategies
+from placements.planners.hybrid.pipeline_stages import Kinds
+from placements.planners.hybrid.plan import layers_of_stage, layout_of
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.stage_tables import LayerCosts, LayerTable
+from placements.planners.stage_search.stage_problem import Run, StageProblem, weigh
+from placements.spec import PlacementError
+
+MIB = 2**20
+
+
+def small_model(rng: random.Random) -> ModelShape:
+    """Return an embedding and a tied output layer around one to three layers of at most two kinds."""
+    table = {"hidden_size": 8, "vocab_size": 8, "sequence_length": 8}
+    inner = [
+        (
+            rng.randint(1, 2),
+            CustomLayer(name=f"inner{i}", num_weights=8, flops=8, kept_bytes=8, input_numbers=8),
+        )
+        for i in range(rng.randint(1, 2))
+    ]
+    if sum(count for count, _ in inner) > 3:
+        inner = inner[:1]
+    return ModelShape(
+        "made_up",
+        (
+            (1, EmbeddingLayer(name="embedding", **table)),
+            *inner,
+            (1, OutputLayer(name="output", **table, tied=True)),
+        ),
+        HALF,
+    )
+
+
+@dataclass(frozen=True)
+class MadeUpCosts:
+    """A random cost of each layer under each strategy; a table of its own costs the output layer more."""
+
+    seed: int
+    model: ModelShape
+
+    def cost(
+        self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
+    ) -> Cost:
+        if samples % strategy.data_parallel:
+            raise PlacementError("data_parallel: does not divide the samples; use a divisor")
+        rng = random.Random(f"{self.seed} {layer.name} {strategy} {samples} {group.pattern}")
+        kept, transient = rng.randint(0, 300), rng.choice([0, 100, 400])
+        again = strategy.recompute != "none"
+        found = Cost(
+            Pass(rng.randint(1, 9), rng.randint(0, 3)),
+            Pass(rng.randint(1, 9) + 4 * again),
+            MIB * kept // (4 if again else 1),
+            MIB * rng.randint(0, transient),
+            MIB * (rng.randint(0, transient) + (kept if again else 0)),
+            MIB * rng.randint(50, 500),
+            rng.randint(0, 9),
+        )
+        if isinstance(layer, OutputLayer) and not layer.tied:
+            found += Cost(static_bytes=100 * MIB, update_ms=2.0)
+        return found
+
+    def transition_ms(
+        self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
+    ) -> float:
+        rng = random.Random(f"{self.seed} {layer.name} {layout_of(before)} {layout_of(after)}")
+        return float(rng.randint(0, 4)) if layout_of(before) != layout_of(after) else 0.0
+
+    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
+        return float(random.Random(f"{self.seed} {layer.name} {samples} {before.count}").randint(0, 3))
+
+
+class EveryPlan:
+    """All plans of a search: numbers, divisions into stages and strategies of each layer."""
+
+    def __init__(self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions) -> None:
+        self.costs, self.cluster, self.batch, self.options = costs, cluster, batch, options
+        self.layers = costs.model.layers
+        self._stages: dict[tuple[object, ...], float] = {}
+
+    def least_ms(self) -> float:
+        """Return the shortest iteration; infinite where nothing fits."""
+        return min(self.times_ms(), default=math.inf)
+
+    def times_ms(self) -> Iterator[float]:
+        node = math.gcd(*(nodes.gpus_per_node for nodes in self.cluster.nodes))
+        total = self.cluster.num_gpus
+        for num_gpus in range(1, total + 1):
+            if node % num_gpus and num_gpus % node:
+                continue
+            for num_stages in range(1, min(total // num_gpus, len(self.layers)) + 1):
+                for m in (m for m in range(1, self.batch + 1) if self.batch % m == 0):
+                    yield from self._divided(num_gpus, num_stages, m)
+
+    def _divided(self, num_gpus: int, num_stages: int, m: int) -> Iterator[float]:
+        groups = [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
+        samples = self.batch // m
+        for cuts in itertools.combinations(range(1, len(self.layers)), num_stages - 1):
+            spans = list(itertools.pairwise((0, *cuts, len(self.layers))))
+            stages = [
+                self._stage_ms(group, m, min(num_stages - i, m), *span)
+                for i, (group, span) in enumerate(zip(groups, spans, strict=True))
+            ]
+            transfers = sum(
+                2 * self.costs.transfer_ms(self.layers[end - 1], samples, *groups[i : i + 2])
+                for i, (_, end) in enumerate(spans[:-1])
+            )
+            if max(stages) < math.inf:
+                yield (m - 1) * max(stages) + sum(stages) + transfers
+
+    def _stage_ms(self, group: DeviceGroup, m: int, in_flight: int, first: int, end: int) -> float:
+        """Return the least time of a micro-batch and its share of the update, over all strategies."""
+        layers = layers_of_stage(self.layers, first, end)
+        key = (group.pattern, m, in_flight, layers)
+        if key not in self._stages:
+            memory = group.memory_gib if self.options.memory_gib is None else self.options.memory_gib
+            capacity = (memory - self.options.reserve_gib) * 1024 - 6 * (in_flight + 2)
+            problem = self._problem(layers, group, m, in_flight, capacity)
+            sizes = () if problem is None else [range(len(each)) for each in problem.layer_options]
+            found = [weigh(problem, choice) for choice in itertools.product(*sizes)] if problem else []
+            self._stages[key] = min(
+                (each.cost for each in found if problem and problem.fits(each.peak_mib)), default=math.inf
+            )
+        return self._stages[key]
+
+    def _problem(
+        self, layers: tuple[Layer, ...], group: DeviceGroup, m: int, in_flight: int, capacity_mib: float
+    ) -> StageProblem | None:
+        layouts: dict[object, int] = {}
+        strategies = [
+            each
+            for each in layer_strategies(group.count, self.options.trees)
+            if (self.batch // m) % each.data_parallel == 0
+        ]
+        if not strategies:
+            return None
+        runs = []
+        for layer in layers:
+            costs = [self.costs.cost(layer, each, self.batch // m, m, group) for each in strategies]
+            runs.append(Run(1, LayerTable(tuple(strategies), tuple(costs), ()).options(layouts)))
+        kinds = Kinds(self.layers).layers
+        transitions = {
+            (layouts[layout_of(a)], layouts[layout_of(b)]): max(
+                self.costs.transition_ms(kind, a, b, self.batch // m, group) for kind in kinds
+            )
+            for a, b in itertools.product(strategies, repeat=2)
+        }
+        return StageProblem(tuple(runs), transitions, in_flight, capacity_mib, m)

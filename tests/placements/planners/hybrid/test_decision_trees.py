@@ -1,0 +1,135 @@
+"""Decision trees: the counts of the paper, strategies by hand, options and their errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placements.models.parallel import LayerStrategy
+from placements.planners.hybrid.decision_trees import (
+    Paradigm,
+    TreeOptions,
+    count_strategies,
+    decision_trees,
+    layer_strategies,
+)
+from placements.planners.parallel_plan import PlanError
+
+PLAIN = TreeOptions(recompute=("none",))
+
+
+def test_counts_are_those_of_the_paper() -> None:
+    """Galvatron-BMW, Sec. III-B: 68 strategies for 8 GPUs, 44 without DP beside SDP, 22 of the tree alone."""
+    both = TreeOptions()
+    assert count_strategies(8, both, mixed=True) == 68
+    assert count_strategies(8, both) == 44
+    assert [count_strategies(gpus, PLAIN) for gpus in (8, 16, 32, 64)] == [22, 37, 56, 79]
+    assert [count_strategies(gpus, both) for gpus in (16, 32, 64)] == [74, 112, 158]
+    assert [count_strategies(gpus, PLAIN, mixed=True) for gpus in (16, 32, 64)] == [73, 136, 229]
+
+
+@pytest.mark.parametrize("power", range(1, 9))
+def test_counts_are_those_of_the_closed_form(power: int) -> None:
+    assert len(decision_trees(2**power)) == 3 + 4 * (power - 1)
+
+
+def test_trees_of_four_by_hand() -> None:
+    found = {" ".join(f"{level.paradigm}{level.degree}" for level in tree) for tree in decision_trees(4)}
+    assert found == {"dp4", "sdp4", "tp4", "dp2 tp2", "tp2 dp2", "sdp2 tp2", "tp2 sdp2"}
+    assert decision_trees(1) == [()]
+
+
+def test_numbers_that_are_no_powers_of_two() -> None:
+    found = {" ".join(f"{level.paradigm}{level.degree}" for level in tree) for tree in decision_trees(6)}
+    pairs = {f"{a}{i} {b}{6 // i}" for i in (2, 3) for a, b in (("tp", "dp"), ("tp", "sdp"))}
+    turned = {" ".join(reversed(pair.split())) for pair in pairs}
+    assert found == {"dp6", "sdp6", "tp6"} | pairs | turned
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2, 3, 4, 6, 8, 12, 16, 24])
+@pytest.mark.parametrize("paradigms", [tuple(Paradigm), (Paradigm.DP, Paradigm.TP), (Paradigm.SDP,)])
+def test_strategies_are_of_all_gpus_and_different(num_gpus: int, paradigms: tuple[Paradigm, ...]) -> None:
+    found = layer_strategies(num_gpus, TreeOptions(paradigms), num_experts=8)
+    assert {each.num_gpus for each in found} == {num_gpus}
+    assert len(set(found)) == len(found)
+
+
+def test_strategies_of_the_paper_by_hand() -> None:
+    expected = {
+        LayerStrategy(1, 4),
+        LayerStrategy(1, 4, 3),
+        LayerStrategy(4, 1),
+        LayerStrategy(2, 2),
+        LayerStrategy(2, 2, tensor_innermost=False),
+        LayerStrategy(2, 2, 3),
+        LayerStrategy(2, 2, 3, tensor_innermost=False),
+    }
+    plain = layer_strategies(4, PLAIN)
+    assert set(plain) == expected
+    both = layer_strategies(4, TreeOptions())
+    assert both == (*plain, *(replace(each, recompute="full") for each in plain))
+
+
+@pytest.mark.parametrize(("paradigm", "zero"), [("dp", 0), ("zero1", 1), ("zero2", 2), ("sdp", 3)])
+def test_paradigms_that_share_samples(paradigm: str, zero: int) -> None:
+    options = TreeOptions((Paradigm(paradigm),), ("none",))
+    assert layer_strategies(4, options) == (LayerStrategy(1, 4, zero),)
+
+
+def test_ulysses_shares_heads_as_tensor_parallelism_does() -> None:
+    options = TreeOptions((Paradigm.TP, Paradigm.ULYSSES), ("none",))
+    assert layer_strategies(4, options) == (LayerStrategy(4), LayerStrategy(4, sequence="ulysses"))
+
+
+def test_context_parallelism() -> None:
+    options = TreeOptions((Paradigm.DP, Paradigm.CP), ("none",))
+    assert set(layer_strategies(4, options)) == {
+        LayerStrategy(1, 4),
+        LayerStrategy(1, 1, context_parallel=4),
+        LayerStrategy(1, 2, context_parallel=2),
+    }
+
+
+def test_sequence_parallelism_is_beside_tensor_parallelism_alone() -> None:
+    found = layer_strategies(4, replace(PLAIN, sequence_parallel=True))
+    assert {(each.tensor_parallel > 1, each.sequence) for each in found} == {
+        (False, "none"),
+        (True, "megatron"),
+    }
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_most_tensor_parallel(most: int) -> None:
+    found = layer_strategies(8, TreeOptions(tuple(Paradigm), ("none",), most_tensor_parallel=most))
+    assert max(each.tensor_parallel for each in found) == most
+
+
+def test_experts_are_shared_by_copies_of_the_weights() -> None:
+    options = TreeOptions((Paradigm.DP, Paradigm.TP), ("none",), expert_parallel=(1, 2, 4))
+    assert all(each.expert_parallel == 1 for each in layer_strategies(4, options))
+    degrees = {
+        (each.tensor_parallel, each.expert_parallel) for each in layer_strategies(4, options, num_experts=6)
+    }
+    assert degrees == {(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"paradigms": ()}, "paradigms: is empty; allow at least one"),
+        ({"recompute": ()}, "recompute: is empty; allow at least one"),
+        ({"expert_parallel": ()}, "expert_parallel: is empty; allow at least one"),
+        ({"expert_parallel": (1, 0)}, "expert_parallel: 0 is not at least 1; give 1 or more"),
+        ({"most_tensor_parallel": 0}, "most_tensor_parallel: 0 is not at least 1; give 1 or more"),
+    ],
+)
+def test_wrong_options(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        TreeOptions(**wrong)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+def test_nothing_is_left() -> None:
+    with pytest.raises(PlanError, match=r"^paradigms: tp cannot share a layer among 4 GPUs; allow [^\n]*$"):
+        layer_strategies(4, TreeOptions((Paradigm.TP,), most_tensor_parallel=2))

@@ -1,0 +1,135 @@
+"""Plans as files: there and back, and files that are damaged in every way."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placements.cluster import read_cluster
+from placements.files import write_json
+from placements.models.zoo import read_model
+from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict, read_plan_file
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.parallel_plan import PlanError
+
+ALL = TreeOptions(tuple(Paradigm), ("none", "selective", "full"), expert_parallel=(1, 2, 4))
+WRONG = (
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    "x",
+    "",
+    [],
+    {},
+    [1, 2],
+    {"a": 1},
+    10**16,
+    10**30,
+    float("nan"),
+    float("inf"),
+)
+
+
+def some_plan(model: str = "mixtral_8x7b", num_stages: int = 2) -> Plan:
+    options = PlanOptions(trees=ALL, num_stages=(num_stages,), num_micro_batches=(4,), num_plans=1)
+    shape = read_model(model) if model.startswith("swin") else read_model(model, num_layers=4)
+    return search_plans(ShapeCosts(shape), read_cluster("a100_8"), 32, options).plans[0].plan
+
+
+@pytest.mark.parametrize("model", ["gpt3_1.3b", "llama2_7b", "t5_large", "swin_huge_32", "mixtral_8x7b"])
+def test_there_and_back(model: str, tmp_path: Path) -> None:
+    plan = some_plan(model)
+    path = write_json(tmp_path / "plan.json", plan_to_dict(plan))
+    assert read_plan_file(path) == plan
+    assert plan_to_dict(read_plan_file(path)) == plan_to_dict(plan)
+
+
+def test_clusters_of_several_kinds_and_branches(tmp_path: Path) -> None:
+    for model, cluster in (("gpt3_125m", "a100_2+v100_16gb_2"), ("flava", "h100_4")):
+        costs = ShapeCosts(read_model(model, num_layers=2))
+        found = search_plans(costs, read_cluster(cluster), 4, PlanOptions(num_plans=1))
+        plan = found.plans[0].plan
+        assert read_plan_file(write_json(tmp_path / "plan.json", plan_to_dict(plan))) == plan
+
+
+def places(data: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where each value stands."""
+    inside = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in inside:
+        yield (*before, key)
+        yield from places(value, (*before, key))
+
+
+def damaged(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the data with each value in turn left out, made wrong, or given a field too many."""
+    for *way, last in places(data):
+        for wrong in (*WRONG, "leave out", "add"):
+            found = copy.deepcopy(data)
+            place: Any = found
+            for key in way:
+                place = place[key]
+            if wrong == "leave out":
+                del place[last]
+            elif wrong == "add" and isinstance(place[last], dict):
+                place[last]["extra"] = 1
+            else:
+                place[last] = wrong
+            yield found
+
+
+def test_damaged_files_are_refused_in_one_line() -> None:
+    """Or they are other plans: with another batch, width or bandwidth."""
+    data = plan_to_dict(some_plan())
+    refused = 0
+    for each in damaged(json.loads(json.dumps(data))):
+        try:
+            plan_to_dict(plan_from_dict(each))
+        except PlanError as error:
+            refused += 1
+            where, _, rest = str(error).partition(" ")
+            assert "\n" not in str(error)
+            assert ";" in rest, error
+            assert any(where.startswith(name) for name in (*data, "plan")), error
+    assert refused > 500
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "plan: [] is not a mapping of schema_version, model, cluster"),
+        ("{}", "plan: lacks the field 'schema_version'; add it"),
+        ('{"schema_version": 1, "schema_version": 1}', "schema_version is given twice"),
+    ],
+)
+def test_files_that_are_no_plan(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        read_plan_file(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"missing.json: cannot be read \(.*\); give a plan.json"):
+        read_plan_file(tmp_path / "missing.json")
+
+
+def test_too_many_layers_are_refused_before_they_are_made() -> None:
+    data = plan_to_dict(some_plan())
+    data["stages"][0]["layers"][0]["count"] = 10**12
+    with pytest.raises(PlanError, match=r"stages\[0\].layers\[0\].count: 1000000000000 is not a whole"):
+        plan_from_dict(data)

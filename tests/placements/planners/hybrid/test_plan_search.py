@@ -1,0 +1,217 @@
+"""Plans that are searched, against all plans there are, and what must hold of any."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from made_up_costs import EveryPlan, MadeUpCosts, small_model
+
+from placements.cluster import Cluster, read_cluster
+from placements.models.zoo import read_model
+from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.hybrid.stage_tables import LayerCosts
+from placements.planners.parallel_plan import PlanError
+
+NEAR = pytest.approx
+
+TREES = (
+    TreeOptions((Paradigm.DP, Paradigm.TP), ("none",)),
+    TreeOptions((Paradigm.DP, Paradigm.SDP), ("none", "full")),
+    TreeOptions((Paradigm.DP,), ("none", "selective", "full")),
+)
+
+
+def some_cluster(rng: random.Random) -> Cluster:
+    return rng.choice(
+        [
+            read_cluster("a100_2"),
+            read_cluster("a100_3", gpus_per_node=1),
+            read_cluster("a100_4"),
+            read_cluster("a100_4", gpus_per_node=2),
+            read_cluster("a100_2+v100_2"),
+        ]
+    )
+
+
+def least_ms(costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions) -> float:
+    found = search_plans(costs, cluster, batch, options)
+    return found.plans[0].time_ms if found.plans else math.inf
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_plan_of_made_up_costs_is_shorter(seed: int) -> None:
+    rng = random.Random(seed)
+    costs, cluster, batch = MadeUpCosts(seed, small_model(rng)), some_cluster(rng), rng.randint(1, 4)
+    for gib in (100.0, rng.uniform(2, 5), rng.uniform(1, 2), rng.uniform(0.2, 1)):
+        options = PlanOptions(trees=TREES[seed % 3], memory_gib=gib, reserve_gib=0.0)
+        expected = EveryPlan(costs, cluster, batch, options).least_ms()
+        assert least_ms(costs, cluster, batch, options) == NEAR(expected), gib
+
+
+@pytest.mark.parametrize("gib", [80, 6.0, 3.0, 2.6, 2.3, 2.0, 1.5])
+@pytest.mark.parametrize("name", ["a100_2", "a100_4"])
+def test_no_plan_of_a_model_is_shorter(name: str, gib: float) -> None:
+    costs = ShapeCosts(read_model("gpt3_125m", num_layers=2))
+    trees = TreeOptions() if name == "a100_2" else TREES[0]
+    options = PlanOptions(trees=trees, memory_gib=gib, reserve_gib=0.5)
+    cluster = read_cluster(name)
+    assert least_ms(costs, cluster, 4, options) == NEAR(EveryPlan(costs, cluster, 4, options).least_ms())
+
+
+GPT = ShapeCosts(read_model("gpt3_1.3b", num_layers=8))
+
+
+def fastest(costs: LayerCosts, cluster: str, batch: int, **options: object) -> float:
+    """Return the throughput of the best plan; 0 where none fits."""
+    found = search_plans(costs, read_cluster(cluster), batch, PlanOptions(num_plans=1, **options))  # type: ignore[arg-type]
+    return found.plans[0].samples_per_s if found.plans else 0.0
+
+
+@pytest.mark.parametrize(("model", "batch"), [("gpt3_1.3b", 24), ("bert_base", 8)])
+def test_more_gpus_are_never_worse(model: str, batch: int) -> None:
+    """Also not 64 than 48: with a batch of 24, one stage of six nodes is the best on both."""
+    costs = ShapeCosts(read_model(model))
+    rates = [fastest(costs, f"a100_{count}", batch) for count in (2, 4, 8, 16, 24, 32, 48, 64)]
+    assert rates == sorted(rates)
+
+
+def test_more_nodes_of_four_are_never_worse() -> None:
+    rates = [
+        search_plans(GPT, read_cluster(f"a100_{count}", gpus_per_node=4), 12).plans[0].samples_per_s
+        for count in (4, 8, 12, 16)
+    ]
+    assert rates == sorted(rates)
+
+
+def test_more_memory_is_never_slower() -> None:
+    costs = ShapeCosts(read_model("bert_huge_32", num_layers=16))
+    rates = [fastest(costs, "a100_4", 16, memory_gib=gib) for gib in (4.5, 6.0, 7.0, 8.0, 10.0, 80.0)]
+    assert rates[0] == 0
+    assert rates == sorted(rates)
+    assert len(set(rates)) > 3
+
+
+def test_equal_layers_in_other_runs_change_nothing() -> None:
+    model = GPT.model
+    embedding, (count, layer), output = model.runs
+    cut = replace(model, runs=(embedding, (3, layer), (count - 3, layer), output))
+    for gib in (6.0, 8.0, 80.0):
+        rates = [fastest(ShapeCosts(each), "a100_8", 16, memory_gib=gib) for each in (model, cut)]
+        assert rates[0] == NEAR(rates[1])
+
+
+@pytest.mark.parametrize("gib", [3.0, 4.5])
+@pytest.mark.parametrize("model", ["bert_huge_32", "t5_512_4_32"])
+def test_the_papers_methods_are_never_better(model: str, gib: float) -> None:
+    costs = ShapeCosts(read_model(model, num_layers=10))
+    rate = {
+        (method, inner): fastest(
+            costs, "galvatron_titan_8", 16, memory_gib=gib, reserve_gib=1.0, method=method, stage_method=inner
+        )
+        for method in ("exact", "bmw", "base")
+        for inner in ("exact", "paper")
+    }
+    near = 1 + 1e-9
+    assert rate["exact", "exact"] * near >= rate["bmw", "exact"]
+    assert rate["bmw", "exact"] * near >= rate["base", "exact"] >= rate["base", "paper"] / near
+    assert rate["bmw", "paper"] * near >= rate["base", "paper"]
+    assert rate["exact", "exact"] * near >= rate["exact", "paper"]
+
+
+def test_slower_gpus_have_fewer_layers() -> None:
+    costs, cluster = ShapeCosts(read_model("gpt3_13b")), read_cluster("a100_8+v100_8")
+    options = PlanOptions(num_stages=(2,), gpus_per_stage=(8,))
+    found = search_plans(costs, cluster, 32, options)
+    fast, slow = found.plans[0].plan.stages
+    assert len(fast.layers) > 1.5 * len(slow.layers)
+    even = search_plans(costs, cluster, 32, replace(options, method="base"))
+    assert found.plans[0].time_ms <= even.plans[0].time_ms if even.plans else not even.plans
+
+
+def test_plans_are_sorted_and_trials_tell_all_numbers() -> None:
+    options = PlanOptions(memory_gib=10.0, num_plans=4)
+    found = search_plans(GPT, read_cluster("a100_4"), 8, options)
+    times = [each.time_ms for each in found.plans]
+    assert times == sorted(times)
+    assert len(times) == 4
+    numbers = [(each.num_stages, each.gpus_per_stage, each.num_micro_batches) for each in found.trials]
+    expected = {(p, g, m) for g in (1, 2, 4) for p in range(1, 4 // g + 1) for m in (1, 2, 4, 8)}
+    assert set(numbers) == expected
+    assert len(numbers) == len(expected)
+    assert found.bound_ms == times[0]
+    for trial in found.trials:
+        assert (trial.time_ms is None) == bool(trial.reason)
+        assert trial.time_ms is None or trial.bound_ms <= trial.time_ms * (1 + 1e-9)
+        assert "\n" not in trial.reason
+
+
+def test_no_bound_is_above_the_best_where_the_papers_search_is_used() -> None:
+    exact = search_plans(GPT, read_cluster("a100_4"), 8, PlanOptions(memory_gib=8.0))
+    for method, inner in (("exact", "paper"), ("bmw", "exact"), ("base", "paper")):
+        options = PlanOptions(memory_gib=8.0, method=method, stage_method=inner)
+        assert search_plans(GPT, read_cluster("a100_4"), 8, options).bound_ms <= exact.bound_ms * (1 + 1e-9)
+
+
+def test_gpipe_holds_all_micro_batches() -> None:
+    options = PlanOptions(num_stages=(2,), num_micro_batches=(8,), pipeline="gpipe")
+    stages = search_plans(GPT, read_cluster("a100_4"), 8, options).plans[0].stages
+    assert [stage.in_flight for stage in stages] == [8, 8]
+
+
+def test_only_the_numbers_that_are_asked_for() -> None:
+    options = PlanOptions(num_stages=(1, 2), gpus_per_stage=(2,), num_micro_batches=(2, 3), idle_gpus=False)
+    found = search_plans(GPT, read_cluster("a100_4"), 8, options)
+    assert {trial[:3] for trial in found.trials} == {(2, 2, 2)}
+
+
+def test_interrupted_searches_have_what_they_found() -> None:
+    def stop(done: int, total: int, best_ms: float | None) -> None:
+        if done > total // 2:
+            raise KeyboardInterrupt
+
+    found = search_plans(GPT, read_cluster("a100_4"), 8, PlanOptions(num_plans=100), stop)
+    whole = search_plans(GPT, read_cluster("a100_4"), 8, PlanOptions(num_plans=100))
+    assert found.interrupted
+    assert 0 < len(found.plans) < len(whole.plans)
+    assert found.bound_ms <= whole.plans[0].time_ms
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"method": "best"}, "method: 'best' is not known; use exact or bmw or base"),
+        ({"stage_method": "x"}, "stage_method: 'x' is not known; use exact or paper"),
+        ({"pipeline": "x"}, "pipeline: 'x' is not known; use 1f1b or gpipe"),
+        ({"num_stages": (0,)}, "num_stages: 0 is not a whole number of at least 1; give one"),
+        (
+            {"num_micro_batches": (1.5,)},
+            "num_micro_batches: 1.5 is not a whole number of at least 1; give one",
+        ),
+        ({"num_plans": 0}, "num_plans: 0 is not at least 1; give 1 or more"),
+        (
+            {"memory_gib": 4.0},
+            "memory_gib: 4 is not above reserve_gib 4; give more, or a smaller reserve",
+        ),
+    ],
+)
+def test_wrong_options(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        PlanOptions(**wrong)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+def test_nothing_to_try() -> None:
+    cluster = read_cluster("a100_4")
+    with pytest.raises(PlanError, match=r"^num_stages, gpus_per_stage, num_micro_batches: leave nothing"):
+        search_plans(GPT, cluster, 8, PlanOptions(num_stages=(5,)))
+    for batch in (0, -1, 2.5, "8", True):
+        with pytest.raises(
+            PlanError, match=r"^batch: .* is not a whole number of samples above 0; give one$"
+        ):
+            search_plans(GPT, cluster, batch)  # type: ignore[arg-type]

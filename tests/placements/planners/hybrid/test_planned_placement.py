@@ -1,0 +1,189 @@
+"""Plans as placements: all layers once, memory as planned, and schedules that keep it."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+import pytest
+
+from placements import Kind, Placement
+from placements.cluster import read_cluster
+from placements.models.zoo import read_model
+from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
+from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.planned_placement import (
+    CHUNKED,
+    chunked_placement,
+    m_shape_placement,
+    planned_placement,
+    trunk_of,
+)
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.parallel_plan import PlanError
+from schedsearch.baselines import HAND_MADE
+from schedsearch.metrics import peak_memory
+from schedsearch.modulo.search import search
+from schedsearch.validate import validate
+
+MODELS = ("gpt3_1.3b", "llama2_7b", "t5_large", "swin_huge_32", "opt_350m")
+
+
+def some_plans(
+    model: str, memory_gib: float | None, cluster: str = "a100_8", **sizes: int
+) -> list[RatedPlan]:
+    options = PlanOptions(memory_gib=memory_gib, num_stages=(2, 4, 8), num_plans=3)
+    return list(
+        search_plans(ShapeCosts(read_model(model, **sizes)), read_cluster(cluster), 32, options).plans
+    )
+
+
+def room_mib(rated: RatedPlan) -> list[int]:
+    """Return what rounding each block's memory up to MiB may add to each stage."""
+    return [6 * (stage.in_flight + 2) for stage in rated.stages]
+
+
+def one_f_one_b_mib(placement: Placement, device: int, num_micro_batches: int, in_flight: int) -> int:
+    """Return what a device with any number of pieces holds at its peak as 1F1B orders whole micro-batches."""
+    own = [block for block in placement.blocks if block.devices == (device,)]
+    forwards = [block for block in own if block.kind is Kind.F]
+    backwards = [block for block in own if block.kind is Kind.B]
+    held = most = placement.static[device]
+    steady = [forwards, backwards] * (num_micro_batches - in_flight + 1)
+    for block in chain([*forwards] * (in_flight - 1), *steady, [*backwards] * (in_flight - 1)):
+        memory = block.memory_on(device)
+        most = max(most, held + max(memory, 0) + block.transient)
+        held += memory
+    assert held == placement.static[device]
+    return most
+
+
+@pytest.mark.parametrize("memory_gib", [None, 16.0, 10.0, 7.5])
+@pytest.mark.parametrize("model", MODELS)
+def test_one_f_one_b_holds_what_is_planned(model: str, memory_gib: float | None) -> None:
+    """And it takes what the formula says, to a twentieth, where 1F1B is defined: with one piece a stage."""
+    costs = ShapeCosts(read_model(model))
+    for rated in some_plans(model, memory_gib):
+        plan, m = rated.plan, rated.plan.num_micro_batches
+        gib = (memory_gib or 80.0) - 4.0
+        placement = planned_placement(plan, costs, [gib] * plan.num_stages)
+        for device, (stage, room) in enumerate(zip(rated.stages, room_mib(rated), strict=True)):
+            peak = one_f_one_b_mib(placement, device, m, stage.in_flight)
+            assert peak <= stage.peak_mib + room
+            assert peak <= gib * 1024
+        if len(plan.pieces) == plan.num_stages:
+            schedule = validate(HAND_MADE["one_f_one_b"](placement, m))
+            assert rated.time_ms == pytest.approx(placement.ms(schedule.makespan), rel=0.05)
+
+
+def test_stages_of_one_piece_hold_exactly_what_is_planned() -> None:
+    """Without recomputation nothing is held back: the estimate is the peak of 1F1B, but for rounding."""
+    model = read_model("gpt3_1.3b")
+    costs = ShapeCosts(model)
+    checked = 0
+    for rated in some_plans("gpt3_1.3b", None):
+        plan = rated.plan
+        placement = planned_placement(plan, costs)
+        schedule = HAND_MADE["one_f_one_b"](placement, plan.num_micro_batches)
+        for stage, peak in enumerate(peak_memory(schedule)):
+            own = [piece for piece in plan.pieces if piece.stage == stage]
+            if len(own) == 1:
+                checked += 1
+                below = rated.stages[stage].peak_mib - placement.mib(int(peak))
+                assert -room_mib(rated)[stage] <= below <= 1e-6
+    assert checked
+
+
+def test_blocks_are_the_layers_of_the_plan() -> None:
+    """Times and memory of blocks sum up to those of the layers; each device has one update."""
+    costs = ShapeCosts(read_model("llama2_7b", num_layers=8))
+    rated = some_plans("llama2_7b", None, num_layers=8)[0]
+    plan = rated.plan
+    placement = planned_placement(plan, costs)
+    for number, stage in enumerate(plan.stages):
+        group = plan.group(number)
+        own = [
+            costs.cost(
+                plan.layers[i], plan.strategies[i], plan.micro_batch_size, plan.num_micro_batches, group
+            )
+            for i in stage.layers
+        ]
+        blocks = [block for block in placement.blocks if block.devices == (number,)]
+        forwards = [block for block in blocks if block.kind is Kind.F]
+        assert sum(block.kind is Kind.O for block in blocks) == 1
+        static_mib = sum(cost.static_bytes for cost in own) / 2**20
+        kept_mib = sum(cost.kept_bytes for cost in own) / 2**20
+        assert placement.static[number] == math.ceil(static_mib)
+        assert kept_mib <= sum(block.memory_on(number) for block in forwards) <= kept_mib + len(forwards)
+        ticks = sum(block.time for block in blocks if block.kind is not Kind.O)
+        assert placement.ms(ticks) == pytest.approx(rated.stages[number].time_ms, rel=0.02)
+
+
+def work_ms(placement: Placement) -> float:
+    return placement.ms(sum(block.time for block in placement.blocks if block.kind is not Kind.O))
+
+
+@pytest.mark.parametrize("num_chunks", [1, 2, 3])
+@pytest.mark.parametrize("shape", list(CHUNKED))
+def test_chunks_have_all_layers(shape: str, num_chunks: int) -> None:
+    costs = ShapeCosts(read_model("gpt3_1.3b"))
+    plan = some_plans("gpt3_1.3b", None)[0].plan
+    capacities_gib = [76.0] * plan.num_stages
+    straight = planned_placement(plan, costs, capacities_gib)
+    placement = chunked_placement(plan, costs, shape, num_chunks, capacities_gib)
+    devices = [block.devices[0] for block in placement.blocks if block.kind is Kind.F]
+    visits = [device for i, device in enumerate(devices) if i == 0 or device != devices[i - 1]]
+    if shape == "loop_shape":
+        assert visits == list(range(plan.num_stages)) * num_chunks
+    else:
+        turns = [list(range(plan.num_stages))[:: (-1) ** turn] for turn in range(num_chunks)]
+        merged = [device for turn in turns for device in turn]
+        assert visits == [d for i, d in enumerate(merged) if i == 0 or d != merged[i - 1]]
+    assert work_ms(placement) == pytest.approx(work_ms(straight), rel=0.02)
+
+
+def test_more_chunks_than_layers() -> None:
+    costs = ShapeCosts(read_model("gpt3_1.3b", num_layers=2))
+    plan = some_plans("gpt3_1.3b", None, num_layers=2)[0].plan
+    with pytest.raises(PlanError, match=r"layers[^\n]*; [^\n]*$"):
+        chunked_placement(plan, costs, "loop_shape", 4, [76.0] * plan.num_stages)
+
+
+def trunk_plan(memory_gib: float | None = None) -> RatedPlan:
+    trunk = trunk_of(read_model("gpt3_1.3b"))
+    options = PlanOptions(memory_gib=memory_gib, num_stages=(4,), num_micro_batches=(8,))
+    return search_plans(ShapeCosts(trunk), read_cluster("a100_8"), 32, options).plans[0]
+
+
+def test_the_m_shape_has_its_vocabulary_everywhere() -> None:
+    model = read_model("gpt3_1.3b")
+    plan = trunk_plan().plan
+    placement = m_shape_placement(model, plan, ShapeCosts(model), [76.0] * 4)
+    forwards = [block for block in placement.blocks if block.kind is Kind.F]
+    assert [len(block.devices) for block in (forwards[0], forwards[-1])] == [4, 4]
+    assert [block.devices for block in forwards[1:-1]] == sorted(block.devices for block in forwards[1:-1])
+    assert {block.devices for block in forwards[1:-1]} == {(i,) for i in range(4)}
+
+
+def test_searched_schedules_keep_the_memory() -> None:
+    model = read_model("gpt3_1.3b", num_layers=8)
+    costs = ShapeCosts(model)
+    plan = some_plans("gpt3_1.3b", 16.0, num_layers=8)[0].plan
+    capacities_gib = [12.0] * plan.num_stages
+    placements = [planned_placement(plan, costs, capacities_gib)]
+    placements += [chunked_placement(plan, costs, shape, 2, capacities_gib) for shape in CHUNKED]
+    placements.append(m_shape_placement(model, trunk_plan().plan, costs, [76.0] * 4))
+    for placement in placements:
+        found = search(placement, 8, time_limit_s=2.0)
+        assert found.schedule is not None
+        validate(found.schedule)
+        assert placement.memory is not None
+        assert (peak_memory(found.schedule) <= placement.memory).all()
+
+
+@pytest.mark.parametrize("model", ["wide_resnet50_8", "vit_huge_32"])
+def test_models_without_a_vocabulary_have_no_m_shape(model: str) -> None:
+    with pytest.raises(
+        PlanError, match=r"^shapes: m_shape needs a model from an embedding to an output layer"
+    ):
+        trunk_of(read_model(model))
