@@ -1,7 +1,6 @@
 """The steps from options to a schedule and its clocks, which the commands share; no run, no report.
 
 - `profile_reading`, `placement_building`, `schedule_finding`: what the options name
-- `profiled_inputs`: model, cluster and costs of a measured profile, to plan by
 - `results`: what steps return; `search_step`: the schedule, written and described
 - `schedule_selection`: of several schedules the one of least energy
 - `energy_methods`, `energy_baselines`, `savings`: the frontier, what it is compared with, what it saves

@@ -15,9 +15,9 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
 from experiments.config.progress import PlanProgress
 from experiments.config.records import PlanCommandOptions
-from experiments.steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
+from experiments.plan_steps.pipedream_plan import plan_profile
+from experiments.plan_steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
 from experiments.steps.search_step import output_directory
-from experiments.tasks.pipedream_plan import plan_profile
 from placements.cluster import Cluster, ClusterError, read_cluster
 from placements.files import write_json, write_text
 from placements.models.calibration import Calibration

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from experiments.config.options import OptionError, require, require_least
 from experiments.config.records import PlanCommandOptions
-from experiments.steps.profiled_inputs import refuse_given
+from experiments.plan_steps.profiled_inputs import refuse_given
 from experiments.steps.search_step import output_directory
 from placements.cluster import Cluster, read_cluster
 from placements.files import write_text
