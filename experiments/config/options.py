@@ -188,7 +188,7 @@ def read_fields(data: Any, record: type[Record], where: str) -> Record:
         OptionError: A field is missing, unknown or of the wrong type; `where` is its place in the config.
     """
     if not isinstance(data, dict):
-        raise OptionError(f"{where}: {data!r} is not a group of options")
+        raise OptionError(f"{where}: {data!r} is not a group of options; give them as in {where}.NAME=VALUE")
     hints = typing.get_type_hints(record)
     names = [field.name for field in fields(record)]  # type: ignore[arg-type]
     for name in data:

@@ -115,10 +115,13 @@ def _export(plan: Plan, directory: Path) -> None:
         galvatron = to_galvatron(plan)
         write_json(directory / "galvatron_config.json", galvatron.options)
         write_text(directory / "galvatron_lost.txt", "".join(f"{line}\n" for line in galvatron.lost))
+    except PlanError as error:
+        log.info("not exported to Galvatron: %s", error)
+    try:
         write_text(directory / "megatron_arguments.txt", megatron_text(to_megatron(plan)))
         write_text(directory / "torchtitan.toml", torchtitan_text(to_torchtitan(plan)))
     except PlanError as error:
-        log.info("not exported: %s", error)
+        log.info("not exported to Megatron-LM and torchtitan: %s", error)
 
 
 def _shown(plans: Plans) -> list[str]:

@@ -19,6 +19,7 @@ from placements.models.layers import HALF
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.export import to_galvatron, to_megatron
+from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
@@ -247,6 +248,25 @@ def test_a_plan_is_written_read_placed_and_exported(folder: Path) -> None:
     data["model"]["runs"][0]["role"] = "tail"
     with pytest.raises(PlanError, match="tail.*use one of embedding, block, head"):
         plan_from_dict(data)
+
+
+def test_an_embedding_that_takes_no_time_is_still_a_block(folder: Path) -> None:
+    for gpu in ("A100-40", "V100-16"):
+        path = folder / f"profiles/toy/{gpu}.json"
+        data = read_json(path, "times", ValueError)
+        assert isinstance(data, dict)
+        for by_degree in data.values():
+            for layers in by_degree.values():
+                layers["0"] = [0, 0, 0]
+        write_json(path, data)
+    costs = costs_of(folder, "A100-40_2")
+    assert block_cost(costs, LayerStrategy(), 1, layer=0).forward.time_ms == pytest.approx(1e-3)
+    strategies = tuple((LayerStrategy(),) * count for count in (1, 3))
+    stages = tuple(
+        StagePlan(range(i, i + 1), layers, strategies[i]) for i, layers in enumerate((range(1), range(1, 4)))
+    )
+    plan = Plan(costs.model, costs.where.cluster, stages, 4, 4)
+    assert planned_placement(plan, costs).by_name["F0"].time >= 1
 
 
 def test_figures_of_shape_do_not_depend_on_the_profile(folder: Path) -> None:
