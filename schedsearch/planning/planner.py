@@ -206,8 +206,8 @@ def plan(
     cluster = read_cluster(cluster) if isinstance(cluster, str) else cluster
     options = options or PlanOptions()
     costs = ShapeCosts(model) if costs is None else costs
-    _check(rank_by, shapes, deadline_ms)
-    sizes = [batch] if isinstance(batch, int) else list(batch)
+    _check(rank_by, shapes, num_chunks, deadline_ms)
+    sizes = list(batch) if isinstance(batch, Sequence) else [batch]
     searches = {size: _searched(costs, cluster, size, options, on_progress) for size in sizes}
     interrupted = any(found.interrupted for found in searches.values())
     rated = sorted(
@@ -249,7 +249,7 @@ def _searched(
     return search_plans(costs, cluster, batch, options, on_progress)
 
 
-def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None) -> None:
+def _check(rank_by: str, shapes: Sequence[str], num_chunks: int, deadline_ms: float | None) -> None:
     if rank_by not in RANKS:
         raise PlanError(f"rank: {rank_by!r} is not known; use {', '.join(RANKS)}")
     if not shapes:
@@ -257,6 +257,8 @@ def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None) -> No
     for shape in shapes:
         if shape not in SHAPES:
             raise PlanError(f"shapes: {shape!r} is not known; use {', '.join(SHAPES)}")
+    if type(num_chunks) is not int or num_chunks < 1:
+        raise PlanError(f"num_chunks: {num_chunks!r} is not a whole number of at least 1; give one")
     if rank_by == "energy" and (deadline_ms is None or not deadline_ms > 0):
         raise PlanError(
             f"deadline_ms: {deadline_ms} is not a time above 0, by which energy is compared; give one"
