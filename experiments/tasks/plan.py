@@ -20,7 +20,7 @@ from placements.cluster import Cluster, ClusterError, read_cluster
 from placements.files import write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costs import CostOptions, model_error_percent
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
@@ -72,7 +72,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     directory = output_directory()
     save(found, directory)
     log.info("%s", "\n".join(_shown(found)))
-    log.info("%s", _costs_in_words(options))
+    log.info("%s", _costs_in_words(options, costs, cluster))
     log.info("plan, placement, why and exports in %s", directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; the best plans until then are in {directory}")
@@ -182,8 +182,11 @@ def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
     )
 
 
-def _costs_in_words(options: PlanCommandOptions) -> str:
-    measured = "" if options.layer_times is None else f"; measured layer times of {options.layer_times}"
+def _costs_in_words(options: PlanCommandOptions, costs: ShapeCosts, cluster: Cluster) -> str:
+    measured, calibration = "", costs.options.calibration
+    if calibration is not None:
+        error = model_error_percent(calibration, costs.model.layers, cluster, costs.options)
+        measured = f"; measured layer times of {options.layer_times}; computed ones differ by {error:.1f} %"
     return (
         "costs: computed from shapes and data sheets, layers at "
         f"{options.model_flops_utilisation:.0%} of the peak{measured}"

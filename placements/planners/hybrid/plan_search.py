@@ -123,12 +123,12 @@ class _Search:
             pass
         bound_ms = found[0].time_ms if found and not interrupted and self._is_proved() else None
         if bound_ms is None:
-            bounds_ms = [each.bound_ms for each in (*trials, *queue)]
+            bounds_ms = [trial.bound_ms for trial in trials] + [numbers.bound_ms for numbers in queue]
             bound_ms = 0.0 if interrupted and not queue else min(bounds_ms, default=0.0)
         return PlanSearchResult(tuple(found), tuple(trials), bound_ms, len(self.problem.solved), interrupted)
 
     def _is_proved(self) -> bool:
-        """Return whether the best plan is the best of all: each stage's strategies are, and the division is."""
+        """Return whether the best plan is the best of all: strategies of stages, and their division."""
         if not self.options.method == self.options.stage_method == "exact":
             return False
         solved = [each for each in self.problem.solved.values() if each is not None]
