@@ -41,7 +41,7 @@ class Kinds:
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
-        apart = layers_of_stage(layers, len(layers) - 1, len(layers))
+        apart = (layers_of_stage(layers, i, i + 1)[0] for i in range(len(layers)))
         self.layers = tuple(dict.fromkeys((*layers, *apart)))
         self._all = layers
         self._place = {layer: i for i, layer in enumerate(self.layers)}
