@@ -42,7 +42,7 @@ class Kinds:
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
-        apart = [layer for i in range(len(layers)) for layer in layers_of_stage(layers, i, i + 1)]
+        apart = (layers_of_stage(layers, i, i + 1)[0] for i in range(len(layers)))
         self.layers = tuple(dict.fromkeys((*layers, *apart)))
         self._all = layers
         self._place = {layer: i for i, layer in enumerate(self.layers)}
