@@ -5,6 +5,7 @@ Rooms in the order in which to read them; each imports only those above it:
     conf           the configs
     config         the border to Hydra: options as records, errors as lines
     steps          from options to a placement, a schedule and its clocks
+    plan_steps     what a plan is made of where a profile has it, and PipeDream's plans
     run_steps      from a schedule and its clocks to scripts, a run and what it measured
     figures        sweeps that draw the papers' figures again
     report         a run as one HTML page

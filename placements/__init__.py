@@ -11,13 +11,13 @@ Rooms and files in the order in which to read them; each imports only those abov
     placement_file    the file form of a placement
     hardware          GPUs as data: clocks, power, link
     cluster           nodes of GPUs, their links, and what collectives take
+    measured          measured layers and links, and plans that were run with them
     shapes            V, X, M, NN and K (Tessel), wave and loop
     models            what the layers of models cost
     planners          placements from what a planner decided
     stages            a model as a chain of stages in ms and MiB, and cut into other pieces
     stage_file        the file form of such a chain
     shapes_in_ms      the shapes of a chain on its devices
-    measured          measured layers and links, and plans that were run with them
 """
 
 from placements.operating_point import OperatingPoint, ProfileError

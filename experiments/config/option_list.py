@@ -73,6 +73,11 @@ def names_of(command: str) -> set[str]:
     return {option.name for kind in kinds for option in options_of(command, {"placement": kind})}
 
 
+def default_of(command: str, name: str) -> object:
+    """Return the value that an option of a command has where it is not given."""
+    return next(yaml.safe_load(option.default) for option in options_of(command) if option.name == name)
+
+
 def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Mapping[str, str]]]]) -> str:
     """Return what ``--help`` prints of a command, as a template of Hydra's.
 

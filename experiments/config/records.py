@@ -305,11 +305,14 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class PlanCommandOptions:
-    """The config of `experiments.plan`; see `placements.planners.hybrid`."""
+    """The config of `experiments.plan`; see the rooms `hybrid` and `pipedream` of `placements.planners`."""
 
-    model: str
+    planner: str
+    model: str | None
     cluster: str
     batch: int | list[Any]
+    profiles: str | None
+    flat: bool
     num_layers: int | None
     sequence_length: int | None
     vocab_size: int | None

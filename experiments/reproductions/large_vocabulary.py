@@ -188,14 +188,16 @@ class _Shapes:
         if found.interrupted:
             raise KeyboardInterrupt
         for i, rated in enumerate(found.plans):
-            placement = planned_placement(rated.plan, self.costs, self._capacity_gib(options))
+            placement = planned_placement(rated.plan, self.costs, self._capacities_gib(rated.plan, options))
             yield self._proposal(i, "v_shape", rated.plan, placement)
 
     def shared(self, options: PlanOptions) -> Iterator[_Proposal]:
         """Yield plans with the vocabulary on all GPUs."""
         for i, each in enumerate(self._trunks(options)):
+            plan = each.rated.plan
+            capacities_gib = self._capacities_gib(plan, options)
             placement = shared_vocabulary_placement(
-                self.costs.model, each.rated.plan, self.costs, each.data_parallel, self._capacity_gib(options)
+                self.costs.model, plan, self.costs, each.data_parallel, capacities_gib
             )
             yield self._proposal(i, self.shape, each.rated.plan, placement)
 
@@ -219,9 +221,10 @@ class _Shapes:
     def _trunks(self, options: PlanOptions) -> tuple[TrunkPlan, ...]:
         return search_trunks(self.costs, self.cluster, self.batch, self.shape, options)
 
-    def _capacity_gib(self, options: PlanOptions) -> float:
+    def _capacities_gib(self, plan: Plan, options: PlanOptions) -> list[float]:
         own_gib = self.cluster.whole.memory_gib
-        return (own_gib if options.memory_gib is None else options.memory_gib) - options.reserve_gib
+        given_gib = own_gib if options.memory_gib is None else options.memory_gib
+        return [given_gib - options.reserve_gib] * plan.num_stages
 
     def _proposal(self, number: int, shape: str, plan: Plan, placement: Placement) -> _Proposal:
         return _Proposal(plan, Candidate(str(number), shape, placement, plan.num_micro_batches, self.batch))

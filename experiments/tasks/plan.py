@@ -15,6 +15,8 @@ from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, read_record, require, require_known, require_least
 from experiments.config.progress import PlanProgress
 from experiments.config.records import PlanCommandOptions
+from experiments.plan_steps.pipedream_plan import plan_profile
+from experiments.plan_steps.profiled_inputs import PlanInputs, profiled_inputs, refuse_given, required_model
 from experiments.steps.search_step import output_directory
 from placements.cluster import Cluster, ClusterError, read_cluster
 from placements.files import write_json, write_text
@@ -44,21 +46,25 @@ from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
 
+_PLANNERS = ("hybrid", "pipedream")
+
 _RECOMPUTE = ("none", "selective", "full")
 
 
 def task(config: DictConfig) -> dict[str, float | str]:
     """Plan, write the plans and why they are as they are, and return the figures of the best."""
     options = read_record(config, PlanCommandOptions)
-    model, cluster = _model(options), _cluster(options)
-    costs = _costs(options, model)
-    log.info("%s on %s", model.name, in_words(cluster))
+    require_known("planner", options.planner, _PLANNERS)
+    if options.planner == "pipedream":
+        return plan_profile(options)
+    refuse_given(options, ("flat",), "it is of planner=pipedream; leave it out")
+    model, cluster, costs, costs_in_words, is_sequence_parallel = _inputs(options)
     with PlanProgress() as show:
         found = plan(
             model,
             cluster,
             _batch(options),
-            options=_plan_options(options),
+            options=_plan_options(options, is_sequence_parallel),
             costs=costs,
             rank_by=options.rank,
             shapes=_texts("shapes", options.shapes),
@@ -70,9 +76,10 @@ def task(config: DictConfig) -> dict[str, float | str]:
             on_search=show.search,
         )
     directory = output_directory()
-    save(found, directory)
+    save(found, directory, costs_in_words)
+    log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
-    log.info("%s", _costs_in_words(options, costs, cluster))
+    log.info("%s", costs_in_words)
     log.info("plan, placement, why and exports in %s", directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; the best plans until then are in {directory}")
@@ -85,9 +92,9 @@ def task(config: DictConfig) -> dict[str, float | str]:
     }
 
 
-def save(plans: Plans, directory: Path) -> None:
+def save(plans: Plans, directory: Path, costs_in_words: str) -> None:
     """Write the plans, the placement of the best, why it is as it is, and the forms of other systems."""
-    write_text(directory / "plan.md", explain(plans))
+    write_text(directory / "plan.md", explain(plans, costs_in_words))
     write_text(directory / "trials.csv", _csv(_trial_rows(plans)))
     write_text(directory / "plans.csv", _csv([PLAN_COLUMNS, *(list(row.values()) for row in plans.rows())]))
     write_json(directory / "plans.json", plans.to_dict())
@@ -143,6 +150,14 @@ def _csv(rows: Any) -> str:
     return text.getvalue()
 
 
+def _inputs(options: PlanCommandOptions) -> PlanInputs:
+    if options.profiles is not None:
+        return profiled_inputs(options)
+    model, cluster = _model(options), _cluster(options)
+    costs = _costs(options, model)
+    return PlanInputs(model, cluster, costs, _costs_in_words(options, costs, cluster))
+
+
 def _model(options: PlanCommandOptions) -> ModelShape:
     sizes = {
         name: getattr(options, name)
@@ -150,7 +165,7 @@ def _model(options: PlanCommandOptions) -> ModelShape:
         if getattr(options, name) is not None
     }
     try:
-        return read_model(options.model, **sizes)
+        return read_model(required_model(options), **sizes)
     except PlacementError as error:
         raise OptionError(str(error)) from None
 
@@ -193,7 +208,7 @@ def _costs_in_words(options: PlanCommandOptions, costs: ShapeCosts, cluster: Clu
     )
 
 
-def _plan_options(options: PlanCommandOptions) -> PlanOptions:
+def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> PlanOptions:
     for name in options.paradigms:
         require_known("paradigms", name, [each.value for each in Paradigm])
     for name in options.recompute:
@@ -203,7 +218,7 @@ def _plan_options(options: PlanCommandOptions) -> PlanOptions:
     trees = TreeOptions(
         tuple(Paradigm(name) for name in options.paradigms),
         tuple(options.recompute),
-        options.sequence_parallel,
+        options.sequence_parallel or is_sequence_parallel,
         options.most_tensor_parallel,
         _numbers("expert_parallel", options.expert_parallel) or (1,),
     )

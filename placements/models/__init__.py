@@ -1,6 +1,7 @@
 """What models cost: operations, bytes and activation sizes of their layers, and placements made of them.
 
 - `layers`: a transformer layer by its shape; `end_layers`: vocabularies, projections, layers of the user's
+- `profiled_layer`: layers that are known by what was measured of them
 - `chain`: a model as runs of them; `zoo`: models by name
 - `transformer`: a GPT's sizes; `rates`: how fast a GPU does such work
 - `parallel`: how GPUs share a layer; `calibration`: measured times; `costs`: what a layer costs each GPU

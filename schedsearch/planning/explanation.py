@@ -18,14 +18,20 @@ _OTHERS = 3
 """Other strategies of a layer that are shown."""
 
 
-def explain(plans: Plans) -> str:
-    """Return the best plan, why each layer is shared as it is, and what was tried, as Markdown."""
+def explain(plans: Plans, costs_in_words: str = "") -> str:
+    """Return the best plan, why each layer is shared as it is, and what was tried, as Markdown.
+
+    Args:
+        plans: What was found.
+        costs_in_words: Where the costs are from.
+    """
     lines = [f"# {plans.model.name} on {in_words(plans.cluster)}", ""]
     if not plans.proposed:
         lines += ["No plan was found before the interruption.", ""]
         return "\n".join([*lines, *_trials(plans)])
     best = plans.best
     lines += [f"Best plan: {best.name}.", "", *_headline(plans, best), ""]
+    lines += [f"{costs_in_words[:1].upper()}{costs_in_words[1:]}.", ""] if costs_in_words else []
     lines += ["## Stages", "", *_stages(best.rated, plans), ""]
     lines += ["## Why the layers are shared so", "", *_layers(best.rated, plans), ""]
     lines += ["## Ranking", "", *_ranking(plans), ""]

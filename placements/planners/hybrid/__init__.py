@@ -2,7 +2,8 @@
 
 - `plan`: what a plan is
 - `decision_trees`: the ways in which GPUs can share a layer
-- `stage_tables`: what each way costs, for the search inside a stage; `shape_costs`: by the layers' shapes
+- `stage_tables`: what each way costs, for the search inside a stage; `shape_costs`: by the layers' shapes;
+  `profiled`: by measured profiles
 - `plan_bounds`: what no plan with given stages can beat
 - `plan_options`: what a search may do and finds; `pipeline_stages`: the stages of one pipeline
 - `plan_search`: stages, micro-batches and strategies with the shortest iteration

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from placements.models.layers import TransformerLayer
 from placements.models.parallel import LayerStrategy, VocabularyStrategy
+from placements.models.profiled_layer import ProfiledLayer
 from placements.planners.galvatron_file import galvatron_to_dict
 from placements.planners.hybrid.plan import Plan
 from placements.planners.parallel_plan import ParallelPlan, PlanError
@@ -30,13 +31,13 @@ class Exported(NamedTuple):
 
 
 def parallel_plan(plan: Plan) -> ParallelPlan:
-    """Return a plan of a transformer in Galvatron's terms; `to_galvatron` says what is lost.
+    """Return a plan of a transformer or measured blocks in Galvatron's terms; see `to_galvatron` for losses.
 
     Raises:
         PlanError: It has no transformer layer, stages of different numbers of GPUs or without such a layer,
             or context parallelism.
     """
-    inner = _transformer_layers(plan)
+    inner = _inner_layers(plan)
     if any(strategy.context_parallel > 1 for strategy in plan.strategies):
         raise PlanError(
             "context_parallel: is above 1, but Galvatron's plans here are without; export another plan"
@@ -67,7 +68,7 @@ def to_galvatron(plan: Plan) -> Exported:
     zero = max((s.zero for s in plan.strategies if s.zero < 3), default=0)
     found = replace(found, default_zero=2 if zero else 0)
     options: dict[str, object] = dict(galvatron_to_dict(found))
-    inner = [plan.strategies[i] for i in _transformer_layers(plan)]
+    inner = [plan.strategies[i] for i in _inner_layers(plan)]
     options["use_sp"] = _text(int(s.sequence == "ulysses") for s in inner)
     options["tp_consecutive_flags"] = _text(int(s.tensor_innermost) for s in inner)
     return Exported(options, tuple(_lost_in_galvatron(plan)))
@@ -211,6 +212,13 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _inner_layers(plan: Plan) -> list[int]:
+    """Return the transformer layers, or the blocks of a model that is known by its profile."""
+    layers = enumerate(plan.model.layers)
+    profiled = [i for i, layer in layers if isinstance(layer, ProfiledLayer) and layer.role == "block"]
+    return profiled or _transformer_layers(plan)
 
 
 def _transformer_layers(plan: Plan) -> list[int]:

@@ -16,6 +16,7 @@ from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
+from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.parallel_plan import PlanError
 
 
@@ -178,14 +179,19 @@ def pieces_of(model: Sequence[Layer], strategies: Sequence[LayerStrategy], layer
             layers, key=lambda i: (layout_of(strategies[i]), strategies[i].recompute != "none")
         )
     ]
-    if len(pieces) > 1 and all(isinstance(model[i], EmbeddingLayer) for i in pieces[0]):
+    if len(pieces) > 1 and all(_is_end(model[i], EmbeddingLayer, "embedding") for i in pieces[0]):
         pieces[:2] = [pieces[0] + pieces[1]]
-    if len(pieces) > 1 and all(isinstance(model[i], OutputLayer) for i in pieces[-1]):
+    if len(pieces) > 1 and all(_is_end(model[i], OutputLayer, "head") for i in pieces[-1]):
         before = strategies[pieces[-2][-1]]
         if before.recompute == "none" == strategies[pieces[-1][0]].recompute:
             pieces[-2:] = [pieces[-2] + pieces[-1]]
     for piece in pieces:
         yield range(piece[0], piece[-1] + 1)
+
+
+def _is_end(layer: Layer, kind: type[Layer], role: Role) -> bool:
+    """Return whether a layer is of a kind, or was measured as one."""
+    return isinstance(layer, kind) or (isinstance(layer, ProfiledLayer) and layer.role == role)
 
 
 def layout_of(strategy: LayerStrategy) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer, TransformerLayer
 from placements.models.parallel import LayerStrategy
+from placements.models.profiled_layer import ProfiledLayer
 from placements.plain_data import Field, in_file
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.parallel_plan import PlanError
@@ -30,6 +31,7 @@ _LAYERS: dict[str, type[Layer]] = {
     "output": OutputLayer,
     "projection": ProjectionLayer,
     "custom": CustomLayer,
+    "profiled": ProfiledLayer,
 }
 """Layers by the name of their kind."""
 

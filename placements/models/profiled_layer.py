@@ -1,0 +1,63 @@
+"""Layers that are known by what was measured of them, and not by their shape.
+
+The module does not know what they take; whoever has the profile does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from placements.models.layers import Held, Layer, Precision, check_sizes
+from placements.spec import PlacementError
+
+Role = Literal["embedding", "block", "head"]
+"""What a layer is in its model: the first one, one of those between, or the last one with the loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledLayer(Layer):
+    """A layer of a profile.
+
+    Attributes:
+        role: What it is in its model.
+        number: Of the profile's entry with its figures, from 0; equal layers have one number.
+        num_weights: Parameters.
+        kept_bytes: Kept by one sample from the forward to the backward, on one GPU.
+        input_numbers: Of its input; 0 for what is not kept, as tokens.
+        output_numbers: Of its output, which is what passes to the next layer.
+    """
+
+    role: Role
+    number: int
+    num_weights: int
+    kept_bytes: int
+    input_numbers: int
+    output_numbers: int
+
+    def __post_init__(self) -> None:
+        """Check role and figures."""
+        if self.role not in get_args(Role):
+            raise PlacementError(f"role: {self.role!r} is not known; use one of {', '.join(get_args(Role))}")
+        zeros = ("number", "num_weights", "kept_bytes", "input_numbers", "output_numbers")
+        check_sizes(self, may_be_zero=zeros)
+
+    def parameters(self, t: int) -> float:
+        """Return an equal share."""
+        return self.num_weights / t
+
+    def forward_flops(self, t: int) -> float:
+        """Return none: its time is measured, and its operations are not known."""
+        return 0.0
+
+    def kept(self, precision: Precision, t: int) -> Held:
+        """Return an equal share of what one GPU keeps."""
+        return Held(0.0, self.kept_bytes / t)
+
+    def input_elements(self) -> int:
+        """Return the input's."""
+        return self.input_numbers
+
+    def output_elements(self) -> int:
+        """Return the output's."""
+        return self.output_numbers

@@ -1,0 +1,182 @@
+"""`experiments.plan` by measured profiles, and with PipeDream's planner."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+from places import SHARED_DATA
+from small_profiles import write_galvatron, write_profile
+
+from placements.files import write_text
+from placements.placement_file import read_placement
+from placements.planners.hybrid.plan_file import read_plan_file
+from placements.planners.pipedream.planner import best_plan
+from placements.planners.pipedream.profile_graph import read_profile_graph
+from placements.planners.pipedream.topology import Level
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+PIPEDREAM = SHARED_DATA / "pipedream"
+
+NODES = """node,operator,forward_ms,backward_ms,activation_bytes,parameter_bytes,inputs
+first,Conv,1,5,8e6,0,
+second,Conv,1,5,1e6,1e5,first
+third,Linear,1,3,0,8e7,second
+"""
+"""For which three replicas and a last stage are best on four workers with links of 1 GB/s."""
+
+FOUR = ("cluster=v100_4", "link_bandwidth_gb_s=1", "batch=32")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    return write_text(tmp_path / "model.csv", NODES)
+
+
+def rows_of(path: Path) -> dict[str, dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
+def test_a_profile_of_layers_is_planned(command: Command, tmp_path: Path) -> None:
+    folder = write_profile(tmp_path / "profile")
+    quick = ("num_plans=2", "search_time_limit_s=1")
+    done = command("plan", f"profiles={folder}", "model=toy", "cluster=A100-40_4", "batch=8", *quick)
+    assert done.returncode == 0, done.stderr
+    said = f"costs: as measured, layers of toy on A100-40 and links of {folder}; data parallelism computed"
+    assert said in done.stdout.splitlines()
+    out = tmp_path / "out"
+    assert f"\nC{said[1:]}.\n" in (out / "plan.md").read_text()
+    plan = read_plan_file(out / "plan.json")
+    assert [layer.name for layer in plan.model.layers] == ["embedding", "block", "block", "head"]
+    assert read_placement(out / "placement.yaml").num_devices == plan.num_stages
+    assert json.loads((out / "export/galvatron_config.json").read_text())["global_bsz"] == 8
+    done = command(
+        "search", "placement=planned", f"placement.path={out}", f"hydra.run.dir={tmp_path / 'next'}"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_profile_of_galvatron_is_planned(command: Command, tmp_path: Path) -> None:
+    given = ("model=toy-1b", "cluster=a100_4", "batch=16", "rank=formula")
+    folder = write_galvatron(tmp_path / "profile")
+    assert "num_layers: is not in the profile, and 'toy-1b' is not" in one_line_error(
+        command("plan", f"profiles={folder}", *given)
+    )
+    done = command("plan", f"profiles={folder}", *given, "num_layers=6", "paradigms=[tp]", "num_stages=[1]")
+    assert done.returncode == 0, done.stderr
+    assert f"layers of toy-1b at 128 tokens and bandwidths of {folder}" in done.stdout
+    plan = read_plan_file(tmp_path / "out/plan.json")
+    assert len(plan.model.layers) == 8
+    assert {each.sequence for each in plan.strategies if each.tensor_parallel > 1} <= {"megatron"}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("model=toy", "cluster=GH-96_4"), "'GH-96_4' is not a GPU that toy was measured on, _ and a number"),
+        (("model=other", "cluster=A100-40_4"), "has no profile of 'other'; it has toy"),
+        (("cluster=A100-40_4",), "model: has no value; give one, as in model=VALUE"),
+        (
+            ("model=toy", "cluster=A100-40_4", "num_layers=4"),
+            "num_layers: 4 does not apply here: the profile",
+        ),
+        (("model=toy", "cluster=A100-40_4", "layer_times=x.csv"), "layer_times: x.csv does not apply here"),
+        (("model=toy", "cluster=A100-40_3"), "3 GPUs of a100_40gb_3 are not whole nodes of 2"),
+        (
+            ("model=toy", "cluster=A100-40_4", "flat=true"),
+            "flat: True does not apply here: it is of planner=pi",
+        ),
+        (("model=toy", "cluster=A100-40_4", "planner=x"), "planner: 'x' is not known"),
+    ],
+)
+def test_what_does_not_fit_a_profile_is_refused_in_a_line(
+    command: Command, tmp_path: Path, given: tuple[str, ...], why: str
+) -> None:
+    folder = write_profile(tmp_path / "profile")
+    assert why in one_line_error(command("plan", f"profiles={folder}", "batch=8", *given))
+
+
+def test_degrees_without_times_are_said(command: Command, tmp_path: Path) -> None:
+    folder = write_profile(tmp_path / "profile")
+    given = ("model=toy", "cluster=A100-40_4", "gpus_per_node=4", "batch=8", "paradigms=[tp]")
+    done = command("plan", f"profiles={folder}", *given, "gpus_per_stage=[4]")
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "error" in line]
+    assert "nothing can be planned: tensor parallelism 4 has no times on A100-40, only 1, 2" in line
+
+
+def test_a_file_is_no_folder_of_profiles(command: Command, nodes: Path) -> None:
+    done = command("plan", f"profiles={nodes}", "model=toy", *FOUR)
+    assert "is not a folder" in one_line_error(done) and "planner=pipedream" in done.stderr
+
+
+def test_pipedream_plans_a_profile_of_nodes(command: Command, nodes: Path, tmp_path: Path) -> None:
+    done = command("plan", "planner=pipedream", f"profiles={nodes}", *FOUR)
+    assert done.returncode == 0, done.stderr
+    assert "pipedream: 3-1, 4 ms, bound by compute" in done.stdout.splitlines()
+    out = tmp_path / "out"
+    rows = rows_of(out / "plans.csv")
+    assert [row["configuration"] for row in rows.values()] == ["3-1", "4", ""]
+    assert float(rows["pipedream"]["samples_per_s"]) == pytest.approx(32 / 4e-3)
+    assert "4 workers for 3 nodes" in rows["straight"]["note"]
+    text = (out / "plan.md").read_text()
+    assert "- stage 0: first, second\n- stage 1: third\n" in text
+    assert "Workers: 4 at 1 GB/s." in text
+    assert read_placement(out / "placement.yaml").gpus == (3, 1)
+    assert json.loads((out / "result.json").read_text())["figures"]["plan"] == "3-1"
+
+
+def test_levels_are_gpus_of_a_node_and_nodes_or_all_gpus(
+    command: Command, nodes: Path, tmp_path: Path
+) -> None:
+    links = ("gpus_per_node=2", "node_bandwidth_gb_s=0.5", "link_bandwidth_gb_s=10")
+    given = ("planner=pipedream", f"profiles={nodes}", "cluster=v100_4", "batch=1", *links)
+    graph = read_profile_graph(nodes)
+    for flat, levels in (
+        ("flat=false", [Level(2, 10.0), Level(2, 0.5)]),
+        ("flat=true", [Level(4, 0.5)]),
+    ):
+        assert command("plan", *given, flat).returncode == 0
+        row = rows_of(tmp_path / "out/plans.csv")["pipedream"]
+        best = best_plan(graph, levels)
+        assert (row["configuration"], float(row["time_ms"])) == (best.configuration, best.time_ms)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("model=gpt3_175b",), "model: gpt3_175b does not apply here: it is of planner=hybrid; leave it out"),
+        (("paradigms=[dp]",), "paradigms: ['dp'] does not apply here"),
+        (("num_plans=2",), "num_plans: 2 does not apply here"),
+        (("batch=[1,2]",), "batch: [1, 2] is not the samples of a profiled input"),
+        (("batch=0",), "batch: 0 is not the samples of a profiled input"),
+        (("profiles=null",), "profiles: has no value; give the CSV file"),
+        (("profiles=nowhere.csv",), "nowhere.csv: cannot be read"),
+        (("memory_gib=0.001",), "memory_mib: 1.024 is too little for any plan"),
+        (("cluster=v100_4+a100_4", "node_bandwidth_gb_s=1"), "cluster: has several kinds of nodes"),
+        (("cluster=v100_2048",), "have 2048 workers; give at most 1024"),
+    ],
+)
+def test_what_does_not_fit_pipedream_is_refused_in_a_line(
+    command: Command, nodes: Path, given: tuple[str, ...], why: str
+) -> None:
+    done = command("plan", "planner=pipedream", f"profiles={nodes}", *FOUR, *given)
+    assert why in one_line_error(done)
+
+
+@pytest.mark.skipif(not PIPEDREAM.is_dir(), reason="the profiles are not here")
+def test_vgg_16_has_replicas_of_its_convolutions(command: Command, tmp_path: Path) -> None:
+    """On 16 workers of 10 Gb/s; PipeDream has 15-1 (Table 2.2)."""
+    given = ("cluster=v100_16", "gpus_per_node=1", "node_bandwidth_gb_s=1.25", "batch=128")
+    done = command("plan", "planner=pipedream", f"profiles={PIPEDREAM / 'vgg16.csv'}", *given)
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "out/plans.csv")
+    assert rows["pipedream"]["configuration"] == "15-1"
+    assert float(rows["data_parallel"]["time_ms"]) > float(rows["pipedream"]["time_ms"])
