@@ -56,15 +56,15 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     groups |= {group: choice for group, choice in (choices or {}).items() if group in groups}
     for group in groups:
         folder = PRESETS if group == "experiment" else CONFIG
-        kinds = sorted(path.stem for path in (folder / _folder(group)).glob("*.yaml"))
+        kinds = sorted(path.stem for path in (folder / group).glob("*.yaml"))
         if kinds != ["default"]:
             yield Option(group, str(groups[group]).replace("None", "null"), f"one of {', '.join(kinds)}")
     for path in files:
         yield from _options_in(path, "")
     for group, choice in groups.items():
-        path = CONFIG / _folder(group) / f"{choice}.yaml"
+        path = CONFIG / group / f"{choice}.yaml"
         if group != "experiment" and path.exists():  # it may be in a --config-dir of the user's
-            yield from _options_in(path, f"{group.rpartition('@')[2]}.")
+            yield from _options_in(path, f"{group}.")
 
 
 def names_of(command: str) -> set[str]:
@@ -100,11 +100,6 @@ def help_text(command: str, *, _root_: Mapping[str, Mapping[str, Mapping[str, Ma
         "Launchers, sweepers and more: --hydra-help. One table of all runs: python -m experiments.collect.",
     ]
     return "\n".join(lines).replace("$", "$$")
-
-
-def _folder(group: str) -> str:
-    """Return the folder of a group, whose options may stand under another name, as in ``folder@name``."""
-    return group.partition("@")[0]
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -283,10 +283,14 @@ class ReproduceOptions:
     Attributes:
         experiment: A key of `experiments.tasks.reproduce.EXPERIMENTS`.
         constants: Path of a ``profile_constants.json``.
+        tables: Of `experiments.reproductions.galvatron_cells.TABLES`, for the trends.
+        models: Keys of `experiments.reproductions.large_vocabulary.CASES`.
     """
 
     experiment: str
-    constants: str
+    constants: str | None
+    tables: list[Any]
+    models: list[Any]
 
 
 @dataclass(frozen=True)
@@ -307,7 +311,7 @@ class PlanCommandOptions:
     model: str | None
     cluster: str
     batch: int | list[Any]
-    profile: str | None
+    profiles: str | None
     flat: bool
     num_layers: int | None
     sequence_length: int | None

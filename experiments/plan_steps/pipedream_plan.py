@@ -27,7 +27,7 @@ from schedsearch.planning.explanation import table
 log = logging.getLogger(__name__)
 
 _OWN = (
-    *("planner", "profile", "flat", "cluster", "batch", "memory_gib"),
+    *("planner", "profiles", "flat", "cluster", "batch", "memory_gib"),
     *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
 )
 """Options that this planner has."""
@@ -136,15 +136,15 @@ def _checked(options: PlanCommandOptions) -> tuple[int, str]:
     """Return the batch and the path of the profile."""
     others = [each.name for each in dataclasses.fields(options) if each.name not in _OWN]
     refuse_given(options, others, "it is of planner=hybrid; leave it out")
-    if options.profile is None:
+    if options.profiles is None:
         raise OptionError(
-            "profile: has no value; give the CSV file of a model's nodes, as in profile=FILE.csv"
+            "profiles: has no value; give the CSV file of a model's nodes, as in profiles=FILE.csv"
         )
     is_number = type(options.batch) is int and options.batch > 0
     require(is_number, "batch", options.batch, "the samples of a profiled input", "give one number")
     require_least("memory_gib", options.memory_gib, 1e-6)
     assert isinstance(options.batch, int)
-    return options.batch, options.profile
+    return options.batch, options.profiles
 
 
 def _rows(

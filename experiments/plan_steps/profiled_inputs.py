@@ -61,10 +61,10 @@ def profiled_inputs(options: PlanCommandOptions) -> PlanInputs:
         OptionError: An option is missing, or is of computed costs.
         ValueError: The profile is wrong, or lacks the model, the GPUs or a link.
     """
-    folder = Path(str(options.profile))
+    folder = Path(str(options.profiles))
     if not folder.is_dir():
         raise OptionError(
-            f"profile: {options.profile!r} is not a folder; give one of measured layers and links, or "
+            f"profiles: {options.profiles!r} is not a folder; give one of measured layers and links, or "
             "planner=pipedream for a CSV file of nodes"
         )
     model = required_model(options)

@@ -22,7 +22,7 @@ from placements.cluster import Cluster, ClusterError, read_cluster
 from placements.files import write_json, write_text
 from placements.models.calibration import Calibration
 from placements.models.chain import ModelShape
-from placements.models.costs import CostOptions
+from placements.models.costs import CostOptions, model_error_percent
 from placements.models.zoo import read_model
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
@@ -59,7 +59,6 @@ def task(config: DictConfig) -> dict[str, float | str]:
         return plan_profile(options)
     refuse_given(options, ("flat",), "it is of planner=pipedream; leave it out")
     model, cluster, costs, costs_in_words, is_sequence_parallel = _inputs(options)
-    log.info("%s on %s", model.name, in_words(cluster))
     with PlanProgress() as show:
         found = plan(
             model,
@@ -78,6 +77,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
         )
     directory = output_directory()
     save(found, directory, costs_in_words)
+    log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
     log.info("%s", costs_in_words)
     log.info("plan, placement, why and exports in %s", directory)
@@ -154,10 +154,11 @@ def _csv(rows: Any) -> str:
 
 
 def _inputs(options: PlanCommandOptions) -> PlanInputs:
-    if options.profile is not None:
+    if options.profiles is not None:
         return profiled_inputs(options)
-    model = _model(options)
-    return PlanInputs(model, _cluster(options), _costs(options, model), _costs_in_words(options))
+    model, cluster = _model(options), _cluster(options)
+    costs = _costs(options, model)
+    return PlanInputs(model, cluster, costs, _costs_in_words(options, costs, cluster))
 
 
 def _model(options: PlanCommandOptions) -> ModelShape:
@@ -199,8 +200,11 @@ def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
     )
 
 
-def _costs_in_words(options: PlanCommandOptions) -> str:
-    measured = "" if options.layer_times is None else f"; measured layer times of {options.layer_times}"
+def _costs_in_words(options: PlanCommandOptions, costs: ShapeCosts, cluster: Cluster) -> str:
+    measured, calibration = "", costs.options.calibration
+    if calibration is not None:
+        error = model_error_percent(calibration, costs.model.layers, cluster, costs.options)
+        measured = f"; measured layer times of {options.layer_times}; computed ones differ by {error:.1f} %"
     return (
         "costs: computed from shapes and data sheets, layers at "
         f"{options.model_flops_utilisation:.0%} of the peak{measured}"

@@ -21,16 +21,31 @@ class EmbeddingLayer(Layer):
         vocab_size: Rows, v.
         sequence_length: Tokens of a sample, s.
         num_positions: Learned positions, on each GPU; 0 for none.
+        cross_length: Tokens of an encoder's output that pass on with its own; 0 for none.
+        tied: Its table is that of the first embedding, which the same GPUs hold. Where they do not, see
+            `apart`.
     """
 
     hidden_size: int
     vocab_size: int
     sequence_length: int
     num_positions: int = 0
+    cross_length: int = 0
+    tied: bool = False
 
     def __post_init__(self) -> None:
         """Check every size."""
-        check_sizes(self, may_be_zero=("num_positions",))
+        check_sizes(self, may_be_zero=("num_positions", "cross_length"))
+
+    @property
+    def owns_parameters(self) -> bool:
+        """Not where it is tied."""
+        return not self.tied
+
+    @property
+    def apart(self) -> EmbeddingLayer:
+        """The layer with its own copy of the table, as on other GPUs than the first embedding's."""
+        return replace(self, tied=False)
 
     @property
     def reads_weights_backward(self) -> bool:
@@ -43,8 +58,8 @@ class EmbeddingLayer(Layer):
 
     @property
     def num_parameters(self) -> int:
-        """All rows and positions."""
-        return (self.vocab_size + self.num_positions) * self.hidden_size
+        """All rows and positions, unless they are the first embedding's."""
+        return 0 if self.tied else (self.vocab_size + self.num_positions) * self.hidden_size
 
     def forward_flops(self, t: int) -> float:
         """Return none: rows are copied."""
@@ -53,7 +68,7 @@ class EmbeddingLayer(Layer):
     def streams(self, precision: Precision, t: int) -> Streams:
         """Return rows read, written, and masked where they are others'; a dense gradient added in 32 bits."""
         gradient = 8 * math.ceil(self.vocab_size / t) * self.hidden_size
-        return Streams(3 * precision.number_bytes * self.output_elements(), 0.0, gradient)
+        return Streams(3 * precision.number_bytes * self._looked_up, 0.0, gradient)
 
     def kept(self, precision: Precision, t: int) -> Held:
         """Return nothing: its output is the first layer's input."""
@@ -64,12 +79,16 @@ class EmbeddingLayer(Layer):
         return 0
 
     def output_elements(self) -> int:
-        """Return s h."""
-        return self.sequence_length * self.hidden_size
+        """Return s h, and an encoder's output that passes on with it."""
+        return self._looked_up + self.cross_length * self.hidden_size
 
     def reduced_elements(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the output, to which each GPU adds its rows."""
-        return (self.output_elements(),), ()
+        """Return what is looked up, to which each GPU adds its rows."""
+        return (self._looked_up,), ()
+
+    @property
+    def _looked_up(self) -> int:
+        return self.sequence_length * self.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,15 +20,17 @@ from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResul
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.planned_placement import (
     CHUNKED,
+    SHARED_VOCABULARY,
     chunked_placement,
-    m_shape_placement,
     planned_placement,
+    shared_vocabulary_placement,
     trunk_of,
     vocabulary_costs,
 )
 from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
+from placements.planners.hybrid.trunk_search import held_bytes
 from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.ranking import Candidate, RankedPlan, Report, rank
 from schedsearch.shown import Shown
@@ -36,7 +38,7 @@ from schedsearch.shown import Shown
 RANKS = ("schedule", "formula", "energy")
 """What plans are ranked by: the searched schedule, the planner's formula, the energy at a deadline."""
 
-SHAPES = ("v_shape", *CHUNKED, "m_shape")
+SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY)
 """Placements that can be made of a plan."""
 
 
@@ -45,7 +47,7 @@ class ProposedPlan:
     """A plan in one shape.
 
     Attributes:
-        rated: The plan; of an M-shape that of the layers between embedding and output layer.
+        rated: The plan; of an M- or NN-shape that of the layers between embeddings and output layer.
         candidate: Its placement.
         ranked: What its search found; None where plans are ranked by the formula alone.
     """
@@ -206,8 +208,8 @@ def plan(
     cluster = read_cluster(cluster) if isinstance(cluster, str) else cluster
     options = options or PlanOptions()
     costs = ShapeCosts(model) if costs is None else costs
-    _check(rank_by, shapes, deadline_ms)
-    sizes = [batch] if isinstance(batch, int) else list(batch)
+    _check(rank_by, shapes, num_chunks, deadline_ms)
+    sizes = list(batch) if isinstance(batch, Sequence) else [batch]
     searches = {size: _searched(costs, cluster, size, options, on_progress) for size in sizes}
     interrupted = any(found.interrupted for found in searches.values())
     rated = sorted(
@@ -249,7 +251,7 @@ def _searched(
     return search_plans(costs, cluster, batch, options, on_progress)
 
 
-def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None) -> None:
+def _check(rank_by: str, shapes: Sequence[str], num_chunks: int, deadline_ms: float | None) -> None:
     if rank_by not in RANKS:
         raise PlanError(f"rank: {rank_by!r} is not known; use {', '.join(RANKS)}")
     if not shapes:
@@ -257,6 +259,8 @@ def _check(rank_by: str, shapes: Sequence[str], deadline_ms: float | None) -> No
     for shape in shapes:
         if shape not in SHAPES:
             raise PlanError(f"shapes: {shape!r} is not known; use {', '.join(SHAPES)}")
+    if type(num_chunks) is not int or num_chunks < 1:
+        raise PlanError(f"num_chunks: {num_chunks!r} is not a whole number of at least 1; give one")
     if rank_by == "energy" and (deadline_ms is None or not deadline_ms > 0):
         raise PlanError(
             f"deadline_ms: {deadline_ms} is not a time above 0, by which energy is compared; give one"
@@ -283,9 +287,12 @@ def _proposed(
         elif plan.num_stages == 1:
             left_out.append(f"{shape}: of one stage there is no other shape than v_shape")
             return
-        elif shape == "m_shape":
-            rated = _trunk(rated, costs, options)
-            placement = m_shape_placement(plan.model, rated.plan, costs, capacities_gib)
+        elif shape in SHARED_VOCABULARY:
+            data_parallel = plan.strategies[1].data_parallel
+            rated = _trunk(rated, costs, options, shape, data_parallel)
+            placement = shared_vocabulary_placement(
+                plan.model, rated.plan, costs, data_parallel, capacities_gib
+            )
         else:
             placement = chunked_placement(plan, costs, shape, num_chunks, capacities_gib)
     except (PlanError, PlacementError) as error:
@@ -311,21 +318,19 @@ def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:
     return tuple(each - options.reserve_gib for each in given_gib)
 
 
-def _trunk(rated: RatedPlan, costs: LayerCosts, options: PlanOptions) -> RatedPlan:
-    """Return the plan of the layers between embedding and output layer, with memory left for these.
+def _trunk(
+    rated: RatedPlan, costs: LayerCosts, options: PlanOptions, shape: str, data_parallel: int
+) -> RatedPlan:
+    """Return the plan of the layers between embeddings and output layer, with memory left for these.
 
     Raises:
         PlanError: The model has not both of them, or what is left is too little.
     """
     plan = rated.plan
-    trunk = trunk_of(plan.model)
-    inner = plan.strategies[1]
+    trunk = trunk_of(plan.model, shape)
     group = plan.cluster.group(0, plan.num_gpus)
     ends = vocabulary_costs(
-        plan.model, costs, group, inner.data_parallel, plan.micro_batch_size, plan.num_micro_batches
-    )
-    held = sum(cost.static_bytes + 2 * cost.kept_bytes for cost in ends) + max(
-        max(cost.forward_bytes, cost.backward_bytes) for cost in ends
+        plan.model, costs, group, data_parallel, plan.micro_batch_size, plan.num_micro_batches
     )
     found = search_plans(
         replace(costs, model=trunk) if isinstance(costs, ShapeCosts) else costs,
@@ -336,7 +341,7 @@ def _trunk(rated: RatedPlan, costs: LayerCosts, options: PlanOptions) -> RatedPl
             num_stages=(plan.num_stages,),
             gpus_per_stage=(len(plan.stages[0].gpus),),
             num_micro_batches=(plan.num_micro_batches,),
-            reserve_gib=options.reserve_gib + held / 2**30,
+            reserve_gib=options.reserve_gib + held_bytes(ends) / 2**30,
             num_plans=1,
         ),
     )

@@ -5,7 +5,9 @@ The module knows shapes alone, and no model by its name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
@@ -82,7 +84,11 @@ def decoder(
     )
     positions = sequence_length if learned_positions else 0
     width = hidden_size if embedding_size is None else embedding_size
-    table = {"hidden_size": width, "vocab_size": vocab_size, "sequence_length": sequence_length}
+    table: dict[str, Any] = {
+        "hidden_size": width,
+        "vocab_size": vocab_size,
+        "sequence_length": sequence_length,
+    }
     embedding = EmbeddingLayer(
         name="embedding", **table, num_positions=positions if embedding_size is None else 0
     )
@@ -109,13 +115,14 @@ def encoder_decoder(
     gated: bool = False,
     dropout: bool = True,
     tied: bool = True,
+    second_lookup: bool = False,
     attention: Attention = "flash",
     precision: str = "half",
 ) -> ModelShape:
     """Return a T5: a chain of encoder layers, then as many decoder layers, which read the encoder's output.
 
-    The table is looked up for both; its time is that of the longer of both, at the beginning. Positions are
-    relative and have few parameters, which are left out.
+    The table is looked up for both; its time is that of the longer of both, at the beginning, unless the
+    decoder has a lookup of its own. Positions are relative and have few parameters, which are left out.
 
     Args:
         name: What it is known by.
@@ -130,6 +137,7 @@ def encoder_decoder(
         gated: As in T5 1.1 and mT5.
         dropout: Masks are kept.
         tied: The output layer's table is the embedding's.
+        second_lookup: Before the decoder's layers there is an embedding too, of the same table.
         attention: What it keeps of scores.
         precision: ``half``, ``single`` or ``tf32``.
 
@@ -158,9 +166,14 @@ def encoder_decoder(
     output = OutputLayer(
         name="output", hidden_size=hidden_size, vocab_size=vocab_size, sequence_length=written, tied=tied
     )
+    again = replace(
+        embedding, name="embedding2", sequence_length=written, cross_length=sequence_length, tied=True
+    )
+    lookup: tuple[tuple[int, Layer], ...] = ((1, again),) if second_lookup else ()
     runs: tuple[tuple[int, Layer], ...] = (
         (1, embedding),
         (num_layers // 2, one(name="encoder", sequence_length=sequence_length)),
+        *lookup,
         (num_layers // 2, one(name="decoder", sequence_length=written, cross_length=sequence_length)),
         (1, output),
     )

@@ -21,6 +21,7 @@ from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
 from placements.planners.partition import least_largest
 from placements.planners.stage_search.division import Division, StageCost, memory_balanced
+from placements.planners.stage_search.exact import least_memory
 from placements.planners.stage_search.exact_division import exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import StageSolution
@@ -41,7 +42,7 @@ class Kinds:
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
-        apart = [layer for i in range(len(layers)) for layer in layers_of_stage(layers, i, i + 1)]
+        apart = (layers_of_stage(layers, i, i + 1)[0] for i in range(len(layers)))
         self.layers = tuple(dict.fromkeys((*layers, *apart)))
         self._all = layers
         self._place = {layer: i for i, layer in enumerate(self.layers)}
@@ -197,10 +198,19 @@ class PipelineStages:
         kept = [float(options[kind].kept_mib[fastest[kind]]) for kind in self._kinds]
         return memory_balanced(static, kept, [self.in_flight(i) for i in range(len(self.groups))])
 
+    def _short_stage(self) -> str:
+        """Return what the first stage that does not fit lacks, where layers are divided evenly in time."""
+        for stage, first, end in stages_of(_ends(self._balanced_in_time())):
+            if self.solution(stage, first, end) is None:
+                kinds, given = self._problem.kinds.of_stage(first, end), self.capacity_mib(stage)
+                needed = least_memory(self.tables[stage].problem(kinds, self.in_flight(stage), given))
+                return f"; divided evenly, stage {stage} needs {needed / 1024:.1f} GiB of {given / 1024:.1f}"
+        return ""
+
     def why_none(self, limit_ms: float) -> str:
         """Return why no division was found."""
         if math.isinf(limit_ms):
-            return "out of memory: no division of the layers fits every stage"
+            return f"out of memory: no division of the layers fits every stage{self._short_stage()}"
         return "no division fits, or is shorter than the plans at hand"
 
 

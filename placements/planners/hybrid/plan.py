@@ -123,7 +123,7 @@ class Plan:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """The model's; an output layer tied to an embedding on other GPUs has a table of its own."""
+        """The model's; one that is tied to an embedding on other GPUs has a table of its own."""
         return tuple(
             layer
             for stage in self.stages
@@ -155,12 +155,16 @@ class Plan:
 def layers_of_stage(layers: Sequence[Layer], first: int, end: int) -> tuple[Layer, ...]:
     """Return the layers from the first until before the end as one stage has them.
 
-    An output layer that is tied to an embedding outside the stage has a table of its own there.
+    Where the embedding that layers are tied to is outside the stage, the first of them has a table of its own
+    there, to which the others are tied.
     """
-    chosen = layers[first:end]
-    if any(isinstance(layer, EmbeddingLayer) for layer in chosen):
-        return tuple(chosen)
-    return tuple(layer.apart if isinstance(layer, OutputLayer) else layer for layer in chosen)
+    chosen = list(layers[first:end])
+    vocabulary = [i for i, layer in enumerate(chosen) if isinstance(layer, (EmbeddingLayer, OutputLayer))]
+    if vocabulary:
+        table = chosen[vocabulary[0]]
+        assert isinstance(table, (EmbeddingLayer, OutputLayer)), "chosen so"
+        chosen[vocabulary[0]] = table.apart
+    return tuple(chosen)
 
 
 def pieces_of(model: Sequence[Layer], strategies: Sequence[LayerStrategy], layers: range) -> Iterator[range]:

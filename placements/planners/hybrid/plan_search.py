@@ -33,6 +33,9 @@ from placements.planners.hybrid.plan_options import (
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
 
+_ROUNDING = 1e-9
+"""Of a cost, relative: what sums of floats may differ by."""
+
 Report = Callable[[int, int, float | None], None]
 """What is told how many numbers are done, of how many, and the least time so far."""
 
@@ -94,9 +97,10 @@ class _Search:
     def run(self, report: Report) -> PlanSearchResult:
         found: list[RatedPlan] = []
         trials: list[Trial] = []
-        interrupted = False
+        queue: list[_Numbers] = []
+        interrupted = True
         try:
-            queue = self._candidates(trials)
+            queue += self._candidates(trials)
             heapq.heapify(queue)
             total = len(queue)
             while queue:
@@ -114,14 +118,21 @@ class _Search:
                 if rated is not None:
                     found = sorted([*found, rated], key=lambda each: each.time_ms)[: self.options.num_plans]
                 report(total - len(queue), total, found[0].time_ms if found else None)
+            interrupted = False
         except KeyboardInterrupt:
-            interrupted = True
-        is_exact = self.options.method == self.options.stage_method == "exact"
-        if is_exact and found and not interrupted:
-            bound_ms = found[0].time_ms
-        else:
-            bound_ms = min((trial.bound_ms for trial in trials), default=0.0)
+            pass
+        bound_ms = found[0].time_ms if found and not interrupted and self._is_proved() else None
+        if bound_ms is None:
+            bounds_ms = [trial.bound_ms for trial in trials] + [numbers.bound_ms for numbers in queue]
+            bound_ms = 0.0 if interrupted and not queue else min(bounds_ms, default=0.0)
         return PlanSearchResult(tuple(found), tuple(trials), bound_ms, len(self.problem.solved), interrupted)
+
+    def _is_proved(self) -> bool:
+        """Return whether the best plan is the best of all: strategies of stages, and their division."""
+        if not self.options.method == self.options.stage_method == "exact":
+            return False
+        solved = [each for each in self.problem.solved.values() if each is not None]
+        return all(each.least_cost >= each.cost * (1 - _ROUNDING) for each in solved)
 
     def _candidates(self, trials: list[Trial]) -> list[_Numbers]:
         """Return the numbers to try, each with its bound; those that cannot be tried become trials.

@@ -1,7 +1,8 @@
 """A plan as a placement: blocks with times and memory, for a search that decides their order.
 
 Beside its stages in a row (V-shape) a plan can be cut into more chunks, in a wave or a loop over the same
-devices, or have its vocabulary on all of them (M-shape). The module does not know in what order blocks run.
+devices, or have its vocabulary on all of them (M-shape, and NN-shape where the table is looked up twice). The
+module does not know in what order blocks run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import pairwise
 from placements.cluster import DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
-from placements.models.layers import TransformerLayer
+from placements.models.layers import Layer, TransformerLayer
 from placements.models.parallel import Cost, LayerStrategy, Pass
 from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
@@ -30,6 +31,9 @@ CHUNKED = {
     ),
 }
 """The device of each chunk, by shape."""
+
+SHARED_VOCABULARY = {"m_shape": 2, "nn_shape": 3}
+"""Embeddings and output layers of a model, all on all devices, by shape."""
 
 
 def planned_placement(
@@ -89,29 +93,44 @@ def chunked_placement(
     return _of_chunks(plan, costs, f"planned {shape}", chunks, devices, capacities_gib, tick_ms)
 
 
-def trunk_of(model: ModelShape) -> ModelShape:
-    """Return a model without its embedding and its output layer.
+def trunk_of(model: ModelShape, shape: str) -> ModelShape:
+    """Return a model without its embeddings and its output layer.
+
+    Args:
+        model: The whole one.
+        shape: A key of `SHARED_VOCABULARY`.
 
     Raises:
-        PlanError: It has not both of them, or nothing else.
+        PlanError: It has not as many of them, or nothing between two of them.
     """
-    runs = model.runs
+    layers, places = model.layers, _vocabulary(model)
     if (
-        len(runs) < 3
-        or not isinstance(runs[0][1], EmbeddingLayer)
-        or not isinstance(runs[-1][1], OutputLayer)
+        len(places) != SHARED_VOCABULARY[shape]
+        or not isinstance(layers[0], EmbeddingLayer)
+        or not isinstance(layers[-1], OutputLayer)
+        or any(after == before + 1 for before, after in pairwise(places))
     ):
+        over = " over a second one" if SHARED_VOCABULARY[shape] == 3 else ""
         raise PlanError(
-            f"shapes: m_shape needs a model from an embedding to an output layer, which {model.name} is not; "
-            "leave it out"
+            f"shapes: {shape} needs a model from an embedding{over} to an output layer, which {model.name} "
+            "is not; leave it out"
         )
-    return replace(model, runs=runs[1:-1])
+    return replace(model, runs=tuple(run for run in model.runs if not _is_vocabulary(run[1])))
+
+
+def _vocabulary(model: ModelShape) -> list[int]:
+    """Return which layers are embeddings or output layers."""
+    return [i for i, layer in enumerate(model.layers) if _is_vocabulary(layer)]
+
+
+def _is_vocabulary(layer: Layer) -> bool:
+    return isinstance(layer, (EmbeddingLayer, OutputLayer))
 
 
 def vocabulary_costs(
     model: ModelShape, costs: LayerCosts, group: DeviceGroup, data_parallel: int, samples: int, m: int
-) -> tuple[Cost, Cost]:
-    """Return what embedding and output layer cost each of all GPUs, which share the table's rows.
+) -> tuple[Cost, ...]:
+    """Return what each embedding and the output layer cost each of all GPUs, which share the table's rows.
 
     Args:
         model: Whose they are.
@@ -122,41 +141,51 @@ def vocabulary_costs(
         m: Micro-batches of an iteration.
     """
     strategy = LayerStrategy(group.count // data_parallel, data_parallel)
-    embedding, output = (
-        costs.cost(layer, strategy, samples, m, group) for layer in (model.layers[0], model.layers[-1])
-    )
-    return embedding, output
+    layers = model.layers
+    return tuple(costs.cost(layers[i], strategy, samples, m, group) for i in _vocabulary(model))
 
 
-def m_shape_placement(
+def shared_vocabulary_placement(
     model: ModelShape,
     trunk: Plan,
     costs: LayerCosts,
+    data_parallel: int,
     capacities_gib: Sequence[float],
     tick_ms: float | None = None,
 ) -> Placement:
-    """Return a plan of a trunk in stages, with embedding and output layer on all devices (Tessel, Fig. 8a).
+    """Return a plan of a trunk in stages, with embeddings and output layer on all devices.
+
+    That is an M-shape (Tessel, Fig. 8a), or an NN-shape where a second embedding stands between the encoder's
+    layers and the decoder's (Fig. 8d).
 
     Args:
         model: Whose trunk is planned.
         trunk: Its plan.
         costs: See `planned_placement`, as for the rest.
+        data_parallel: Groups of all GPUs that each have all rows of the table.
         capacities_gib: What each GPU of a stage has, by stage.
         tick_ms: Length of a tick.
     """
     everywhere = tuple(range(trunk.num_stages))
     group = trunk.cluster.group(0, trunk.num_gpus)
-    data_parallel = trunk.strategies[0].data_parallel
-    embedding, output = vocabulary_costs(
-        model, costs, group, data_parallel, trunk.micro_batch_size, trunk.num_micro_batches
-    )
-    inner = list(_pieces(trunk, costs, [stage.layers for stage in trunk.stages], everywhere))
-    pieces = [
-        PieceCost(everywhere, embedding, data_parallel),
-        *inner,
-        PieceCost(everywhere, output, data_parallel),
+    samples, m = trunk.micro_batch_size, trunk.num_micro_batches
+    shared = [
+        PieceCost(everywhere, cost, data_parallel)
+        for cost in vocabulary_costs(model, costs, group, data_parallel, samples, m)
     ]
-    return _placement("planned m_shape", trunk, pieces, capacities_gib, tick_ms)
+    ends = [place - before for before, place in enumerate(_vocabulary(model))]
+    pieces = []
+    for piece, first, end in zip(shared, ends, ends[1:], strict=False):
+        inner = [
+            (device, range(max(first, stage.layers.start), min(end, stage.layers.stop)))
+            for device, stage in enumerate(trunk.stages)
+        ]
+        devices, chunks = zip(*((device, chunk) for device, chunk in inner if chunk), strict=True)
+        before = next(
+            ((first - 1, i) for i, stage in enumerate(trunk.stages) if first - 1 in stage.layers), None
+        )
+        pieces += [piece, *_pieces(trunk, costs, chunks, devices, before)]
+    return _placement("planned shared vocabulary", trunk, [*pieces, shared[-1]], capacities_gib, tick_ms)
 
 
 def _of_chunks(
@@ -191,11 +220,14 @@ def _placement(
 
 
 def _pieces(
-    plan: Plan, costs: LayerCosts, chunks: Sequence[range], devices: Sequence[int]
+    plan: Plan,
+    costs: LayerCosts,
+    chunks: Sequence[range],
+    devices: Sequence[int],
+    before: tuple[int, int] | None = None,
 ) -> Iterator[PieceCost]:
-    """Yield what each piece costs, with what is exchanged between layouts on a device."""
+    """Yield what each piece costs, with what is exchanged after the layer before, which is on some device."""
     samples, m, strategies = plan.micro_batch_size, plan.num_micro_batches, plan.strategies
-    before: tuple[int, int] | None = None
     for chunk, device in zip(chunks, devices, strict=True):
         group = plan.group(device)
         layers = dict(zip(chunk, layers_of_stage(plan.model.layers, chunk.start, chunk.stop), strict=True))

@@ -47,7 +47,7 @@ def rows_of(path: Path) -> dict[str, dict[str, str]]:
 def test_a_profile_of_layers_is_planned(command: Command, tmp_path: Path) -> None:
     folder = write_profile(tmp_path / "profile")
     quick = ("num_plans=2", "search_time_limit_s=1")
-    done = command("plan", f"profile={folder}", "model=toy", "cluster=A100-40_4", "batch=8", *quick)
+    done = command("plan", f"profiles={folder}", "model=toy", "cluster=A100-40_4", "batch=8", *quick)
     assert done.returncode == 0, done.stderr
     said = f"costs: as measured, layers of toy on A100-40 and links of {folder}; data parallelism computed"
     assert said in done.stdout.splitlines()
@@ -67,9 +67,9 @@ def test_a_profile_of_galvatron_is_planned(command: Command, tmp_path: Path) -> 
     given = ("model=toy-1b", "cluster=a100_4", "batch=16", "rank=formula")
     folder = write_galvatron(tmp_path / "profile")
     assert "num_layers: is not in the profile, and 'toy-1b' is not" in one_line_error(
-        command("plan", f"profile={folder}", *given)
+        command("plan", f"profiles={folder}", *given)
     )
-    done = command("plan", f"profile={folder}", *given, "num_layers=6", "paradigms=[tp]", "num_stages=[1]")
+    done = command("plan", f"profiles={folder}", *given, "num_layers=6", "paradigms=[tp]", "num_stages=[1]")
     assert done.returncode == 0, done.stderr
     assert f"layers of toy-1b at 128 tokens and bandwidths of {folder}" in done.stdout
     plan = read_plan_file(tmp_path / "out/plan.json")
@@ -100,25 +100,25 @@ def test_what_does_not_fit_a_profile_is_refused_in_a_line(
     command: Command, tmp_path: Path, given: tuple[str, ...], why: str
 ) -> None:
     folder = write_profile(tmp_path / "profile")
-    assert why in one_line_error(command("plan", f"profile={folder}", "batch=8", *given))
+    assert why in one_line_error(command("plan", f"profiles={folder}", "batch=8", *given))
 
 
 def test_degrees_without_times_are_said(command: Command, tmp_path: Path) -> None:
     folder = write_profile(tmp_path / "profile")
     given = ("model=toy", "cluster=A100-40_4", "gpus_per_node=4", "batch=8", "paradigms=[tp]")
-    done = command("plan", f"profile={folder}", *given, "gpus_per_stage=[4]")
+    done = command("plan", f"profiles={folder}", *given, "gpus_per_stage=[4]")
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if "error" in line]
     assert "nothing can be planned: tensor parallelism 4 has no times on A100-40, only 1, 2" in line
 
 
 def test_a_file_is_no_folder_of_profiles(command: Command, nodes: Path) -> None:
-    done = command("plan", f"profile={nodes}", "model=toy", *FOUR)
+    done = command("plan", f"profiles={nodes}", "model=toy", *FOUR)
     assert "is not a folder" in one_line_error(done) and "planner=pipedream" in done.stderr
 
 
 def test_pipedream_plans_a_profile_of_nodes(command: Command, nodes: Path, tmp_path: Path) -> None:
-    done = command("plan", "planner=pipedream", f"profile={nodes}", *FOUR)
+    done = command("plan", "planner=pipedream", f"profiles={nodes}", *FOUR)
     assert done.returncode == 0, done.stderr
     assert "pipedream: 3-1, 4 ms, bound by compute" in done.stdout.splitlines()
     out = tmp_path / "out"
@@ -137,7 +137,7 @@ def test_levels_are_gpus_of_a_node_and_nodes_or_all_gpus(
     command: Command, nodes: Path, tmp_path: Path
 ) -> None:
     links = ("gpus_per_node=2", "node_bandwidth_gb_s=0.5", "link_bandwidth_gb_s=10")
-    given = ("planner=pipedream", f"profile={nodes}", "cluster=v100_4", "batch=1", *links)
+    given = ("planner=pipedream", f"profiles={nodes}", "cluster=v100_4", "batch=1", *links)
     graph = read_profile_graph(nodes)
     for flat, levels in (
         ("flat=false", [Level(2, 10.0), Level(2, 0.5)]),
@@ -157,8 +157,8 @@ def test_levels_are_gpus_of_a_node_and_nodes_or_all_gpus(
         (("num_plans=2",), "num_plans: 2 does not apply here"),
         (("batch=[1,2]",), "batch: [1, 2] is not the samples of a profiled input"),
         (("batch=0",), "batch: 0 is not the samples of a profiled input"),
-        (("profile=null",), "profile: has no value; give the CSV file"),
-        (("profile=nowhere.csv",), "nowhere.csv: cannot be read"),
+        (("profiles=null",), "profiles: has no value; give the CSV file"),
+        (("profiles=nowhere.csv",), "nowhere.csv: cannot be read"),
         (("memory_gib=0.001",), "memory_mib: 1.024 is too little for any plan"),
         (("cluster=v100_4+a100_4", "node_bandwidth_gb_s=1"), "cluster: has several kinds of nodes"),
         (("cluster=v100_2048",), "have 2048 workers; give at most 1024"),
@@ -167,7 +167,7 @@ def test_levels_are_gpus_of_a_node_and_nodes_or_all_gpus(
 def test_what_does_not_fit_pipedream_is_refused_in_a_line(
     command: Command, nodes: Path, given: tuple[str, ...], why: str
 ) -> None:
-    done = command("plan", "planner=pipedream", f"profile={nodes}", *FOUR, *given)
+    done = command("plan", "planner=pipedream", f"profiles={nodes}", *FOUR, *given)
     assert why in one_line_error(done)
 
 
@@ -175,7 +175,7 @@ def test_what_does_not_fit_pipedream_is_refused_in_a_line(
 def test_vgg_16_has_replicas_of_its_convolutions(command: Command, tmp_path: Path) -> None:
     """On 16 workers of 10 Gb/s; PipeDream has 15-1 (Table 2.2)."""
     given = ("cluster=v100_16", "gpus_per_node=1", "node_bandwidth_gb_s=1.25", "batch=128")
-    done = command("plan", "planner=pipedream", f"profile={PIPEDREAM / 'vgg16.csv'}", *given)
+    done = command("plan", "planner=pipedream", f"profiles={PIPEDREAM / 'vgg16.csv'}", *given)
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path / "out/plans.csv")
     assert rows["pipedream"]["configuration"] == "15-1"

@@ -156,8 +156,17 @@ def test_the_agreement_by_hand() -> None:
         (["constants=x.json"], "experiment: has no value; give one, as in experiment=VALUE"),
         (
             ["experiment=galvatron_table4", "constants=x.json"],
-            "experiment: 'galvatron_table4' is not known; the options are galvatron_table2, galvatron_table3",
+            "experiment: 'galvatron_table4' is not known; the options are galvatron_table2, "
+            "galvatron_table3, galvatron_trends, large_vocabulary",
         ),
+        (["experiment=galvatron_trends", "tables=[VII]"], "tables: 'VII' is not known; did you mean VI?"),
+        (["experiment=galvatron_trends", "tables=[VI,VI]"], "tables: 'VI' is named twice; name each once"),
+        (
+            ["experiment=galvatron_trends", "tables=[]"],
+            "tables: [] is not a list of at least one; the options",
+        ),
+        (["experiment=galvatron_trends", "tables=II"], "tables: 'II' is not a list; write [II]"),
+        (["experiment=large_vocabulary", "models=[gpt_12b]"], "models: 'gpt_12b' is not known; did you mean"),
         (["experiment=galvatron_table2", "constants=none.json"], "none.json: cannot be read"),
         (["experiment=galvatron_table2", "constants=[1]"], "constants: [1] is not text"),
         (["experiment=galvatron_table2", "constants={}"], "is not a mapping of entries"),

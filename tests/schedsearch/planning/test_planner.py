@@ -129,6 +129,8 @@ def test_no_memory_is_enough_below_a_limit() -> None:
         ({"model": "gpt_9"}, PlacementError, "model: 'gpt_9' is not known; "),
         ({"cluster": "b100_8"}, ClusterError, "cluster: 'b100_8' in 'b100_8' is not a known GPU"),
         ({"batch": 0}, PlanError, "batch: 0 is not a whole number of samples above 0; give one"),
+        ({"batch": 8.5}, PlanError, "batch: 8.5 is not a whole number of samples above 0; give one"),
+        ({"num_chunks": 0}, PlanError, "num_chunks: 0 is not a whole number of at least 1; give one"),
         ({"rank_by": "price"}, PlanError, "rank: 'price' is not known; use schedule, formula, energy"),
         ({"shapes": ()}, PlanError, "shapes: is empty; give one or more of v_shape"),
         ({"shapes": ("x_shape",)}, PlanError, "shapes: 'x_shape' is not known; use v_shape"),

@@ -185,7 +185,7 @@ def test_interrupted_searches_have_what_they_found() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"method": "best"}, "method: 'best' is not known; use exact or bmw or base"),
+        ({"method": "best"}, "method: 'best' is not known; use exact or bmw or base or megatron"),
         ({"stage_method": "x"}, "stage_method: 'x' is not known; use exact or paper"),
         ({"pipeline": "x"}, "pipeline: 'x' is not known; use 1f1b or gpipe"),
         ({"num_stages": (0,)}, "num_stages: 0 is not a whole number of at least 1; give one"),

@@ -1,0 +1,77 @@
+"""Cells of Galvatron-BMW's Tables II to VI as they are published in ``galvatron_published.csv``.
+
+Samples per second and batches of all rows that a method here has a name for; Table V repeats Table III's
+bi-objective rows. The module computes nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+PATH = Path(__file__).with_name("galvatron_published.csv")
+"""From the paper's tables; a cell without a batch is out of memory."""
+
+TABLES = ("II", "III", "IV", "V", "VI")
+"""By their numbers in the paper."""
+
+
+class Best(NamedTuple):
+    """The batch with the most samples per second.
+
+    Attributes:
+        batch: Samples of an iteration.
+        samples_per_s: With it.
+    """
+
+    batch: int
+    samples_per_s: float
+
+
+@dataclass(frozen=True)
+class PublishedColumn:
+    """A model on a cluster under a memory limit: one column of a table, with all its methods.
+
+    Attributes:
+        table: Of `TABLES`.
+        model: As in the paper (Table I).
+        cluster: Of `placements.cluster.CLUSTERS`.
+        memory_gb: Of each GPU.
+        best: By method; None where nothing fits.
+    """
+
+    table: str
+    model: str
+    cluster: str
+    memory_gb: int
+    best: dict[str, Best | None]
+
+    @property
+    def model_name(self) -> str:
+        """In `placements.models.zoo.MODELS`.
+
+        >>> PublishedColumn("III", "T5-512/4-32", "galvatron_a100_16", 8, {}).model_name
+        't5_512_4_32'
+        """
+        return self.model.lower().replace("-", "_").replace("/", "_")
+
+
+def published_columns(tables: Sequence[str] = TABLES) -> list[PublishedColumn]:
+    """Return the columns of some tables, in the paper's order."""
+    with PATH.open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] in tables]
+    places = ("table", "model", "cluster", "memory_gb")
+    return [
+        PublishedColumn(table, model, cluster, int(gb), {row["method"]: _best(row) for row in methods})
+        for (table, model, cluster, gb), methods in itertools.groupby(
+            rows, key=lambda row: tuple(row[each] for each in places)
+        )
+    ]
+
+
+def _best(row: dict[str, str]) -> Best | None:
+    return Best(int(row["batch"]), float(row["samples_per_s"])) if row["batch"] else None

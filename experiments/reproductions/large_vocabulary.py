@@ -1,0 +1,301 @@
+"""Models of large vocabularies in a V-shape, and with the vocabulary on all GPUs (Tessel, Fig. 13 and 14).
+
+Plans of both are searched, and a schedule for each of them. Times are modelled from data sheets. The module
+does not know what the paper measured, except how much faster its schedules were at most.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+from placements import Placement
+from placements.cluster import CLUSTERS, Cluster, read_cluster
+from placements.models.chain import ModelShape
+from placements.models.zoo import read_model
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.planned_placement import planned_placement, shared_vocabulary_placement
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.hybrid.trunk_search import TrunkPlan, search_trunks
+from schedsearch.baselines import applicable
+from schedsearch.planning.ranking import Candidate, RankedPlan, rank
+
+SAMPLES = 128
+"""Of an iteration (Tessel, Sec. VI-D)."""
+
+PAPER_SPEEDUPS = {"m_shape": 4.8, "nn_shape": 5.5}
+"""By how much Tessel's shape is faster than existing schedules at most (Tessel, Sec. VI-D)."""
+
+
+class Case(NamedTuple):
+    """A model and where it runs.
+
+    Attributes:
+        model: Of Tessel's Table III, in `placements.models.zoo.MODELS`.
+        num_gpus: V100 with 32 GB. The table's growing models on 4 to 32 GPUs of the paper do not fit with 16
+            bytes for each parameter, so some have twice as many.
+        shape: That has the vocabulary on all GPUs.
+    """
+
+    model: str
+    num_gpus: int
+    shape: str
+
+
+CASES = {
+    case.model: case
+    for case in (
+        Case("gpt_11b", 8, "m_shape"),
+        Case("gpt_24b", 16, "m_shape"),
+        Case("gpt_47b", 32, "m_shape"),
+        Case("mt5_1.8b", 4, "nn_shape"),
+        Case("mt5_9.5b", 8, "nn_shape"),
+        Case("mt5_43b", 32, "nn_shape"),
+    )
+}
+"""By model."""
+
+
+@dataclass(frozen=True)
+class VocabularyRow:
+    """A model in one shape: the best of its plans by their searched schedules.
+
+    Attributes:
+        model: Its name.
+        num_gpus: Of the cluster.
+        shape: Of the placement.
+        plan: ``best``, or ``same_stages``: a V-shape with the numbers of the best M- or NN-shape.
+        num_stages: Of the plan.
+        gpus_per_stage: Of each.
+        num_micro_batches: Of an iteration.
+        least_memory_gib: Of each GPU, with which some plan with these numbers fits.
+        peak_mib: The most that a GPU holds; None where nothing fits, like all that follows.
+        iteration_ms: Of the searched schedule.
+        iteration_bound_ms: No schedule of the placement is shorter.
+        hand_made_ms: Of the best hand-made schedule; None also where none is defined for the placement.
+        samples_per_s: Throughput.
+    """
+
+    model: str
+    num_gpus: int
+    shape: str
+    plan: str
+    num_stages: int
+    gpus_per_stage: int
+    num_micro_batches: int
+    least_memory_gib: float | None
+    peak_mib: float | None = None
+    iteration_ms: float | None = None
+    iteration_bound_ms: float | None = None
+    hand_made_ms: float | None = None
+    samples_per_s: float | None = None
+
+
+class _Proposal(NamedTuple):
+    """A plan in a shape."""
+
+    plan: Plan
+    candidate: Candidate
+
+
+def cluster_of(case: Case) -> Cluster:
+    """Return the GPUs of a case, with the network of Tessel's cluster."""
+    bandwidth_gb_s = CLUSTERS["tessel_v100_32"].node_bandwidth_gb_s
+    return read_cluster(f"v100_{case.num_gpus}", node_bandwidth_gb_s=bandwidth_gb_s)
+
+
+def model_of(case: Case) -> ModelShape:
+    """Return the model of a case; for an NN-shape the decoder looks its tokens up itself."""
+    return read_model(case.model, **({"second_lookup": True} if case.shape == "nn_shape" else {}))
+
+
+def compare_shapes(
+    model: ModelShape,
+    cluster: Cluster,
+    shape: str,
+    global_batch_size: int = SAMPLES,
+    *,
+    options: PlanOptions | None = None,
+    time_limit_s: float = 10.0,
+    report: Callable[[str], None] | None = None,
+) -> list[VocabularyRow]:
+    """Return the best V-shape, the best shape with the vocabulary on all GPUs, and a V-shape like that one.
+
+    Args:
+        model: With as many embeddings and output layers as the shape wants.
+        cluster: Its GPUs, all of which are used.
+        shape: A key of `placements.planners.hybrid.planned_placement.SHARED_VOCABULARY`.
+        global_batch_size: Samples of an iteration.
+        options: What plans may be.
+        time_limit_s: For the search of each schedule.
+        report: Told what is searched next.
+
+    Returns:
+        One row of each that fits; the last one also where nothing fits.
+
+    Raises:
+        PlanError: The model has not such a vocabulary.
+        KeyboardInterrupt: From the keyboard.
+    """
+    said = report or (lambda _: None)
+    options = replace(options or PlanOptions(num_plans=3), idle_gpus=False)
+    search = _Shapes(ShapeCosts(model), cluster, global_batch_size, shape, options)
+    said("plans of a v_shape")
+    ordinary = list(search.ordinary(options))
+    said(f"plans of a {shape}")
+    shared = list(search.shared(options))
+    rows = []
+    for found in (ordinary, shared):
+        if found:
+            said(f"schedules of a {found[0].candidate.shape}")
+            rows.append(search.row(found, "best", time_limit_s))
+    if shared:
+        said("a v_shape with as many stages")
+        rows.append(search.same_stages(rows[-1], time_limit_s))
+    return rows
+
+
+class _Numbers(NamedTuple):
+    """Of a plan; see `VocabularyRow`."""
+
+    num_stages: int
+    gpus_per_stage: int
+    num_micro_batches: int
+
+
+def _numbers(plan: Plan) -> _Numbers:
+    return _Numbers(plan.num_stages, len(plan.stages[0].gpus), plan.num_micro_batches)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """The plans of one model on one cluster, in both shapes."""
+
+    costs: ShapeCosts
+    cluster: Cluster
+    batch: int
+    shape: str
+    options: PlanOptions
+
+    def ordinary(self, options: PlanOptions) -> Iterator[_Proposal]:
+        """Yield plans of a V-shape."""
+        found = search_plans(self.costs, self.cluster, self.batch, options)
+        if found.interrupted:
+            raise KeyboardInterrupt
+        for i, rated in enumerate(found.plans):
+            placement = planned_placement(rated.plan, self.costs, self._capacities_gib(rated.plan, options))
+            yield self._proposal(i, "v_shape", rated.plan, placement)
+
+    def shared(self, options: PlanOptions) -> Iterator[_Proposal]:
+        """Yield plans with the vocabulary on all GPUs."""
+        for i, each in enumerate(self._trunks(options)):
+            plan = each.rated.plan
+            capacities_gib = self._capacities_gib(plan, options)
+            placement = shared_vocabulary_placement(
+                self.costs.model, plan, self.costs, each.data_parallel, capacities_gib
+            )
+            yield self._proposal(i, self.shape, each.rated.plan, placement)
+
+    def row(self, proposals: Sequence[_Proposal], plan: str, time_limit_s: float) -> VocabularyRow:
+        """Return the proposal with the shortest searched schedule."""
+        ranked = rank([each.candidate for each in proposals], time_limit_s)
+        if any(each.note.startswith("interrupted") for each in ranked):
+            raise KeyboardInterrupt
+        by_name = {each.candidate.name: each.plan for each in proposals}
+        best = ranked[0]
+        numbers = _numbers(by_name[best.candidate.name])
+        return self._filled(self._row(best.candidate.shape, plan, numbers), best)
+
+    def same_stages(self, like: VocabularyRow, time_limit_s: float) -> VocabularyRow:
+        """Return the V-shape with another row's numbers."""
+        numbers = _Numbers(like.num_stages, like.gpus_per_stage, like.num_micro_batches)
+        if proposals := list(self.ordinary(self._restricted(numbers))):
+            return self.row(proposals, "same_stages", time_limit_s)
+        return self._row("v_shape", "same_stages", numbers)
+
+    def _trunks(self, options: PlanOptions) -> tuple[TrunkPlan, ...]:
+        return search_trunks(self.costs, self.cluster, self.batch, self.shape, options)
+
+    def _capacities_gib(self, plan: Plan, options: PlanOptions) -> list[float]:
+        own_gib = self.cluster.whole.memory_gib
+        given_gib = own_gib if options.memory_gib is None else options.memory_gib
+        return [given_gib - options.reserve_gib] * plan.num_stages
+
+    def _proposal(self, number: int, shape: str, plan: Plan, placement: Placement) -> _Proposal:
+        return _Proposal(plan, Candidate(str(number), shape, placement, plan.num_micro_batches, self.batch))
+
+    def _restricted(self, numbers: _Numbers) -> PlanOptions:
+        return replace(
+            self.options,
+            num_stages=(numbers.num_stages,),
+            gpus_per_stage=(numbers.gpus_per_stage,),
+            num_micro_batches=(numbers.num_micro_batches,),
+            num_plans=1,
+        )
+
+    def _row(self, shape: str, plan: str, numbers: _Numbers) -> VocabularyRow:
+        """Return a row without a schedule."""
+        least_gib = self._least_gib(shape, self._restricted(numbers))
+        return VocabularyRow(
+            self.costs.model.name, self.cluster.num_gpus, shape, plan, *numbers, least_memory_gib=least_gib
+        )
+
+    def _filled(self, row: VocabularyRow, best: RankedPlan) -> VocabularyRow:
+        placement = best.candidate.placement
+        hand_made = applicable(placement, best.candidate.num_micro_batches).values()
+        return replace(
+            row,
+            peak_mib=best.peak_mib,
+            iteration_ms=best.iteration_ms,
+            iteration_bound_ms=best.iteration_bound_ms,
+            hand_made_ms=min((placement.ms(each.makespan) for each in hand_made), default=None),
+            samples_per_s=best.samples_per_s,
+        )
+
+    def _least_gib(self, shape: str, options: PlanOptions, most_gib: float = 4096.0) -> float | None:
+        """Return the least memory of each GPU, to a tenth of a GiB, with which a plan fits; None for none."""
+
+        def fits(gib: float) -> bool:
+            tried = replace(options, memory_gib=gib)
+            if shape == self.shape:
+                return bool(self._trunks(tried))
+            return bool(search_plans(self.costs, self.cluster, self.batch, tried).plans)
+
+        low = options.reserve_gib
+        high = 2 * max(low, 1.0)
+        while not fits(high):
+            low, high = high, 2 * high
+            if high > most_gib:
+                return None
+        while high - low > 0.1:
+            middle = (low + high) / 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return high
+
+
+def speedup(rows: Sequence[VocabularyRow]) -> float | None:
+    """Return how much faster the best M- or NN-shape is than the best V-shape; None where one is missing."""
+    times = {row.shape: row.iteration_ms for row in rows if row.plan == "best"}
+    ordinary_ms, shared_ms = times.pop("v_shape", None), next(iter(times.values()), None)
+    return None if ordinary_ms is None or shared_ms is None else ordinary_ms / shared_ms
+
+
+def rows_to_csv(rows: Sequence[VocabularyRow]) -> str:
+    """Return rows as CSV; what is not there is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [field.name for field in fields(VocabularyRow)]
+    writer.writerow(names)
+    writer.writerows([_in_text(getattr(row, name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _in_text(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

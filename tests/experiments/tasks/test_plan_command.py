@@ -1,0 +1,105 @@
+"""``python -m experiments.plan``, and what the other commands make of its best plan."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+
+from placements.placement_file import read_placement
+from placements.planners.galvatron_file import read_galvatron
+from placements.planners.hybrid.plan_file import read_plan_file
+from schedsearch.metrics import peak_memory
+from schedsearch.schedule_file import read_schedule
+from schedsearch.validate import validate
+
+SMALL = ["model=gpt3_125m", "cluster=a100_4", "batch=16", "gpus_per_stage=[2]", "num_stages=[2]"]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_plans_are_ranked_explained_and_written(command, tmp_path: Path) -> None:
+    done = command("plan", *SMALL, "num_plans=2", "shapes=[v_shape,wave_shape]", "search_time_limit_s=3")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    plans = rows(out / "plans.csv")
+    assert {row["shape"] for row in plans} == {"v_shape", "wave_shape"}
+    rates = [float(row["samples_per_s"]) for row in plans]
+    assert rates == sorted(rates, reverse=True)
+    assert all(row["status"] in ("OPTIMAL", "FEASIBLE") for row in plans)
+    schedule = validate(read_schedule(out / "schedule.json"))
+    assert schedule.placement.ms(schedule.makespan) == pytest.approx(float(plans[0]["iteration_ms"]))
+    placement = read_placement(out / "placement.yaml")
+    assert placement.memory is not None
+    assert (peak_memory(schedule) <= placement.memory).all()
+    plan = read_plan_file(out / "plan.json")
+    assert (plan.num_stages, plan.global_batch_size) == (2, 16)
+    said = (out / "plan.md").read_text()
+    assert f"Best plan: {plans[0]['name']}." in said
+    assert "## Why the layers are shared so" in said
+    result = json.loads((out / "result.json").read_text())
+    assert result["figures"]["samples_per_s"] == pytest.approx(rates[0])
+    assert {path.name for path in out.glob("plan.*")} >= {"plan.png", "plan.svg"}
+
+
+def test_a_plan_is_exported(command, tmp_path: Path) -> None:
+    assert command("plan", *SMALL, "rank=formula").returncode == 0
+    export, plan = tmp_path / "out/export", read_plan_file(tmp_path / "out/plan.json")
+    galvatron = read_galvatron(export / "galvatron_config.json")
+    assert (galvatron.num_stages, galvatron.num_gpus) == (2, 2)
+    assert galvatron.num_micro_batches == plan.num_micro_batches
+    assert "--num-layers 12" in (export / "megatron_arguments.txt").read_text()
+    assert "pipeline_parallel_degree = 2" in (export / "torchtitan.toml").read_text()
+
+
+def test_the_best_plan_is_searched_and_run(command, tmp_path: Path) -> None:
+    """With the plan's micro-batches, layers and recomputation, at a small size."""
+    assert command("plan", *SMALL, "rank=formula", "num_micro_batches=[4]").returncode == 0
+    planned = tmp_path / "planned"
+    (tmp_path / "out").rename(planned)
+    chosen = ["placement=planned", f"placement.path={planned}", "search.polish_time_limit_s=1"]
+    done = command("search", *chosen)
+    assert done.returncode == 0, done.stderr
+    assert f"times: cost model of experiments.plan, for the plan in {planned}" in done.stdout
+    schedule = read_schedule(tmp_path / "out/schedule.json")
+    assert (schedule.num_micro_batches, schedule.placement.gpus) == (4, (2, 2))
+    sizes = ["runtime.hidden_size=32", "runtime.num_heads=4", "runtime.sequence_length=16"]
+    small = [*sizes, "runtime.num_layers=4", "runtime.vocab_size=256", "runtime.iterations=1"]
+    done = command("run", *chosen, *small, "energy.baselines=[]", "energy.num_plans=3")
+    assert done.returncode == 0, done.stderr
+    assert "bitwise equal to its replay: True" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["model=gpt3_125"], "model: 'gpt3_125' is not known; did you mean gpt3_125m?"),
+        (["cluster=b100_4"], "cluster: 'b100_4' in 'b100_4' is not a known GPU"),
+        (["paradigms=[dp,pp]"], "paradigms: 'pp' is not known"),
+        (["recompute=[all]"], "recompute: 'all' is not known"),
+        (["shapes=[x_shape]"], "shapes: 'x_shape' is not known"),
+        (["rank=energy"], "deadline_ms: None is not a time above 0"),
+        (["memory_gib=1"], "memory_gib: 1 is not above reserve_gib 4"),
+        (["memory_gib=4.2"], "memory_gib: 4.2 GiB less 4 in reserve are too little for gpt3_125m on 4 GPUs"),
+        (["num_micro_batches=[5]"], "leave nothing to try for a batch of 16 on 4 GPUs"),
+        (["batch=[]"], "batch: [] is not a list with a number"),
+        (["layer_times=no.csv"], "no.csv: cannot be read"),
+        (["num_layers=0"], "num_layers: 0 is not"),
+        (["cluster=a40_16"], "node_bandwidth_gb_s: is not known between nodes of a40_16"),
+    ],
+)
+def test_wrong_input(command, wrong: list[str], said: str) -> None:
+    line = one_line_error(command("plan", *SMALL, *wrong))
+    assert line.startswith("plan: error: ")
+    assert said in line
+
+
+def test_a_folder_that_is_no_plan(command, tmp_path: Path) -> None:
+    line = one_line_error(command("search", "placement=planned", f"placement.path={tmp_path}"))
+    assert "plan.json" in line
