@@ -86,7 +86,6 @@ def test_the_best_plan_is_searched_and_run(command, tmp_path: Path) -> None:
         (["shapes=[x_shape]"], "shapes: 'x_shape' is not known"),
         (["rank=energy"], "deadline_ms: None is not a time above 0"),
         (["memory_gib=1"], "memory_gib: 1 is not above reserve_gib 4"),
-        (["memory_gib=4.2"], "memory_gib: 4.2 GiB less 4 in reserve are too little for gpt3_125m on 4 GPUs"),
         (["num_micro_batches=[5]"], "leave nothing to try for a batch of 16 on 4 GPUs"),
         (["batch=[]"], "batch: [] is not a list with a number"),
         (["layer_times=no.csv"], "no.csv: cannot be read"),
@@ -98,6 +97,17 @@ def test_wrong_input(command, wrong: list[str], said: str) -> None:
     line = one_line_error(command("plan", *SMALL, *wrong))
     assert line.startswith("plan: error: ")
     assert said in line
+
+
+def test_nothing_fits(command) -> None:
+    """After the search; the least memory that would do is said."""
+    done = command("plan", *SMALL, "memory_gib=4.2")
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    wanted = (
+        "plan: error: memory_gib: 4.2 GiB less 4 in reserve are too little for gpt3_125m on 4 GPUs; at least "
+    )
+    assert last.startswith(wanted)
 
 
 def test_a_folder_that_is_no_plan(command, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.planned_placement import (
     CHUNKED,
     chunked_placement,
-    m_shape_placement,
     planned_placement,
+    shared_vocabulary_placement,
     trunk_of,
 )
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -150,7 +150,7 @@ def test_more_chunks_than_layers() -> None:
 
 
 def trunk_plan(memory_gib: float | None = None) -> RatedPlan:
-    trunk = trunk_of(read_model("gpt3_1.3b"))
+    trunk = trunk_of(read_model("gpt3_1.3b"), "m_shape")
     options = PlanOptions(memory_gib=memory_gib, num_stages=(4,), num_micro_batches=(8,))
     return search_plans(ShapeCosts(trunk), read_cluster("a100_8"), 32, options).plans[0]
 
@@ -158,7 +158,7 @@ def trunk_plan(memory_gib: float | None = None) -> RatedPlan:
 def test_the_m_shape_has_its_vocabulary_everywhere() -> None:
     model = read_model("gpt3_1.3b")
     plan = trunk_plan().plan
-    placement = m_shape_placement(model, plan, ShapeCosts(model), [76.0] * 4)
+    placement = shared_vocabulary_placement(model, plan, ShapeCosts(model), 1, [76.0] * 4)
     forwards = [block for block in placement.blocks if block.kind is Kind.F]
     assert [len(block.devices) for block in (forwards[0], forwards[-1])] == [4, 4]
     assert [block.devices for block in forwards[1:-1]] == sorted(block.devices for block in forwards[1:-1])
@@ -172,7 +172,7 @@ def test_searched_schedules_keep_the_memory() -> None:
     capacities_gib = [12.0] * plan.num_stages
     placements = [planned_placement(plan, costs, capacities_gib)]
     placements += [chunked_placement(plan, costs, shape, 2, capacities_gib) for shape in CHUNKED]
-    placements.append(m_shape_placement(model, trunk_plan().plan, costs, [76.0] * 4))
+    placements.append(shared_vocabulary_placement(model, trunk_plan().plan, costs, 1, [76.0] * 4))
     for placement in placements:
         found = search(placement, 8, time_limit_s=2.0)
         assert found.schedule is not None
@@ -186,4 +186,4 @@ def test_models_without_a_vocabulary_have_no_m_shape(model: str) -> None:
     with pytest.raises(
         PlanError, match=r"^shapes: m_shape needs a model from an embedding to an output layer"
     ):
-        trunk_of(read_model(model))
+        trunk_of(read_model(model), "m_shape")

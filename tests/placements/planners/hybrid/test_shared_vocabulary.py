@@ -55,7 +55,11 @@ def test_stages_pay_for_the_tables_that_they_have() -> None:
 def nn_placement(costs: ShapeCosts, shape: str) -> Placement:
     trunk = search_trunks(costs, read_cluster("v100_2"), 8, shape, OPTIONS)[0]
     return shared_vocabulary_placement(
-        costs.model, trunk.rated.plan, costs, trunk.data_parallel, capacity_gib=28.0
+        costs.model,
+        trunk.rated.plan,
+        costs,
+        trunk.data_parallel,
+        capacities_gib=[28.0] * trunk.rated.plan.num_stages,
     )
 
 
