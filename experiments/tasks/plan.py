@@ -168,7 +168,7 @@ def _model(options: PlanCommandOptions) -> ModelShape:
         if getattr(options, name) is not None
     }
     try:
-        return read_model(required_model(options), **sizes)
+        return read_model(required_model(options), **sizes).chained
     except PlacementError as error:
         raise OptionError(str(error)) from None
 

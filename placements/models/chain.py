@@ -46,6 +46,14 @@ class ModelShape:
         return tuple(chain.from_iterable(repeat(layer, count) for count, layer in self.runs))
 
     @property
+    def chained(self) -> ModelShape:
+        """The same with its branches one after the other before the rest; itself for a chain."""
+        if not self.branches:
+            return self
+        runs = [run for branch in self.branches for run in branch.chained.runs]
+        return ModelShape(self.name, (*runs, *self.runs), self.precision)
+
+    @property
     def num_parameters(self) -> int:
         """Of all layers and branches; tied tables counted once."""
         own = sum(count * layer.num_parameters for count, layer in self.runs)

@@ -12,8 +12,7 @@ The module does not know what a layer is or who planned it, and not in what orde
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from placements.models.parallel import Cost
@@ -32,6 +31,7 @@ class PieceCost(NamedTuple):
         data_parallel: Groups of its GPUs that each have a share of the samples.
         forward_transfer_ms: From the piece before, on other devices; 0 for the first.
         backward_transfer_ms: To it, of the gradient.
+        after: The pieces whose output it takes, by their indices; None for the one before.
     """
 
     devices: tuple[int, ...]
@@ -39,6 +39,7 @@ class PieceCost(NamedTuple):
     data_parallel: int
     forward_transfer_ms: float = 0.0
     backward_transfer_ms: float = 0.0
+    after: tuple[int, ...] | None = None
 
 
 def piece_placement(
@@ -55,7 +56,7 @@ def piece_placement(
 
     Args:
         name: Of the placement.
-        pieces: In order of the model.
+        pieces: In order of the model: each later than those whose output it takes.
         capacities_mib: What each GPU of a device has for weights and activations.
         num_gpus: Of each device.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
@@ -71,7 +72,7 @@ def piece_placement(
     return Placement(
         name,
         len(num_gpus),
-        (*_chain(pieces, tick_ms), *_updates(pieces, len(num_gpus), tick_ms)),
+        (*_passes(pieces, tick_ms), *_updates(pieces, len(num_gpus), tick_ms)),
         tick_ms,
         transfer=_transfers(pieces, tick_ms),
         memory=tuple(capacities_mib),
@@ -84,31 +85,37 @@ def piece_placement(
     )
 
 
-def _chain(pieces: Sequence[PieceCost], tick_ms: float) -> list[Block]:
-    """Return the forwards and, in reverse, the backwards, each after the one before it."""
-    forwards = [
-        (f"F{i}", Kind.F, piece, piece.cost.forward, _mib(piece.cost.kept_bytes), piece.cost.forward_bytes)
-        for i, piece in enumerate(pieces)
-    ]
-    backwards = [
-        (f"B{i}", Kind.B, piece, piece.cost.backward, -_mib(piece.cost.kept_bytes), piece.cost.backward_bytes)
-        for i, piece in enumerate(pieces)
-    ]
-    whole = [*forwards, *reversed(backwards)]
-    afters: list[tuple[str, ...]] = [(), *((name,) for name, *_ in whole)]
-    return [
-        Block(
-            name,
-            kind,
-            piece.devices,
-            round(part.time_ms / tick_ms),
-            memory,
-            after,
-            _mib(transient),
-            piece.data_parallel,
+def _passes(pieces: Sequence[PieceCost], tick_ms: float) -> list[Block]:
+    """Return the forwards and, in reverse, the backwards, each after those of the pieces it is linked to."""
+    links = list(_links(pieces))
+    blocks = []
+    for i, piece in enumerate(pieces):
+        after = tuple(f"F{source}" for source, target in links if target == i)
+        cost = piece.cost
+        blocks.append(
+            _block(f"F{i}", Kind.F, piece, cost.forward.time_ms / tick_ms, 1, after, cost.forward_bytes)
         )
-        for (name, kind, piece, part, memory, transient), after in zip(whole, afters, strict=False)
-    ]
+    for i, piece in reversed(list(enumerate(pieces))):
+        after = tuple(f"B{target}" for source, target in links if source == i) or (f"F{i}",)
+        cost = piece.cost
+        blocks.append(
+            _block(f"B{i}", Kind.B, piece, cost.backward.time_ms / tick_ms, -1, after, cost.backward_bytes)
+        )
+    return blocks
+
+
+def _block(
+    name: str, kind: Kind, piece: PieceCost, ticks: float, sign: int, after: tuple[str, ...], transient: float
+) -> Block:
+    memory = sign * _mib(piece.cost.kept_bytes)
+    return Block(name, kind, piece.devices, round(ticks), memory, after, _mib(transient), piece.data_parallel)
+
+
+def _links(pieces: Sequence[PieceCost]) -> Iterator[tuple[int, int]]:
+    """Yield each pair of a piece and one that takes its output."""
+    for i, piece in enumerate(pieces):
+        before = (i - 1,) * (i > 0) if piece.after is None else piece.after
+        yield from ((source, i) for source in before)
 
 
 def _updates(pieces: Sequence[PieceCost], num_devices: int, tick_ms: float) -> list[Block]:
@@ -128,10 +135,11 @@ def _updates(pieces: Sequence[PieceCost], num_devices: int, tick_ms: float) -> l
 def _transfers(pieces: Sequence[PieceCost], tick_ms: float) -> tuple[tuple[str, str, int], ...]:
     """Return what it takes from one device to the next, and back."""
     found = []
-    for i, (before, after) in enumerate(pairwise(pieces)):
-        if before.devices != after.devices:
-            found.append((f"F{i}", f"F{i + 1}", math.ceil(after.forward_transfer_ms / tick_ms)))
-            found.append((f"B{i + 1}", f"B{i}", math.ceil(after.backward_transfer_ms / tick_ms)))
+    for i, j in _links(pieces):
+        after = pieces[j]
+        if pieces[i].devices != after.devices:
+            found.append((f"F{i}", f"F{j}", math.ceil(after.forward_transfer_ms / tick_ms)))
+            found.append((f"B{j}", f"B{i}", math.ceil(after.backward_transfer_ms / tick_ms)))
     return tuple(found)
 
 

@@ -181,7 +181,8 @@ def plan(
     """Return the best plans of a model on a cluster (Galvatron-BMW, with the schedule as the judge).
 
     Args:
-        model: A model, or the name of one; see `placements.models.zoo`.
+        model: A model, or the name of one; see `placements.models.zoo`. Branches are planned one after the
+            other; side by side they are by `placements.planners.hybrid.branch_search`.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
         options: How GPUs may share layers, and what numbers are tried.
@@ -204,7 +205,7 @@ def plan(
     >>> found.best.rated.plan.num_gpus
     8
     """
-    model = read_model(model) if isinstance(model, str) else model
+    model = (read_model(model) if isinstance(model, str) else model).chained
     cluster = read_cluster(cluster) if isinstance(cluster, str) else cluster
     options = options or PlanOptions()
     costs = ShapeCosts(model) if costs is None else costs

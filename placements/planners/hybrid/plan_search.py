@@ -63,10 +63,15 @@ def search_plans(
         With no plan where none fits the memory: each trial says why.
 
     Raises:
-        PlanError: Nothing can be tried at all.
+        PlanError: Nothing can be tried at all, or the model has branches.
     """
     if type(global_batch_size) is not int or global_batch_size < 1:
         raise PlanError(f"batch: {global_batch_size!r} is not a whole number of samples above 0; give one")
+    if costs.model.branches:
+        raise PlanError(
+            f"model: {costs.model.name} has branches that join, and these plans are of chains; give its "
+            "`chained` form, or search_branches"
+        )
     search = _Search(costs, cluster, global_batch_size, options or PlanOptions())
     return search.run(on_progress or (lambda *_: None))
 

@@ -58,6 +58,19 @@ def planned_placement(
     return _of_chunks(plan, costs, "planned", chunks, range(plan.num_stages), capacities_gib, tick_ms)
 
 
+def plan_pieces(plan: Plan, costs: LayerCosts) -> list[PieceCost]:
+    """Return what the pieces of a plan's stages cost, each stage a device.
+
+    Args:
+        plan: What runs where.
+        costs: Of its layers.
+
+    Raises:
+        PlacementError: A layer cannot be shared as planned.
+    """
+    return list(_pieces(plan, costs, [stage.layers for stage in plan.stages], range(plan.num_stages)))
+
+
 def chunked_placement(
     plan: Plan,
     costs: LayerCosts,

@@ -215,3 +215,9 @@ def test_nothing_to_try() -> None:
             PlanError, match=r"^batch: .* is not a whole number of samples above 0; give one$"
         ):
             search_plans(GPT, cluster, batch)  # type: ignore[arg-type]
+
+
+def test_models_with_branches_are_refused() -> None:
+    """Their branches would be left out."""
+    with pytest.raises(PlanError, match="^model: flava has branches that join"):
+        search_plans(ShapeCosts(read_model("flava")), read_cluster("a100_8"), 8)

@@ -1,0 +1,219 @@
+"""The search for plans of models whose branches join: each branch in stages of its own, the rest on all GPUs.
+
+That is Tessel's K-shape (Fig. 8g): branches run side by side on different GPUs, and what joins them is shared
+by all. Each branch is searched as any model, in the memory that the joined layers leave. The module does not
+know in what order blocks run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from placements.cluster import Cluster
+from placements.models.chain import ModelShape
+from placements.models.parallel import Cost, LayerStrategy
+from placements.planners.hybrid.plan import Plan, StagePlan
+from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
+from placements.planners.hybrid.plan_search import search_plans
+from placements.planners.hybrid.planned_placement import plan_pieces
+from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.hybrid.stage_tables import layer_table
+from placements.planners.parallel_plan import PlanError
+from placements.planners.partition import in_proportion
+from placements.planners.piece_placement import PieceCost, piece_placement
+from placements.spec import Placement
+
+
+@dataclass(frozen=True)
+class BranchedPlan:
+    """A plan of a model with branches.
+
+    Attributes:
+        model: The whole.
+        branches: The plan of each branch, on GPUs of its own; its time is without what is joined.
+        joined: How all GPUs share each layer after the branches.
+        time_ms: Of an iteration: the longest branch, and on every GPU the joined layers of each micro-batch.
+    """
+
+    model: ModelShape
+    branches: tuple[RatedPlan, ...]
+    joined: LayerStrategy
+    time_ms: float
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Of an iteration."""
+        return self.branches[0].plan.num_micro_batches
+
+    @property
+    def num_stages(self) -> int:
+        """Of all branches."""
+        return sum(each.plan.num_stages for each in self.branches)
+
+
+def search_branches(
+    costs: ShapeCosts, cluster: Cluster, global_batch_size: int, options: PlanOptions | None = None
+) -> tuple[BranchedPlan, ...]:
+    """Return the best plans by increasing time; empty where none fits.
+
+    All GPUs are used. Stages are given to branches in proportion to their operations. The joined layers are
+    all shared alike.
+
+    Args:
+        costs: Of the whole model.
+        cluster: GPUs of one kind.
+        global_batch_size: Samples of an iteration.
+        options: What is allowed; numbers that it gives restrict those that are tried.
+
+    Raises:
+        PlanError: The model has no branches, or the cluster several kinds of GPUs.
+    """
+    options, model = options or PlanOptions(), costs.model
+    if not model.branches:
+        raise PlanError(f"model: {model.name} has no branches; plan it as a chain")
+    if len({nodes.gpu for nodes in cluster.nodes}) > 1:
+        raise PlanError("cluster: has several kinds of GPUs, and a K-shape is planned on one; give one kind")
+    found: list[BranchedPlan] = []
+    for num_stages, m in _numbers(model, cluster, global_batch_size, options):
+        for joined, cost in _joined(costs, cluster, global_batch_size // m, m, options):
+            plan = _planned(costs, cluster, global_batch_size, options, (num_stages, m), joined, cost)
+            if plan is not None:
+                found.append(plan)
+                break
+    return tuple(sorted(found, key=lambda each: each.time_ms)[: options.num_plans])
+
+
+def branched_placement(
+    plan: BranchedPlan, costs: ShapeCosts, capacity_gib: float, tick_ms: float | None = None
+) -> Placement:
+    """Return the blocks of a plan: each branch a chain on its devices, then one piece on all of them.
+
+    Args:
+        plan: What runs where.
+        costs: Of the whole model.
+        capacity_gib: What each GPU has for states and activations.
+        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+    """
+    first = plan.branches[0].plan
+    cluster, samples = first.cluster, first.micro_batch_size
+    pieces: list[PieceCost] = []
+    ends, first_device, transfer_ms = [], 0, 0.0
+    for branch, rated in zip(plan.model.branches, plan.branches, strict=True):
+        own = plan_pieces(rated.plan, replace(costs, model=branch))
+        for i, piece in enumerate(own):
+            devices = tuple(device + first_device for device in piece.devices)
+            after = (len(pieces) - 1,) if i else ()
+            pieces.append(piece._replace(devices=devices, after=after))
+        ends.append(len(pieces) - 1)
+        first_device += rated.plan.num_stages
+        last = rated.plan.group(rated.plan.num_stages - 1)
+        transfer_ms = max(transfer_ms, costs.transfer_ms(branch.layers[-1], samples, last, cluster.whole))
+    cost = _joined_cost(costs, plan.joined, samples, plan.num_micro_batches, cluster)
+    everywhere = tuple(range(plan.num_stages))
+    pieces.append(
+        PieceCost(everywhere, cost, plan.joined.data_parallel, transfer_ms, transfer_ms, tuple(ends))
+    )
+    num_gpus = cluster.num_gpus // plan.num_stages
+    return piece_placement(
+        f"{plan.model.name} planned k_shape",
+        pieces,
+        [math.floor(capacity_gib * 1024)] * plan.num_stages,
+        [num_gpus] * plan.num_stages,
+        tick_ms,
+    )
+
+
+def _numbers(
+    model: ModelShape, cluster: Cluster, batch: int, options: PlanOptions
+) -> Iterator[tuple[int, int]]:
+    """Yield numbers of stages of all branches, and of micro-batches."""
+    most = sum(len(branch.layers) for branch in model.branches)
+    for num_stages in range(len(model.branches), min(cluster.num_gpus, most) + 1):
+        num_gpus, rest = divmod(cluster.num_gpus, num_stages)
+        if (
+            rest
+            or num_stages not in (options.num_stages or (num_stages,))
+            or num_gpus not in (options.gpus_per_stage or (num_gpus,))
+        ):
+            continue
+        for m in range(1, batch + 1):
+            if batch % m == 0 and m in (options.num_micro_batches or (m,)):
+                yield num_stages, m
+
+
+def _joined(
+    costs: ShapeCosts, cluster: Cluster, samples: int, m: int, options: PlanOptions
+) -> list[tuple[LayerStrategy, Cost]]:
+    """Return the ways in which all GPUs can share all joined layers, and what these cost, fastest first."""
+    strategies: list[LayerStrategy] | None = None
+    try:
+        for layer in dict.fromkeys(costs.model.layers):
+            table = layer_table(costs, layer, options.trees, samples, m, cluster.whole)
+            strategies = [each for each in strategies or table.strategies if each in table.strategies]
+    except PlanError:
+        return []
+    found = [(each, _joined_cost(costs, each, samples, m, cluster)) for each in strategies or ()]
+    return sorted(found, key=lambda each: _time_ms(each[1], m))
+
+
+def _joined_cost(costs: ShapeCosts, strategy: LayerStrategy, samples: int, m: int, cluster: Cluster) -> Cost:
+    layers = costs.model.layers
+    return sum((costs.cost(layer, strategy, samples, m, cluster.whole) for layer in layers), Cost())
+
+
+def _time_ms(cost: Cost, m: int) -> float:
+    return cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m
+
+
+def _planned(
+    costs: ShapeCosts,
+    cluster: Cluster,
+    batch: int,
+    options: PlanOptions,
+    numbers: tuple[int, int],
+    joined: LayerStrategy,
+    cost: Cost,
+) -> BranchedPlan | None:
+    """Return the plan with these numbers; None where a branch does not fit beside the joined layers."""
+    (num_stages, m), model = numbers, costs.model
+    held = cost.static_bytes + 2 * cost.kept_bytes + max(cost.forward_bytes, cost.backward_bytes)
+    reserve_gib = options.reserve_gib + held / 2**30
+    if reserve_gib >= (cluster.whole.memory_gib if options.memory_gib is None else options.memory_gib):
+        return None
+    weights = [branch.forward_flops for branch in model.branches]
+    shares = in_proportion([max(1, round(100 * each / max(weights))) for each in weights], num_stages)
+    num_gpus, first, found = cluster.num_gpus // num_stages, 0, []
+    for branch, share in zip(model.branches, shares, strict=True):
+        limited = replace(
+            options,
+            num_stages=(share,),
+            gpus_per_stage=(num_gpus,),
+            num_micro_batches=(m,),
+            reserve_gib=reserve_gib,
+            idle_gpus=True,
+            num_plans=1,
+        )
+        try:
+            plans = search_plans(replace(costs, model=branch), cluster, batch, limited).plans
+        except PlanError:
+            return None
+        if not plans:
+            return None
+        found.append(_on(plans[0], first))
+        first += share * num_gpus
+    longest_ms = max(each.time_ms for each in found)
+    return BranchedPlan(model, tuple(found), joined, longest_ms + m * _time_ms(cost, m))
+
+
+def _on(rated: RatedPlan, first_gpu: int) -> RatedPlan:
+    """Return a plan on later GPUs of its cluster."""
+    stages = tuple(
+        StagePlan(
+            range(each.gpus.start + first_gpu, each.gpus.stop + first_gpu), each.layers, each.strategies
+        )
+        for each in rated.plan.stages
+    )
+    plan: Plan = replace(rated.plan, stages=stages)
+    return rated._replace(plan=plan)
