@@ -16,12 +16,15 @@ from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
+from placements.planners.hybrid.placing.planned_placement import (
+    planned_placement,
+    shared_vocabulary_placement,
+)
+from placements.planners.hybrid.placing.trunk_search import TrunkPlan, search_trunks
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.planned_placement import planned_placement, shared_vocabulary_placement
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.hybrid.trunk_search import TrunkPlan, search_trunks
 from schedsearch.baselines import applicable
 from schedsearch.planning.ranking import Candidate, RankedPlan, rank
 
@@ -129,7 +132,7 @@ def compare_shapes(
     Args:
         model: With as many embeddings and output layers as the shape wants.
         cluster: Its GPUs, all of which are used.
-        shape: A key of `placements.planners.hybrid.planned_placement.SHARED_VOCABULARY`.
+        shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
         global_batch_size: Samples of an iteration.
         options: What plans may be.
         time_limit_s: For the search of each schedule.

@@ -15,10 +15,7 @@ from placements.cluster import Cluster, read_cluster
 from placements.hardware import modelled_profile
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
-from placements.planners.hybrid.plan_file import plan_to_dict
-from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
-from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.planned_placement import (
+from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
     SHARED_VOCABULARY,
     chunked_placement,
@@ -27,10 +24,13 @@ from placements.planners.hybrid.planned_placement import (
     trunk_of,
     vocabulary_costs,
 )
+from placements.planners.hybrid.placing.trunk_search import held_bytes
+from placements.planners.hybrid.plan_file import plan_to_dict
+from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
+from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.rules_of_thumb import rules_of_thumb
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
-from placements.planners.hybrid.trunk_search import held_bytes
 from placements.planners.parallel_plan import PlanError
 from schedsearch.planning.ranking import Candidate, RankedPlan, Report, rank
 from schedsearch.shown import Shown
@@ -182,7 +182,7 @@ def plan(
 
     Args:
         model: A model, or the name of one; see `placements.models.zoo`. Branches are planned one after the
-            other; side by side they are by `placements.planners.hybrid.branch_search`.
+            other; side by side they are by `placements.planners.hybrid.placing.branch_search`.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
         options: How GPUs may share layers, and what numbers are tried.

@@ -8,7 +8,6 @@
 - `plan_options`: what a search may do and finds; `pipeline_stages`: the stages of one pipeline
 - `plan_search`: stages, micro-batches and strategies with the shortest iteration
 - `rules_of_thumb`: Megatron's, to compare with
-- `planned_placement`: a plan as blocks; `trunk_search`: plans whose vocabulary is on all GPUs
-- `branch_search`: plans of models whose branches join
+- `placing`: plans as placements of several shapes
 - `plan_file`: a plan as a file; `export`: in other systems' terms
 """

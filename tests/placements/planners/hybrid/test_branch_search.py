@@ -9,7 +9,7 @@ import pytest
 from placements import Kind
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
-from placements.planners.hybrid.branch_search import BranchedPlan, branched_placement, search_branches
+from placements.planners.hybrid.placing.branch_search import BranchedPlan, branched_placement, search_branches
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts

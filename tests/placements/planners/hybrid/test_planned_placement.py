@@ -10,15 +10,15 @@ import pytest
 from placements import Kind, Placement
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
-from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
-from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.planned_placement import (
+from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
     chunked_placement,
     planned_placement,
     shared_vocabulary_placement,
     trunk_of,
 )
+from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
+from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.baselines import HAND_MADE

@@ -7,12 +7,12 @@ import pytest
 from placements.cluster import read_cluster
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.zoo import read_model
+from placements.planners.hybrid.placing.planned_placement import shared_vocabulary_placement, trunk_of
+from placements.planners.hybrid.placing.trunk_search import search_trunks
 from placements.planners.hybrid.plan import layers_of_stage
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.planned_placement import shared_vocabulary_placement, trunk_of
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.hybrid.trunk_search import search_trunks
 from placements.planners.parallel_plan import PlanError
 from placements.spec import Kind, Placement
 

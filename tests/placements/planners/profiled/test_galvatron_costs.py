@@ -19,10 +19,10 @@ from placements.measured.galvatron_profile import (
 from placements.measured.layer_profile import NotProfiledError
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
+from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.planned_placement import planned_placement
 from placements.planners.hybrid.profiled.galvatron_costs import GalvatronCosts
 from placements.spec import PlacementError
 

@@ -19,11 +19,11 @@ from placements.models.layers import HALF
 from placements.models.parallel import Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.export import to_galvatron, to_megatron
+from placements.planners.hybrid.placing.planned_placement import planned_placement
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.planned_placement import planned_placement
 from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
 from placements.planners.hybrid.profiled.measured_cluster import hardware_of, read_measured_cluster
 from placements.planners.parallel_plan import PlanError

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.parallel import Cost, LayerStrategy
+from placements.planners.hybrid.placing.planned_placement import plan_pieces
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.plan_search import search_plans
-from placements.planners.hybrid.planned_placement import plan_pieces
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import layer_table
 from placements.planners.parallel_plan import PlanError

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from placements.cluster import Cluster
 from placements.models.parallel import Cost
+from placements.planners.hybrid.placing.planned_placement import trunk_of, vocabulary_costs
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.plan_search import Report, search_plans
-from placements.planners.hybrid.planned_placement import trunk_of, vocabulary_costs
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.spec import PlacementError
 
@@ -50,7 +50,7 @@ def search_trunks(
         costs: Of the whole model.
         cluster: The GPUs.
         global_batch_size: Samples of an iteration.
-        shape: A key of `placements.planners.hybrid.planned_placement.SHARED_VOCABULARY`.
+        shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
         options: What is allowed; numbers that it gives restrict those that are tried.
         on_progress: Called with each numbers that were tried, of how many, and the least time so far.
 

@@ -1,0 +1,6 @@
+"""Plans as placements, in several shapes.
+
+- `planned_placement`: a device for each stage; waves and loops of a plan; vocabularies on all devices
+- `trunk_search`: plans whose vocabulary is on all GPUs
+- `branch_search`: plans of models whose branches join
+"""
