@@ -121,7 +121,7 @@ def _stages(rated: RatedPlan, plans: Plans) -> list[str]:
         rows.append(
             [
                 str(number),
-                f"{stage.gpus.start}-{stage.gpus.stop - 1}",
+                "-".join(str(gpu) for gpu in dict.fromkeys((stage.gpus.start, stage.gpus.stop - 1))),
                 "; ".join(runs),
                 f"{estimate.time_ms:.4g}",
                 f"{estimate.update_ms:.4g}",

@@ -279,9 +279,9 @@ def _proposed(
     """Yield the plan in a shape; where that cannot be, say why."""
     plan = rated.plan
     capacities_gib = capacities_of(rated, options)
-    stages = "1 stage" if plan.num_stages == 1 else f"{plan.num_stages} stages"
-    numbers = f"{stages} x {len(plan.stages[0].gpus)} GPUs, {plan.num_micro_batches} micro-batches"
-    name = f"{shape}, {numbers} of {plan.micro_batch_size}"
+    stages, gpus = _counted(plan.num_stages, "stage"), _counted(len(plan.stages[0].gpus), "GPU")
+    batches = _counted(plan.num_micro_batches, "micro-batch", "micro-batches")
+    name = f"{shape}, {stages} x {gpus}, {batches} of {plan.micro_batch_size}"
     try:
         if shape == "v_shape":
             placement = planned_placement(plan, costs, capacities_gib)
@@ -310,6 +310,10 @@ def _proposed(
             rated.time_ms if shape == "v_shape" else None,
         ),
     )
+
+
+def _counted(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
 
 
 def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:
