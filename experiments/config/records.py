@@ -345,6 +345,7 @@ class PlanCommandOptions:
     output_layer_utilisation: float
     memory_efficiency: float
     overlap_slowdown: float
+    overlap_gradients: bool
 
 
 @dataclass(frozen=True)

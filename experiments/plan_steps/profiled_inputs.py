@@ -67,6 +67,8 @@ def profiled_inputs(options: PlanCommandOptions) -> PlanInputs:
             f"profiles: {options.profiles!r} is not a folder; give one of measured layers and links, or "
             "planner=pipedream for a CSV file of nodes"
         )
+    why = "with a profile gradients are summed after the last backward; leave it out"
+    refuse_given(options, ("overlap_gradients",), why)
     model = required_model(options)
     if is_galvatron_folder(folder):
         refuse_given(options, (*_COMPUTED, "overlap_slowdown"), "the profile has it; leave it out")

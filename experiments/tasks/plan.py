@@ -195,6 +195,7 @@ def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
             options.memory_efficiency,
             options.overlap_slowdown,
             precision=model.precision,
+            overlap_gradients=options.overlap_gradients,
             calibration=calibration,
         ),
     )

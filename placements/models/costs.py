@@ -48,6 +48,8 @@ class CostOptions:
         memory_efficiency: Share of the memory bandwidth that is reached.
         overlap_slowdown: See `OVERLAP_SLOWDOWN`; 1 for none, at most 2: one after the other.
         precision: Of weights and activations.
+        overlap_gradients: Gradients are summed beside the products of the last backward, where both are
+            slower (Galvatron-BMW, Sec. V). Otherwise after it, which is never shorter.
         calibration: Measured times, which replace products and all-reduces of the layers that have any;
             a share of the tokens is taken for as large a share of the samples. None for none.
 
@@ -60,6 +62,7 @@ class CostOptions:
     memory_efficiency: float = MEMORY_EFFICIENCY
     overlap_slowdown: float = OVERLAP_SLOWDOWN
     precision: Precision = HALF
+    overlap_gradients: bool = False
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
@@ -148,12 +151,17 @@ def layer_cost(
     working, scores = share.kept_bytes, share.scores_bytes
     kept = {"none": working, "selective": working - scores, "full": share.input_bytes}[again]
     held_again = {"none": 0.0, "selective": scores, "full": working}[again]
+    exchanged_ms = states.exchange_ms
+    if options.overlap_gradients:
+        product_ms = beside.product_ms
+        exchanged_ms = options.overlapped(product_ms, exchanged_ms).time_ms - product_ms
     return states.cost + Cost(
         forward + Pass(0.0, forward_copy_ms),
         Pass(beside.product_ms, beside.copy_ms + backward.copy_ms + recomputed.copy_ms + backward_copy_ms),
         kept,
         states.gathered_bytes,
         (1 + layer.reads_weights_backward) * states.gathered_bytes + held_again,
+        update_ms=exchanged_ms,
     )
 
 
@@ -381,12 +389,14 @@ class _States(NamedTuple):
         gather_ms: To gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass.
         gathered_bytes: Of the weights or gradients of others, while they are there.
         backward_gathers: How often one or the other happens in a backward.
+        exchange_ms: To sum the gradients once, where they are not scattered with each backward.
     """
 
     cost: Cost
     gather_ms: float
     gathered_bytes: float
     backward_gathers: int
+    exchange_ms: float
 
 
 def _states(share: _Share, num_micro_batches: int) -> _States:
@@ -397,17 +407,18 @@ def _states(share: _Share, num_micro_batches: int) -> _States:
     parts += [(experts, strategy.expert_copies)] if experts else []
     found = [_states_of(share, num_micro_batches, *part) for part in parts]
     return _States(
-        sum((cost for cost, _, _ in found), Cost()) if layer.owns_parameters else Cost(),
-        sum(gather_ms for _, gather_ms, _ in found),
-        sum(gathered for _, _, gathered in found),
+        sum((cost for cost, *_ in found), Cost()) if layer.owns_parameters else Cost(),
+        sum(gather_ms for _, gather_ms, *_ in found),
+        sum(gathered for _, _, gathered, _ in found),
         layer.reads_weights_backward + layer.owns_parameters,
+        sum(exchange_ms for *_, exchange_ms in found) if layer.owns_parameters else 0.0,
     )
 
 
 def _states_of(
     share: _Share, num_micro_batches: int, parameters: float, copies: Level
-) -> tuple[Cost, float, float]:
-    """Return what parameters take that so many GPUs hold together.
+) -> tuple[Cost, float, float, float]:
+    """Return what parameters take that so many GPUs hold together; see `_States`.
 
     ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
     several micro-batches add to them, ZeRO-3 weights too.
@@ -418,9 +429,9 @@ def _states_of(
     if zero == 3:
         gathered = weights * (degree - 1) / degree
         gather_ms = group.all_gather_ms(weights, *copies)
-        return Cost(static_bytes=whole / degree, update_ms=step_ms), gather_ms, gathered
+        return Cost(static_bytes=whole / degree, update_ms=step_ms), gather_ms, gathered, 0.0
     exchange_ms = group.all_reduce_ms(weights, *copies)
     gradients_whole = zero == 1 or num_micro_batches > 1
     on_each = whole if zero == 0 else weights * (2 if gradients_whole else 1)
     static = on_each + (whole - on_each) / degree
-    return Cost(static_bytes=static, update_ms=step_ms + exchange_ms), 0.0, 0.0
+    return Cost(static_bytes=static, update_ms=step_ms), 0.0, 0.0, exchange_ms

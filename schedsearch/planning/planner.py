@@ -14,6 +14,7 @@ from placements import PlacementError
 from placements.cluster import Cluster, read_cluster
 from placements.hardware import modelled_profile
 from placements.models.chain import ModelShape
+from placements.models.costs import CostOptions
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.planned_placement import (
     CHUNKED,
@@ -186,7 +187,8 @@ def plan(
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
         options: How GPUs may share layers, and what numbers are tried.
-        costs: What layers cost; by default the rules of `placements.models.costs`.
+        costs: What layers cost; by default the rules of `placements.models.costs`, with gradients summed
+            beside the last backward.
         rank_by: One of `RANKS`.
         shapes: Those of `SHAPES` that compete.
         num_chunks: Of each device in a wave or a loop.
@@ -208,7 +210,7 @@ def plan(
     model = (read_model(model) if isinstance(model, str) else model).chained
     cluster = read_cluster(cluster) if isinstance(cluster, str) else cluster
     options = options or PlanOptions()
-    costs = ShapeCosts(model) if costs is None else costs
+    costs = ShapeCosts(model, CostOptions(overlap_gradients=True)) if costs is None else costs
     _check(rank_by, shapes, num_chunks, deadline_ms)
     sizes = list(batch) if isinstance(batch, Sequence) else [batch]
     searches = {size: _searched(costs, cluster, size, options, on_progress) for size in sizes}

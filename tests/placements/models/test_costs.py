@@ -380,3 +380,23 @@ def test_the_error_of_the_model_is_the_mean_of_both_passes() -> None:
     )
     with pytest.raises(PlacementError, match="layers: none of them was measured; give one of layer"):
         model_error_percent(MEASURED, [replace(GPT, name="other")], cluster)
+
+
+def test_gradients_are_summed_beside_the_last_backward() -> None:
+    """Both take longer while both run; what is left of the sum comes after (Galvatron-BMW, Sec. V)."""
+    layer = read_model("gpt3_1.3b").layers[1]
+    group = read_cluster("a100_8").group(0, 8)
+    plain = layer_cost(layer, LayerStrategy(1, 8), 8, 4, group)
+    beside = layer_cost(layer, LayerStrategy(1, 8), 8, 4, group, CostOptions(overlap_gradients=True))
+    assert replace(beside, update_ms=plain.update_ms) == plain
+    exchange_ms = group.all_reduce_ms(2 * layer.parameters(1), 8)
+    step_ms = plain.update_ms - exchange_ms
+    product_ms = plain.backward.product_ms
+    longer, shorter = max(product_ms, exchange_ms), min(product_ms, exchange_ms)
+    assert beside.update_ms == pytest.approx(longer + 0.3 * shorter - product_ms + step_ms)
+    assert step_ms < beside.update_ms < plain.update_ms
+    sharded = [
+        layer_cost(layer, LayerStrategy(1, 8, 3), 8, 4, group, CostOptions(overlap_gradients=overlap))
+        for overlap in (False, True)
+    ]
+    assert sharded[0] == sharded[1]
