@@ -23,6 +23,7 @@ from experiments.config.records import (
     ProfileOptions,
 )
 from placements.hardware import GPUS, Gpu
+from placements.placement_file import read_placement
 from placements.planners.galvatron import recomputed_blocks
 from placements.planners.hybrid.plan_file import read_plan_file
 from placements.shapes import SHAPES
@@ -143,7 +144,7 @@ def _fill_in_runtime(data: dict[Any, Any], chosen: FilePlacementOptions) -> None
         PlanError: The plan cannot be read, or is wrong.
     """
     folder = Path(require_path("placement.path", chosen.path))
-    found = of_plan(read_plan_file(folder / PLAN_FILES.plan))
+    found = of_plan(read_plan_file(folder / PLAN_FILES.plan), read_placement(folder / PLAN_FILES.placement))
     for group, name, value in (
         ("search", "num_micro_batches", found.num_micro_batches),
         ("runtime", "micro_batch_size", found.micro_batch_size),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.config.records import GptPlacementOptions, PlanPlacementOptions
+from placements import Kind, Placement
 from placements.hardware import Gpu
 from placements.models.layers import TransformerLayer
 from placements.models.rates import Rates
@@ -67,10 +68,18 @@ class PlannedRun(NamedTuple):
         return dict(zip(self.layers_per_block, shares, strict=True))
 
 
-def of_plan(plan: Plan) -> PlannedRun:
-    """Return what a plan of `placements.planners.hybrid` says of a run of its V-shape."""
+def of_plan(plan: Plan, placement: Placement) -> PlannedRun:
+    """Return what a plan of `placements.planners.hybrid` says of a run.
+
+    Args:
+        plan: What was planned.
+        placement: Its blocks. Where they are not the plan's pieces one by one, as in a wave or an M-shape,
+            the plan says nothing of layers and recomputation.
+    """
     layers, recompute = {}, []
-    for i, piece in enumerate(plan.pieces):
+    forwards = [block for block in placement.blocks if block.kind is Kind.F]
+    is_chain = [block.devices for block in forwards] == [(piece.stage,) for piece in plan.pieces]
+    for i, piece in enumerate(plan.pieces if is_chain else ()):
         inner = [each for each in piece.layers if isinstance(plan.model.layers[each], TransformerLayer)]
         if inner:
             layers[f"F{i}"] = len(inner)

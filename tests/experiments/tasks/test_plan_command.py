@@ -76,6 +76,20 @@ def test_the_best_plan_is_searched_and_run(command, tmp_path: Path) -> None:
     assert "bitwise equal to its replay: True" in done.stdout
 
 
+def test_a_wave_is_run_with_layers_of_its_own(command, tmp_path: Path) -> None:
+    """Its blocks are not the pieces of the plan, whose numbers of layers once were given to them."""
+    shaped = ["shapes=[wave_shape]", "rank=formula", "num_micro_batches=[4]", "num_plans=1"]
+    assert command("plan", *SMALL, *shaped).returncode == 0
+    planned = tmp_path / "planned"
+    (tmp_path / "out").rename(planned)
+    sizes = ["runtime.hidden_size=32", "runtime.num_heads=4", "runtime.sequence_length=16"]
+    small = [*sizes, "runtime.num_layers=4", "runtime.vocab_size=256", "runtime.iterations=1"]
+    chosen = ["placement=planned", f"placement.path={planned}", "search.polish_time_limit_s=1"]
+    done = command("run", *chosen, *small, "energy.baselines=[]", "energy.num_plans=3")
+    assert done.returncode == 0, done.stderr
+    assert "bitwise equal to its replay: True" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -8,13 +8,13 @@ know in what order blocks run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.placing.planned_placement import plan_pieces
+from placements.planners.hybrid.placing.trunk_search import even_numbers
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.plan_search import search_plans
@@ -76,7 +76,9 @@ def search_branches(
     if len({nodes.gpu for nodes in cluster.nodes}) > 1:
         raise PlanError("cluster: has several kinds of GPUs, and a K-shape is planned on one; give one kind")
     found: list[BranchedPlan] = []
-    for num_stages, m in _numbers(model, cluster, global_batch_size, options):
+    most = sum(len(branch.layers) for branch in model.branches)
+    stages = range(len(model.branches), min(cluster.num_gpus, most) + 1)
+    for num_stages, m in even_numbers(cluster, global_batch_size, options, stages):
         for joined, cost in _joined(costs, cluster, global_batch_size // m, m, options):
             plan = _planned(costs, cluster, global_batch_size, options, (num_stages, m), joined, cost)
             if plan is not None:
@@ -123,24 +125,6 @@ def branched_placement(
         [num_gpus] * plan.num_stages,
         tick_ms,
     )
-
-
-def _numbers(
-    model: ModelShape, cluster: Cluster, batch: int, options: PlanOptions
-) -> Iterator[tuple[int, int]]:
-    """Yield numbers of stages of all branches, and of micro-batches."""
-    most = sum(len(branch.layers) for branch in model.branches)
-    for num_stages in range(len(model.branches), min(cluster.num_gpus, most) + 1):
-        num_gpus, rest = divmod(cluster.num_gpus, num_stages)
-        if (
-            rest
-            or num_stages not in (options.num_stages or (num_stages,))
-            or num_gpus not in (options.gpus_per_stage or (num_gpus,))
-        ):
-            continue
-        for m in range(1, batch + 1):
-            if batch % m == 0 and m in (options.num_micro_batches or (m,)):
-                yield num_stages, m
 
 
 def _joined(

@@ -73,9 +73,19 @@ def search_trunks(
     return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: options.num_plans])
 
 
-def _numbers(cluster: Cluster, batch: int, options: PlanOptions) -> Iterator[tuple[int, int, int]]:
-    """Yield numbers of stages, of micro-batches, and of groups with all rows of the table."""
-    for num_stages in range(2, cluster.num_gpus + 1):
+def even_numbers(
+    cluster: Cluster, batch: int, options: PlanOptions, stages: range
+) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of stages that share all GPUs evenly, each with all numbers of micro-batches.
+
+    Args:
+        cluster: The GPUs.
+        batch: Samples of an iteration.
+        options: May restrict the numbers.
+        stages: To choose from.
+    """
+    counts = [m for m in range(1, batch + 1) if batch % m == 0]
+    for num_stages in stages:
         num_gpus, rest = divmod(cluster.num_gpus, num_stages)
         if (
             rest
@@ -83,11 +93,16 @@ def _numbers(cluster: Cluster, batch: int, options: PlanOptions) -> Iterator[tup
             or num_gpus not in (options.gpus_per_stage or (num_gpus,))
         ):
             continue
-        for m in range(1, batch + 1):
-            if batch % m == 0 and m in (options.num_micro_batches or (m,)):
-                for copies in range(1, num_gpus + 1):
-                    if num_gpus % copies == 0 and batch // m % copies == 0:
-                        yield num_stages, m, copies
+        yield from ((num_stages, m) for m in counts if m in (options.num_micro_batches or (m,)))
+
+
+def _numbers(cluster: Cluster, batch: int, options: PlanOptions) -> Iterator[tuple[int, int, int]]:
+    """Yield numbers of stages, of micro-batches, and of groups with all rows of the table."""
+    for num_stages, m in even_numbers(cluster, batch, options, range(2, cluster.num_gpus + 1)):
+        num_gpus = cluster.num_gpus // num_stages
+        for copies in range(1, num_gpus + 1):
+            if num_gpus % copies == 0 and batch // m % copies == 0:
+                yield num_stages, m, copies
 
 
 def _searched(
