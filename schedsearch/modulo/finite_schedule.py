@@ -90,8 +90,8 @@ class FiniteSchedule:
         """Shorten the whole schedule.
 
         It begins with the shortest of the unrolled repetend, the hand-made schedules that fit, and those that
-        rules make (`schedsearch.starts.turns` and `schedsearch.starts.event_simulation`). Where the latency is limited nothing is done,
-        since another order of the blocks would not keep it.
+        rules make (`schedsearch.starts.turns` and `schedsearch.starts.event_simulation`). Where the latency
+        is limited nothing is done, since another order of the blocks would not keep it.
 
         Raises:
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
