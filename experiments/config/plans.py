@@ -89,15 +89,13 @@ class _PlannedBlock(NamedTuple):
 
     Attributes:
         devices: Where.
-        strategies: How its GPUs share each of its layers.
-        num_inner: Transformer layers among these.
-        first_inner: The first of them; 0 where there is none.
+        num_inner: Transformer layers that it has.
+        is_recomputed: Whether the first of these is, or of others the first layer.
     """
 
     devices: tuple[int, ...]
-    strategies: tuple[LayerStrategy, ...]
     num_inner: int
-    first_inner: int
+    is_recomputed: bool
 
 
 def of_plan(plan: Plan | JoinedPlan, placement: Placement) -> PlannedRun:
@@ -106,25 +104,23 @@ def of_plan(plan: Plan | JoinedPlan, placement: Placement) -> PlannedRun:
     Args:
         plan: What was planned.
         placement: Its blocks. Where they are not the plan's pieces one by one, as in a wave or an M-shape,
-            the plan says nothing of layers and recomputation. Nor does it of layers where there are more than
-            the two branches that a model of the runtime has.
+            the plan says nothing of layers and recomputation. Nor does it of layers where a block has none,
+            or where there are more than the two branches that a model of the runtime has: a run then shares
+            its layers evenly.
     """
+    numbers = plan.num_micro_batches, plan.micro_batch_size
     forwards = [block for block in placement.blocks if block.kind is Kind.F]
     parts = _parts(plan)
-    wanted = [block.devices for part in parts for block in part]
-    layers, recompute, i = [], [], 0
-    for part in parts if [block.devices for block in forwards] == wanted else ():
-        counts = {}
-        for block in part:
-            if block.num_inner:
-                counts[f"F{i}"] = block.num_inner
-            if block.strategies[block.first_inner].recompute == "full":
-                recompute.append(f"F{i}")
-            i += 1
-        layers.append(counts)
-    if len(parts) > 3 or not all(layers):
-        layers = []
-    return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, tuple(recompute), tuple(layers))
+    wanted = [block for part in parts for block in part]
+    if [block.devices for block in forwards] != [block.devices for block in wanted]:
+        return PlannedRun(*numbers, (), ())
+    names = [f"F{i}" for i in range(len(wanted))]
+    recompute = [name for name, block in zip(names, wanted, strict=True) if block.is_recomputed]
+    layers = []
+    if all(block.num_inner for block in wanted) and len(parts) <= 3:
+        left = iter(names)
+        layers = [{next(left): block.num_inner for block in part} for part in parts]
+    return PlannedRun(*numbers, tuple(recompute), tuple(layers))
 
 
 def _parts(plan: Plan | JoinedPlan) -> list[list[_PlannedBlock]]:
@@ -154,7 +150,7 @@ def _block(
     devices: tuple[int, ...], layers: Sequence[Layer], strategies: tuple[LayerStrategy, ...]
 ) -> _PlannedBlock:
     inner = [i for i, layer in enumerate(layers) if isinstance(layer, TransformerLayer)]
-    return _PlannedBlock(devices, strategies, len(inner), inner[0] if inner else 0)
+    return _PlannedBlock(devices, len(inner), strategies[inner[0] if inner else 0].recompute == "full")
 
 
 class Planned(NamedTuple):

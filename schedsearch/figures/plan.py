@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.placing.shared_layers import SharedLayers
+from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan
 from schedsearch.figures.canvas import ROW_HEIGHT, STYLE, legend_below
 
@@ -43,13 +44,13 @@ def draw_plan(
     own = [strategy for chain in chains for strategy in chain.plan.strategies]
     used = dict.fromkeys(own if shared is None else [*own, shared.strategy])
     colors = {strategy: _COLORS[i % len(_COLORS)] for i, strategy in enumerate(used)}
-    stages = [stage for chain in chains for stage in chain.plan.stages]
+    stages = [(stage, _kinds(chain.plan, i)) for chain in chains for i, stage in enumerate(chain.plan.stages)]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(12.0, 1.6 + 0.34 * len(stages)), layout="constrained")
         layers, memory = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
         _draw_layers(layers, _bars(chains, shared), colors)
         _draw_memory(memory, peaks_gib, capacities_gib)
-        rows = [f"stage {i}: GPUs {_span(stage.gpus)}" for i, stage in enumerate(stages)]
+        rows = [f"stage {i}: GPUs {_span(stage.gpus)}{kind}" for i, (stage, kind) in enumerate(stages)]
         layers.set_yticks(range(len(stages)), rows)
         layers.set_ylim(len(stages) - 0.45, -0.55)
         layers.set_title(title, loc="left")
@@ -129,13 +130,21 @@ def _draw_layers(axes: Axes, bars: Sequence[_Bar], colors: Mapping[LayerStrategy
 def _draw_memory(axes: Axes, peaks_gib: Sequence[float], capacities_gib: Sequence[float]) -> None:
     axes.barh(range(len(peaks_gib)), peaks_gib, ROW_HEIGHT, color="#BBBBBB")
     different = sorted(set(capacities_gib))
-    for each in different:
-        axes.axvline(each, **_CAPACITY_LINE)
+    for row, each in enumerate(capacities_gib):
+        axes.vlines(each, row - 0.5, row + 0.5, **_CAPACITY_LINE)
     axes.set_xlim(0, max(*peaks_gib, *capacities_gib) * 1.05)
     listed = " and ".join(f"{each:.4g}" for each in different)
     axes.set_xlabel(f"peak of one GPU in GiB,\nof {listed} (dashed)")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _kinds(plan: Plan, stage: int) -> str:
+    """Return the GPUs of a stage in words, where the cluster has several kinds."""
+    if len({nodes.gpu for nodes in plan.cluster.nodes}) == 1:
+        return ""
+    names = dict.fromkeys(name.removeprefix("NVIDIA ") for name, _ in plan.group(stage).pattern)
+    return f", {' and '.join(names)}"
 
 
 def _span(gpus: range) -> str:
