@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import math
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +84,9 @@ def task(config: DictConfig) -> dict[str, float | str]:
     if found.interrupted:
         raise Interrupted(f"interrupted; the best plans until then are in {directory}")
     best = found.best
-    return {
-        "plan": best.name,
-        "samples_per_s": best.samples_per_s or math.nan,
-        "formula_samples_per_s": best.formula_samples_per_s or math.nan,
-        "num_gpus": best.num_gpus,
-    }
+    rates = {"samples_per_s": best.samples_per_s, "formula_samples_per_s": best.formula_samples_per_s}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    return {"plan": best.name, **known, "num_gpus": best.num_gpus}
 
 
 def save(plans: Plans, directory: Path, costs_in_words: str) -> None:

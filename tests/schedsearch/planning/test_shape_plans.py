@@ -44,7 +44,7 @@ def flava() -> Plans:
 @pytest.fixture(scope="module")
 def large() -> Plans:
     options = replace(FEW, num_stages=(2,))
-    return plan(LARGE, "v100_4", 32, options=options, shapes=SHAPES, search_time_limit_s=0.5)
+    return plan(LARGE, "a100_4", 32, options=options, shapes=SHAPES, search_time_limit_s=0.5)
 
 
 def test_branches_compete_side_by_side(flava: Plans) -> None:
