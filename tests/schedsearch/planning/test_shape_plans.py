@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from small_profiles import write_profile
 
 from placements.cluster import Cluster, Nodes, read_cluster
 from placements.hardware import A100_SXM_80GB
+from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
 from placements.models.zoo import read_model
 from placements.planners.hybrid.placing.branch_search import BranchedPlan
 from placements.planners.hybrid.placing.trunk_search import TrunkPlan
 from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
+from placements.planners.hybrid.profiled.measured_cluster import read_measured_cluster
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import peak_memory
 from schedsearch.planning.explanation import explain
@@ -177,3 +182,14 @@ def test_interrupted_while_a_shape_is_searched() -> None:
     assert "m_shape" not in {each.candidate.shape for each in found.proposed}
     assert "v_shape" in {each.candidate.shape for each in found.proposed}
     assert all(each.ranked is None for each in found.proposed)
+
+
+def test_measured_layers_have_an_m_shape(tmp_path: Path) -> None:
+    known = read_profiled_model(write_profile(tmp_path / "profile"), "toy")
+    where = read_measured_cluster("A100-40_2", known)
+    costs = LayerProfileCosts(known, where)
+    found = plan(costs.model, where.cluster, 8, costs=costs, shapes=("m_shape",), rank_by="formula")
+    best = found.best.found
+    assert isinstance(best, TrunkPlan)
+    assert [layer.name for layer in best.shared.layers] == ["embedding", "head"]
+    assert [layer.name for layer in best.rated.plan.model.layers] == ["block", "block"]
