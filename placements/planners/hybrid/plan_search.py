@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from placements.cluster import Cluster, DeviceGroup
 from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
 from placements.planners.hybrid.plan import Plan, StagePlan
-from placements.planners.hybrid.plan_bounds import least_bottleneck_ms
 from placements.planners.hybrid.plan_options import (
     PlanOptions,
     PlanSearchResult,
@@ -169,12 +168,11 @@ class _Search:
 
     def _tight(self, numbers: _Numbers) -> _Numbers:
         """Return a candidate with a bound that counts memory; see `plan_bounds`."""
-        m, counts, stages = numbers.num_micro_batches, self.kinds.counts, self._stages(numbers)
+        m, stages = numbers.num_micro_batches, self._stages(numbers)
         if isinstance(stages, str):
             return numbers._replace(is_tight=True)
-        total = float(counts @ np.min([table.least_ms for table in stages.tables], axis=0))
-        bottleneck = least_bottleneck_ms(stages.rooms, counts)
-        bound_ms = (m - 1) * bottleneck + max(total, bottleneck)
+        bottleneck_ms = stages.least_bottleneck_ms
+        bound_ms = (m - 1) * bottleneck_ms + max(stages.least_sum_ms, bottleneck_ms)
         return numbers._replace(bound_ms=max(bound_ms, numbers.bound_ms), is_tight=True)
 
     def _group_sizes(self) -> list[int]:
@@ -237,7 +235,7 @@ class _Search:
             return None, stages
         if reason := stages.why_memory_is_short():
             return None, reason
-        divided = stages.divided(limit_ms)
+        divided = stages.divided(limit_ms, lambda _: None)
         if divided is None:
             return None, stages.why_none(limit_ms)
         return self._rated(numbers, stages, divided), ""
