@@ -220,6 +220,8 @@ class PipelineStages:
                 break
             most_layers = min(most_layers + most_layers // 4 + 1, all_layers)
         is_left_out = bounds_ms > longest_ms
+        is_all = most_layers == all_layers or bool(np.isinf(bounds_ms[:, :, most_layers]).all())
+        is_all = is_all and not np.isfinite(bounds_ms[is_left_out]).any()
         found = exact_partition(
             self._stage_cost,
             kinds.num_layers,
@@ -230,15 +232,15 @@ class PipelineStages:
             contents=contents.which,
             on_better=lambda stage_layers: on_better(_ends(stage_layers)),
         )
-        return found, most_layers == all_layers and not np.isfinite(bounds_ms[is_left_out]).any()
+        return found, is_all
 
     def _transfers_ms(self, most_layers: int) -> NDArray[np.float64]:
         """Return what stages take to send their output, in the shape of their bounds."""
         found = np.zeros((len(self.groups), self._problem.kinds.num_layers + 1, most_layers + 1))
-        kinds = self._problem.kinds.in_order
+        _, ends, kinds = np.unique(self._problem.kinds.in_order, return_index=True, return_inverse=True)
         for stage in range(len(self.groups) - 1):
-            by_kind = {kind: self.transfer_ms(stage, end + 1) for end, kind in enumerate(kinds)}
-            found[stage, 1:] = np.array([by_kind[kind] for kind in kinds])[:, None]
+            by_kind = np.array([self.transfer_ms(stage, end + 1) for end in ends.tolist()])
+            found[stage, 1:] = by_kind[kinds][:, None]
         return found
 
     @cached_property

@@ -150,23 +150,14 @@ def stage_bounds_ms(
     for stage in stages:
         key = (id(stage.table), stage.in_flight, stage.capacity_mib)
         if key not in known:
-            until = _until(_priced(stage, own, prices)[:, place])
-            whole = _sums(until, contents) - (prices * stage.capacity_mib)[:, None]
-            fits = _sums(_until(_least_held(stage, own)[None, place]), contents)[0] <= stage.capacity_mib * (
-                1 + 1e-9
-            )
-            least_ms = np.append(np.where(fits, whole.max(axis=0), np.inf), np.inf)
+            values = np.vstack([_priced(stage, own, prices), _least_held(stage, own)])[:, place]
+            until = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+            sums = until[:, contents.end] - until[:, contents.end - contents.number]
+            whole = (sums[:-1] - (prices * stage.capacity_mib)[:, None]).max(axis=0)
+            fits = sums[-1] <= stage.capacity_mib * (1 + 1e-9)
+            least_ms = np.append(np.where(fits, whole, np.inf), np.inf)
             known[key] = least_ms[contents.which]
     return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
-
-
-def _until(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums of each row before each layer, and of all layers."""
-    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
-
-
-def _sums(until: NDArray[np.float64], contents: Contents) -> NDArray[np.float64]:
-    return np.asarray(until[:, contents.end] - until[:, contents.end - contents.number])
 
 
 def _least_held(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
