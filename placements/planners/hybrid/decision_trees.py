@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from placements.models.parallel import LayerStrategy, Recompute, SequenceSharing
@@ -81,7 +81,7 @@ def decision_trees(
     return [tree for tree in _trees(num_gpus, ordered) if _is_allowed(tree, mixed)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _trees(num_gpus: int, paradigms: tuple[Paradigm, ...]) -> tuple[Tree, ...]:
     if num_gpus == 1:
         return ((),)
@@ -140,7 +140,7 @@ class TreeOptions:
                 raise PlanError(f"expert_parallel: {degree} is not at least 1; give 1 or more")
 
 
-@lru_cache(maxsize=None)
+@cache
 def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) -> tuple[LayerStrategy, ...]:
     """Return the strategies of a layer on the GPUs of a stage, without recomputation first.
 

@@ -27,11 +27,15 @@ from placements.planners.hybrid.plan_bounds import (
 from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
 from placements.planners.partition import least_largest
+from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.division import Division, StageCost, memory_balanced
 from placements.planners.stage_search.exact import least_memory
 from placements.planners.stage_search.exact_division import exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import StageSolution
+
+_PROVED = 1e-9
+"""Of a cost, relative: what the proof that it is the least may leave open for rounding."""
 
 _ROUNDING = 1e-12
 """Of a bound, relative: what sums of floats may differ by."""
@@ -85,6 +89,7 @@ class Problem:
         kinds: Of these layers.
         global_batch_size: Samples of an iteration.
         options: What is allowed.
+        check: Ends the search when its time is over.
         solved: Stages that were solved, by all that they depend on.
     """
 
@@ -92,7 +97,18 @@ class Problem:
     kinds: Kinds
     global_batch_size: int
     options: PlanOptions
+    check: Check = no_limit
     solved: dict[tuple[object, ...], StageSolution | None] = field(default_factory=dict)
+
+    @property
+    def proved_share(self) -> float:
+        """The least share of its cost that is proved of any stage that was solved; 1 for all of it."""
+        shares = (
+            1.0 if each.least_cost >= each.cost * (1 - _PROVED) else each.least_cost / each.cost
+            for each in self.solved.values()
+            if each is not None
+        )
+        return min(shares, default=1.0)
 
 
 class PipelineStages:
@@ -142,7 +158,7 @@ class PipelineStages:
         solved = self._problem.solved
         if key not in solved:
             problem = self.tables[stage].problem(kinds, in_flight, capacity)
-            solved[key] = STAGE_METHODS[self._problem.options.stage_method](problem)
+            solved[key] = STAGE_METHODS[self._problem.options.stage_method](problem, self._problem.check)
         return solved[key]
 
     def why_memory_is_short(self) -> str:
@@ -246,7 +262,9 @@ class PipelineStages:
     @cached_property
     def least_sum_ms(self) -> float:
         """What all stages take together at least, memory aside."""
-        least = np.min([table.least_ms for table in {id(each): each for each in self.tables}.values()], axis=0)
+        least = np.min(
+            [table.least_ms for table in {id(each): each for each in self.tables}.values()], axis=0
+        )
         return float(self._problem.kinds.counts @ least)
 
     @cached_property

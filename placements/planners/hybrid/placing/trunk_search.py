@@ -52,7 +52,8 @@ def search_trunks(
         global_batch_size: Samples of an iteration.
         shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
         options: What is allowed; numbers that it gives restrict those that are tried.
-        on_progress: Called with each numbers that were tried, of how many, and the least time so far.
+        on_progress: Called with each numbers that were tried, of how many, and the least time so far;
+            the bound is 0.
 
     Raises:
         PlanError: The model has no such vocabulary.
@@ -69,7 +70,7 @@ def search_trunks(
             best[key] = found
         if on_progress is not None:
             least_ms = min((each.time_ms for each in best.values()), default=None)
-            on_progress(done, len(numbers), least_ms)
+            on_progress(done, len(numbers), least_ms, 0.0)
     return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: options.num_plans])
 
 

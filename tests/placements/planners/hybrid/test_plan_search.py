@@ -171,7 +171,7 @@ def test_only_the_numbers_that_are_asked_for() -> None:
 
 
 def test_interrupted_searches_have_what_they_found() -> None:
-    def stop(done: int, total: int, best_ms: float | None) -> None:
+    def stop(done: int, total: int, *_: float | None) -> None:
         if done > total // 2:
             raise KeyboardInterrupt
 
