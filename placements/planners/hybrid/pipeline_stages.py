@@ -277,13 +277,6 @@ class PipelineStages:
         found = self.solution(stage, first, end)
         return None if found is None else StageCost(found.cost, self.transfer_ms(stage, end), found.peak_mib)
 
-    def even(self) -> tuple[int, ...] | None:
-        """Return where stages end that are even in time, or else in memory; None where neither fits."""
-        for ends in (_ends(self._balanced_in_time()), _ends(self._balanced_in_memory())):
-            if all(self.solution(*stage) for stage in stages_of(ends)):
-                return ends
-        return None
-
     def _balanced_in_time(self) -> tuple[int, ...]:
         least = np.min([table.least_ms for table in self.tables], axis=0)
         return least_largest([float(least[kind]) for kind in self._problem.kinds.in_order], len(self.groups))

@@ -5,9 +5,10 @@ micro-batches it finds the least time of an iteration, taken to be a pipeline of
 
     (m - 1) max c + sum (c + transfer)      c: time of a stage for a micro-batch, and 1 / m of its update
 
-Numbers whose bound is no better than the plans at hand are not solved. A first plan is divided evenly, so
-that there is one early; when the time is over, the best so far is kept with what is proved of it. The module
-does not know what a layer costs, and not in what order blocks run.
+Numbers whose bound is no better than the plans at hand are not solved. Numbers
+that are likely to fit are solved first, so that there is a plan early; when the time is over, the best so far
+is kept with what is proved of it. The module does not know what a layer costs, and not in what order blocks
+run.
 """
 
 from __future__ import annotations
@@ -109,11 +110,11 @@ class _Search:
     def run(self, report: Report) -> PlanSearchResult:
         """Search until nothing is left, the time is over, or there is an interrupt from the keyboard."""
         interrupted = out_of_time = False
+        total = len(self.queue)
         try:
             if self.options.method == "exact":
                 self._begin(report)
             heapq.heapify(self.queue)
-            total = len(self.queue)
             while self.queue:
                 self.check()
                 self._step()
@@ -133,15 +134,22 @@ class _Search:
         )
 
     def _begin(self, report: Report) -> None:
-        """Find a first plan, evenly divided."""
+        """Solve numbers that are likely to fit until there is a first plan."""
         for numbers in likely_to_fit(self.queue, self.cluster):
             self.check()
-            stages = self._stages(numbers)
-            if isinstance(stages, str) or stages.why_memory_is_short():
+            if isinstance(bound := self._bound(numbers), str):
                 continue
-            if (ends := stages.even()) is not None:
-                self.found[numbers.which] = self._rated(numbers, stages, ends)
-                report(0, len(self.queue), self._least_found_ms(), 0.0)
+            bounded = numbers._replace(bound_ms=max(bound, self._tight_ms(numbers)))
+            reason = self._solve(bounded)
+            self.queue.remove(numbers)
+            self._tried(bounded, reason)
+            if self.found:
+                report(
+                    len(self.trials),
+                    len(self.trials) + len(self.queue),
+                    self._least_found_ms(),
+                    self._bound_ms(),
+                )
                 return
 
     def _step(self) -> None:
@@ -255,16 +263,14 @@ class _Search:
             math.inf if own is None else own.time_ms,
             others[self.options.num_plans - 1] if len(others) >= self.options.num_plans else math.inf,
         )
-        better: list[tuple[int, ...]] = []
-        try:
-            divided = stages.divided(limit_ms, better.append)
-        except (KeyboardInterrupt, OutOfTimeError):
-            if better:
-                self.found[numbers.which] = self._rated(numbers, stages, better[-1])
-            raise
+
+        def keep(ends: tuple[int, ...]) -> None:
+            self.found[numbers.which] = self._rated(numbers, stages, ends)
+
+        divided = stages.divided(limit_ms, keep)
         if divided is None:
             return stages.why_none(limit_ms)
-        self.found[numbers.which] = self._rated(numbers, stages, divided)
+        keep(divided)
         return ""
 
     def _rated(self, numbers: Numbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
