@@ -176,7 +176,7 @@ def plan(
     search_time_limit_s: float = 10.0,
     deadline_ms: float | None = None,
     seed: int = 0,
-    on_progress: Callable[[int, int, float | None], None] | None = None,
+    on_progress: Callable[[int, int, float | None, float], None] | None = None,
     on_search: Report | None = None,
 ) -> Plans:
     """Return the best plans of a model on a cluster (Galvatron-BMW, with the schedule as the judge).
@@ -218,6 +218,11 @@ def plan(
     rated = sorted(
         (each for found in searches.values() for each in found.plans), key=lambda each: -each.samples_per_s
     )[: options.num_plans]
+    if not rated and any(found.out_of_time for found in searches.values()):
+        raise PlanError(
+            f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {model.name} on "
+            f"{cluster.num_gpus} GPUs was found; give more, or fewer numbers to try"
+        )
     if not rated and not interrupted:
         raise PlanError(why_no_plan(model, cluster, costs, sizes, options, searches))
     left_out: list[str] = []
@@ -247,7 +252,7 @@ def _searched(
     cluster: Cluster,
     batch: int,
     options: PlanOptions,
-    on_progress: Callable[[int, int, float | None], None] | None,
+    on_progress: Callable[[int, int, float | None, float], None] | None,
 ) -> PlanSearchResult:
     if options.method == "megatron":
         return rules_of_thumb(costs, cluster, batch, options)

@@ -114,13 +114,16 @@ def contents_of(kinds: Sequence[int], most_layers: int) -> Contents:
     """
     own, num_layers = np.asarray(kinds), len(kinds)
     which = np.full((num_layers + 1, most_layers + 1), -1)
-    shorter, ends = np.zeros(num_layers + 1, dtype=np.int64), []
+    shorter = np.zeros(num_layers + 1, dtype=np.int64)
+    ends: list[NDArray[np.int64]] = []
+    num_contents = 0
     for number in range(1, most_layers + 1):
         end = np.arange(number, num_layers + 1)
         longer = shorter[end - 1] * (own.max() + 1) + own[end - 1]
         _, firsts, shorter[end] = np.unique(longer, return_index=True, return_inverse=True)
-        which[end, number] = sum(map(len, ends)) + shorter[end]
+        which[end, number] = num_contents + shorter[end]
         ends.append(end[firsts])
+        num_contents += len(firsts)
     numbers = np.repeat(np.arange(1, most_layers + 1), [len(each) for each in ends])
     return Contents(which, np.concatenate(ends), numbers)
 

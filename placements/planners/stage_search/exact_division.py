@@ -189,7 +189,7 @@ class _Search:
 
     def least_sync_ms(self) -> float:
         """Return a bound on the longest exchange of any division, with nothing more solved."""
-        return least_divided(self._sync, np.maximum)[1]
+        return least_divided(list(self._sync), np.maximum)[1]
 
     def evenest(self, sync_limit: float, limit_ms: float) -> tuple[int, ...] | None:
         """Return the division whose slowest stage is the fastest; None where none fits, or takes no more."""
@@ -212,9 +212,9 @@ class _Search:
             if not self._solve_all(found):
                 return found
 
-    def _allowed(self, limit_ms: float, sync_limit: float, with_sync: bool) -> Floats:
+    def _allowed(self, limit_ms: float, sync_limit: float, with_sync: bool) -> list[Floats]:
         whole = self._time + self._sync if with_sync else self._time
-        return np.where((self._time <= limit_ms) & (self._sync <= sync_limit), whole, math.inf)
+        return list(np.where((self._time <= limit_ms) & (self._sync <= sync_limit), whole, math.inf))
 
     def _solve_all(self, division: tuple[int, ...]) -> bool:
         """Solve the stages of a division; return whether one was not known before."""
