@@ -228,7 +228,8 @@ class PipelineStages:
         """Return the shortest division of stages that take no longer, and whether all stages were allowed."""
         kinds, num_stages = self._problem.kinds, len(self.groups)
         all_layers = kinds.num_layers - num_stages + 1
-        most_layers = min(-(-kinds.num_layers // num_stages), all_layers)
+        even = -(-kinds.num_layers // num_stages)
+        most_layers = min(even + even // 8 + 1, all_layers)
         while True:
             contents = kinds.contents(most_layers)
             bounds_ms = stage_bounds_ms(self.rooms, kinds.in_order, contents) * (1 - _ROUNDING)
