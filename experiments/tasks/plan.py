@@ -150,9 +150,8 @@ def _proved(plans: Plans) -> list[str]:
     for batch, found in plans.searches.items():
         line = f"planner, batch {batch}: {found.status}"
         if found.status == PlanStatus.FEASIBLE:
-            line += (
-                f", no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.2g} % less)"
-            )
+            bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
+            line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
         if found.num_left:
             why = "the time was over" if found.out_of_time else "it was interrupted"
             line += f"; {why} with {found.num_left} numbers left"
