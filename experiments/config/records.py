@@ -339,6 +339,7 @@ class PlanCommandOptions:
     pipeline: str
     idle_gpus: bool
     num_plans: int
+    time_limit_s: float
     rank: str
     shapes: list[Any]
     num_chunks: int

@@ -34,7 +34,7 @@ from placements.planners.hybrid.export import (
 )
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import plan_to_dict
-from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
@@ -79,6 +79,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     save(found, directory, costs_in_words)
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
+    log.info("%s", "\n".join(_proved(found)))
     log.info("%s", costs_in_words)
     log.info("plan, placement, why and exports in %s", directory)
     if found.interrupted:
@@ -91,7 +92,8 @@ def task(config: DictConfig) -> dict[str, float | str]:
 
 def save(plans: Plans, directory: Path, costs_in_words: str) -> None:
     """Write the plans, the placement of the best, why it is as it is, and the forms of other systems."""
-    write_text(directory / "plan.md", explain(plans, costs_in_words))
+    proved = "".join(f"\n{line}.\n" for line in _proved(plans))
+    write_text(directory / "plan.md", explain(plans, costs_in_words) + proved)
     write_text(directory / "trials.csv", _csv(_trial_rows(plans)))
     write_text(directory / "plans.csv", _csv([PLAN_COLUMNS, *(list(row.values()) for row in plans.rows())]))
     write_json(directory / "plans.json", plans.to_dict())
@@ -137,6 +139,21 @@ def _shown(plans: Plans) -> list[str]:
             ]
         )
     return table(rows)
+
+
+def _proved(plans: Plans) -> list[str]:
+    """Return for each batch what is known of the planner's best plan, by its formula."""
+    lines = []
+    for batch, found in plans.searches.items():
+        line = f"planner, batch {batch}: {found.status}"
+        if found.status == PlanStatus.FEASIBLE:
+            bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
+            line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
+        if found.num_left:
+            why = "the time was over" if found.out_of_time else "it was interrupted"
+            line += f"; {why} with {found.num_left} numbers left"
+        lines.append(line)
+    return lines
 
 
 def _trial_rows(plans: Plans) -> list[list[Any]]:
@@ -235,6 +252,7 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
         options.memory_gib,
         options.reserve_gib,
         options.num_plans,
+        options.time_limit_s,
     )
 
 

@@ -91,7 +91,13 @@ def plan(
     interrupted = interrupted or was_interrupted
     left_out = list(dict.fromkeys(making.left_out))
     if not any(found.plans for found in searches.values()) and not interrupted:
-        why = why_no_plan(cluster, chain, options, searches)
+        if any(found.out_of_time for found in searches.values()):
+            why = (
+                f"time_limit_s: {options.time_limit_s:g} s were over before a plan of {model.name} on "
+                f"{cluster.num_gpus} GPUs was found; give more, or fewer numbers to try"
+            )
+        else:
+            why = why_no_plan(cluster, chain, options, searches)
         if not proposed:
             raise PlanError(why)
         left_out.insert(0, f"v_shape: {why}")

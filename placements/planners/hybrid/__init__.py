@@ -5,7 +5,8 @@
 - `stage_tables`: what each way costs, for the search inside a stage; `shape_costs`: by the layers' shapes;
   `profiled`: by measured profiles
 - `plan_bounds`: what no plan with given stages can beat
-- `plan_options`: what a search may do and finds; `pipeline_stages`: the stages of one pipeline
+- `plan_options`: what a search may do and finds; `plan_numbers`: which numbers it tries
+- `pipeline_stages`: the stages of one pipeline
 - `plan_search`: stages, micro-batches and strategies with the shortest iteration
 - `rules_of_thumb`: Megatron's, to compare with
 - `placing`: plans as placements of several shapes

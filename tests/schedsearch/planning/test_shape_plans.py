@@ -171,7 +171,7 @@ def test_a_gpu_that_no_file_can_name() -> None:
 def test_interrupted_while_a_shape_is_searched() -> None:
     told = []
 
-    def stop(done: int, total: int, best_ms: float | None) -> None:
+    def stop(done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
         told.append(done)
         if len(told) > 1 and done == 1:
             raise KeyboardInterrupt

@@ -82,7 +82,8 @@ def search_branches(
         cluster: GPUs of one kind.
         global_batch_size: Samples of an iteration.
         options: What is allowed; numbers that it gives restrict those that are tried.
-        on_progress: Called with each numbers that were tried, of how many, and the least time so far.
+        on_progress: Called with each numbers that were tried, of how many, and the least time so far;
+            nothing is proved, so the bound is 0.
 
     Raises:
         PlanError: The model has no branches, or the cluster several kinds of GPUs.
@@ -104,7 +105,7 @@ def search_branches(
                 found.append(plan)
                 break
         if on_progress is not None:
-            on_progress(done, len(numbers), min((each.time_ms for each in found), default=None))
+            on_progress(done, len(numbers), min((each.time_ms for each in found), default=None), 0.0)
     return tuple(sorted(found, key=lambda each: each.time_ms)[: options.num_plans])
 
 

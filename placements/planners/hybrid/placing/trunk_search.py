@@ -69,7 +69,8 @@ def search_trunks(
         global_batch_size: Samples of an iteration.
         shape: A key of `placements.planners.hybrid.placing.planned_placement.SHARED_VOCABULARY`.
         options: What is allowed; numbers that it gives restrict those that are tried.
-        on_progress: Called with each numbers that were tried, of how many, and the least time so far.
+        on_progress: Called with each numbers that were tried, of how many, the least time so far, and what
+            no plan is below.
 
     Raises:
         PlanError: The model has no such vocabulary, or its costs on all GPUs are not known.
@@ -87,7 +88,9 @@ def search_trunks(
         if found is not None and (key not in best or found.time_ms < best[key].time_ms):
             best[key] = found
         if on_progress is not None:
-            on_progress(done, len(queue), min((each.time_ms for each in best.values()), default=None))
+            least_ms = min((each.time_ms for each in best.values()), default=None)
+            left_ms = queue[done].bound_ms if done < len(queue) else math.inf
+            on_progress(done, len(queue), least_ms, left_ms if least_ms is None else min(least_ms, left_ms))
     return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: search.options.num_plans])
 
 
