@@ -1,4 +1,4 @@
-"""Bars in groups side by side, a panel per case: a value of each series in each group, or a cross for none."""
+"""Bars in groups, a panel per case: a value of each series in each group, or a cross where there is none."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 
 _HATCHES = ("", "///", "...", "xxx", "---", "ooo")
 """Of the series in order, for who sees no colours."""
+
+_CROSS = "\N{MULTIPLICATION SIGN}"
+"""Stands where there is no value."""
 
 _WIDTH = 0.8
 """Of all bars of a group; groups are 1 apart."""
@@ -81,7 +84,7 @@ def _draw_panel(axes: Axes, panel: BarPanel, series: Sequence[str]) -> None:
             middle = place + (i + 0.5) * step - _WIDTH / 2
             if value is None:
                 at = axes.get_xaxis_transform()
-                axes.text(middle, 0.01, "×", transform=at, fontsize=1.6 * size, ha="center", va="bottom")
+                axes.text(middle, 0.01, _CROSS, transform=at, fontsize=1.6 * size, ha="center", va="bottom")
             else:
                 axes.bar(middle, value, 0.92 * step, **look(series, name))
     axes.set_xticks(range(len(panel.groups)), list(panel.groups))

@@ -17,7 +17,7 @@ def test_each_value_is_a_bar_and_a_missing_one_a_cross() -> None:
     figure = draw_bars(PANELS, "seconds")
     first, second = figure.axes
     assert sorted(bar.get_height() for bar in first.patches) == [1.0, 2.0, 30.0]
-    assert [text.get_text() for text in first.texts] == ["×"]
+    assert [text.get_text() for text in first.texts] == ["\N{MULTIPLICATION SIGN}"]
     assert [bar.get_height() for bar in second.patches] == [3.0]
     assert [label.get_text() for label in first.get_xticklabels()] == ["4 GPUs", "8 GPUs"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["first", "second"]
