@@ -2,8 +2,8 @@
 
 Tensor parallelism shares every layer among all GPUs; 1F1B, of which only the forward is left, has the layers
 in four stages, one encoder after another; the K-shape has the image's and the text's encoder side by side,
-and what joins them on all GPUs. Times are modelled from data sheets: a matrix product reaches the same share of
-the peak however small it is, which favours tensor parallelism.
+and what joins them on all GPUs. Times are modelled from data sheets: a matrix product reaches the same share
+of the peak however small it is, which favours tensor parallelism.
 """
 
 from __future__ import annotations

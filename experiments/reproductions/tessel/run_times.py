@@ -75,7 +75,7 @@ class Planned:
 
     @property
     def without_transfers(self) -> Placement:
-        """What the schedule is searched for: transfers come on top, as in Tessel (Sec. III-A), without updates."""
+        """What the schedule is searched for: transfers and updates come on top (Tessel, Sec. III-A)."""
         return replace(self.placement.per_micro_batch, transfer=())
 
     def seconds(self, ticks: float) -> float:
