@@ -186,8 +186,9 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
     )
 
 
-def legend_below(figure: Figure, handles: Sequence[Any]) -> None:
-    """Put the legend below all axes, in as many columns as its width has room for."""
-    columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4
+def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
+    """Put the legend below all axes, in so many columns; None for as many as its width has room for."""
+    if columns is None:
+        columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4
     ncols = min(len(handles), columns)
     figure.legend(handles=list(handles), loc="outside lower center", ncols=ncols, frameon=False)
