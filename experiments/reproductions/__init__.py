@@ -5,4 +5,5 @@
 - `catalogue`: all items by name
 - `kept_cases`: the rows that are made, in a file; `run_item`: an item made case by case
 - `item_files`: what is written and said of it
+- `recorded`: the results that the project keeps, in ``results``; `results_page`: the page of them
 """
