@@ -14,6 +14,7 @@ from placements.files import read_json, write_json
 from schedsearch.comparison import COLUMNS, Comparison
 from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
+from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import image
 from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import frontier as draw_frontier
@@ -30,6 +31,9 @@ from schedsearch.simulation.robustness import Degradation
 
 _LONGEST_TABLE = 30
 """Rows that are shown below a figure."""
+
+_LEAST_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
+"""Of a figure of bars: its width, and that of each schedule."""
 
 
 def _unknown(result: object) -> TypeError:
@@ -182,32 +186,24 @@ def _(result: Plans) -> Any:
 
 @figure.register
 def _(result: SimulatedIterations) -> Any:
-    panel = Panel("", {"iterations": _shares(result, 1.0)})
+    panel = Panel("", {"iterations": _shares(result)})
     return draw_panels([panel], "iteration (ms)", "share that is not longer", "Simulated iterations")
 
 
 @figure.register
 def _(result: Degradation) -> Any:
-    panels = [
-        Panel(
-            conditions,
-            {
-                row.schedule: _shares(row.iterations, row.undisturbed_ms)
-                for row in result.rows
-                if row.conditions == conditions
-            },
-        )
-        for conditions in dict.fromkeys(row.conditions for row in result.rows)
-    ]
-    return draw_panels(
-        panels, "iteration / undisturbed", "share that is not longer", "Iterations under conditions"
-    )
+    names = dict.fromkeys(row.schedule for row in result.rows)
+    longer = {
+        name: {row.conditions: row.longer for row in result.rows if row.schedule == name} for name in names
+    }
+    width = max(_LEAST_INCHES, _INCHES_FOR_EACH * len(longer))
+    return draw_bars([BarPanel("Iterations under conditions", longer)], "longer by, as a part", width=width)
 
 
-def _shares(result: SimulatedIterations, unit_ms: float) -> list[Point]:
+def _shares(result: SimulatedIterations) -> list[Point]:
     """Return what share of iterations is not longer than some of them."""
     shares = [0.01, *(each / 20 for each in range(1, 20)), 0.99]
-    return [Point(float(np.quantile(result.iteration_ms, each)) / unit_ms, each) for each in shares]
+    return [Point(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
 
 
 @singledispatch

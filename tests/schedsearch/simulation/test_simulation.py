@@ -206,7 +206,7 @@ def test_schedules_beside_each_other() -> None:
     assert frame["schedule"].tolist() == ["1F1B"] * 3 + ["GPipe"] * 3
     assert frame["conditions"].tolist()[:3] == ["jitter 10%", "device 2 x 1.2", "link 1-2 x 4"]
     assert (frame["longer"] > 0).all()
-    assert len(found.plot().axes) == 3
+    assert found.plot().axes
     row = simulate(schedules["1F1B"], iterations=3).to_frame().iloc[0]
     assert row["mean_ms"] == row["p99_ms"] == schedules["1F1B"].makespan
     assert simulate(schedules["1F1B"], Conditions(jitter=0.1), 30).plot().axes
