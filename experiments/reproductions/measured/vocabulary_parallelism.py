@@ -73,7 +73,7 @@ def make(options: VocabularyOptions, case: str) -> tuple[Row, ...]:
     (run,) = (each for each in _runs(options) if each.case == case)
     found = predicted(run)
     rows = [Row(case, PREDICTED, _METRIC, found.predicted_ms, found.measured_ms, _DIGITS)]
-    if run.has_inner_layers:
+    if run.has_inner_layers and sum(run.stage_layers) >= len(run.stages):  # else there is nothing to move
         moved = moved_layers(run)
         placement = with_layers(run, moved)
         moved_ms = placement.ms(one_f_one_b(placement, NUM_MICRO_BATCHES).makespan)

@@ -55,6 +55,11 @@ def test_the_published_runs_are_within_two_percent() -> None:
     assert sum(abs(row.difference or 0.0) for row in rows) / len(rows) < 0.0095
 
 
+def test_fewer_layers_than_stages_are_predicted_alone(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "few,0|2|0,1e3|1e3|1e3,2e3|2e3|2e3,400")
+    assert [row.ours for row in rows] == [128 * 3 + 2 * 3]
+
+
 def test_wrong_runs_are_named(tmp_path: Path) -> None:
     path = tmp_path / "measured_iterations.csv"
     with pytest.raises(ProfileError, match="column case: 'a' is the name of several rows; rename one"):
