@@ -189,9 +189,9 @@ def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
                     seen.add(key)
                     rows += _choices(best, plans, chain, number, first + number, layer, chosen, count)
         first += plan.num_stages
-    yield "Time of one micro-batch through one layer, and of the layer's update, once in an iteration. Below each"
-    yield "the fastest other ways: how much longer a micro-batch through all these layers would be, with its share"
-    yield "of the update and without what a change of layout costs, and the peak of a GPU."
+    yield "Time of one micro-batch through one layer, and of the layer's update, once in an iteration."
+    yield "Below each the fastest other ways: how much longer a micro-batch through all these layers would be,"
+    yield "with its share of the update and without what a change of layout costs, and the peak of a GPU."
     yield ""
     yield from table(rows)
 
