@@ -73,7 +73,7 @@ class Page:
         return done["result"].get("value")
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
-        """Move (``mouseMoved``), press, release or turn the wheel (``mouseWheel``) at a place of the window."""
+        """Move, press, release or turn the wheel at a place of the window, by the name of the event."""
         self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def click(self, x: float, y: float) -> None:

@@ -16,7 +16,8 @@ import bokeh
 from bokeh.core.properties import value
 from bokeh.embed import json_item
 from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, FixedTicker, Label, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
+from bokeh.models.annotations import Label
 from bokeh.palettes import Cividis256, Plasma256, Viridis256
 from bokeh.plotting import figure
 
@@ -49,9 +50,7 @@ HALF_ROW = 0.43
 """Half of a block's height; rows are 1 apart."""
 
 
-def page_program(
-    data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None
-) -> Program:
+def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> Program:
     """Return what makes a page move: Bokeh, our scripts, the figures, and what they show.
 
     Args:
@@ -96,7 +95,9 @@ def _timelines(data: PageData) -> Any:
     end_ms = max(_end_ms(schedule) for schedule in data.schedules.values())
     if data.plans is not None:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
-    times = Range1d(0.0, end_ms, bounds=(0.0, end_ms), min_interval=end_ms / _MOST_ZOOM, name="times")
+    times = Range1d(
+        start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=end_ms / _MOST_ZOOM, name="times"
+    )
     blocks = _rows(data.schedules, times, _height(data.schedules, _ROW_PX, _ROWS_PX), "blocks")
     blocks.image_rgba(source=_source("image", "x", "y", "dw", "dh", name="far"))
     spans = ("left", "right", "top", "bottom", "color")
@@ -117,7 +118,7 @@ def _timelines(data: PageData) -> Any:
     blocks.quad(
         source=_source(*spans, name="marks"),
         fill_color="color",
-        fill_alpha=0.25,
+        fill_alpha=0.85,
         line_color="color",
         line_width=2.4,
     )
@@ -151,7 +152,9 @@ def _height(schedules: Mapping[str, Schedule], row_px: tuple[int, int], rows_px:
 def _rows(schedules: Mapping[str, Schedule], times: Range1d, height: int, name: str) -> Any:
     """Return a figure with a labelled row for each device."""
     firsts = first_rows(list(schedules.values()))
-    plot = _figure(height, name, x_range=times, y_range=Range1d(firsts[-1] - 0.5, -0.5), tools="xpan,xwheel_zoom")
+    plot = _figure(
+        height, name, x_range=times, y_range=Range1d(firsts[-1] - 0.5, -0.5), tools="xpan,xwheel_zoom"
+    )
     plot.toolbar.active_drag, plot.toolbar.active_scroll = plot.tools
     devices = {
         first + 1 + device: f"device {device}"
@@ -177,13 +180,13 @@ def _rows(schedules: Mapping[str, Schedule], times: Range1d, height: int, name: 
             Label(
                 x=0,
                 x_units="screen",
-                y=first,
+                y=first + HALF_ROW,
                 text=_plain(title if name == "blocks" or len(schedules) > 1 else "memory held"),
                 text_font=_FONT,
-                text_font_size="13px",
+                text_font_size="12px",
                 text_font_style="bold",
                 text_color=_INK,
-                text_baseline="middle",
+                text_baseline="bottom",
                 name=f"{name}_title_{number}",
             )
         )
@@ -206,6 +209,7 @@ def _figure(height: int, name: str, **more: Any) -> Any:
         min_border_right=_RIGHT_PX,
         min_border_top=4,
         outline_line_color=None,
+        stylesheets=[":host { outline: none !important }"],
         background_fill_color=None,
         border_fill_color="#FFFFFF",
         **more,
@@ -235,6 +239,9 @@ _BASELINE_LOOKS = (
 )
 """Colour and mark of what a frontier is compared with, as in `schedsearch.figures.frontier`."""
 
+_MOST_MARKS = 30
+"""Marks on the curve of one of them, of which some have a thousand points."""
+
 
 def _frontier(plans: Plans, others: Mapping[str, Sequence[FrequencyPlan]]) -> Any:
     """Return energy against time, with a point that the page moves."""
@@ -243,6 +250,7 @@ def _frontier(plans: Plans, others: Mapping[str, Sequence[FrequencyPlan]]) -> An
     later = [plan for plan in frontier.plans if plan not in alone]
     plot = _figure(340, "frontier", tools="")
     plot.xaxis.axis_label, plot.yaxis.axis_label = "iteration time (ms)", "energy of all devices (J)"
+    plot.xaxis.ticker.desired_num_ticks = 5
     bound = [plan for plan in frontier.plans if plan.lower_bound_mj > 0]
     plot.line(
         [plan.time_ms for plan in bound],
@@ -264,16 +272,22 @@ def _frontier(plans: Plans, others: Mapping[str, Sequence[FrequencyPlan]]) -> An
         )
     for (title, some), (color, mark) in zip(others.items(), cycle(_BASELINE_LOOKS), strict=False):
         plot.line(*_points(some), line_color=color, line_width=1.0, legend_label=title)
-        plot.scatter(*_points(some[:: max(len(some) // 30, 1)]), color=color, marker=mark, size=8, legend_label=title)
+        plot.scatter(
+            *_points(some[:: max(len(some) // 30, 1)]), color=color, marker=mark, size=8, legend_label=title
+        )
     highest = _points([frontier.all_maximum])
     plot.scatter(*highest, marker="square", size=10, color=_CAPACITY, legend_label="all clocks at maximum")
+    chosen = _points([plans.chosen])
+    plot.scatter(
+        *chosen, marker="star", size=15, color="#009E73", line_color=_INK, legend_label="chosen plan"
+    )
     plot.scatter(
         source=_source("x", "y", name="here"),
         size=15,
         line_color=_INK,
         line_width=2.5,
         fill_color=None,
-        legend_label="shown above",
+        legend_label="in the timeline",
     )
     _calm(plot.legend)
     return plot

@@ -30,6 +30,7 @@ MOST_CLOCKS = 16_000_000
 
 _ALIGNED = 8
 
+
 @dataclass(frozen=True)
 class Plans:
     """Plans of one schedule among which a page chooses.
@@ -76,7 +77,9 @@ class PageData:
 
     def tree(self) -> Tree:
         """Return it as plain data and arrays."""
-        trees = [schedule_tree(title, each) for title, each in self.schedules.items()]
+        trees = [
+            schedule_tree(title, each, self.memory_unit == "MiB") for title, each in self.schedules.items()
+        ]
         first = next(iter(self.schedules.values()))
         return {
             "schedules": trees,
@@ -86,15 +89,17 @@ class PageData:
         }
 
 
-def schedule_tree(title: str, schedule: Schedule) -> Tree:
+def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     """Return a schedule: its blocks in an order in which none is before one that it waits for.
 
     The arrays of blocks have the shape ``(num_blocks,)``. Those of rows go through the devices, each with its
     blocks in order: ``rows`` has the indices of the blocks, ``held`` what the device holds from the start of
     each on, and those of device d are from ``row_first[d]`` to ``row_first[d + 1]``. What block i waits for
-    is ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``.
+    is ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``. Memory
+    is in the placement's units, or in MiB if that is asked for and they are known.
     """
     placement = schedule.placement
+    unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0
     graph = instance_graph(schedule)
     number_of = {block.name: i for i, block in enumerate(placement.blocks)}
     block = np.array([number_of[name] for name, _ in graph.instances])
@@ -115,16 +120,16 @@ def schedule_tree(title: str, schedule: Schedule) -> Tree:
             }
             for each in placement.blocks
         ],
-        "capacity": None if placement.memory is None else list(placement.memory),
-        "static": list(placement.static),
-        "peak": peak_memory(schedule).tolist(),
+        "capacity": None if placement.memory is None else [unit * each for each in placement.memory],
+        "static": [unit * each for each in placement.static],
+        "peak": (unit * peak_memory(schedule)).tolist(),
         "block": block.astype(np.uint16 if len(placement.blocks) < 2**16 else np.uint32),
         "micro_batch": np.array([n for _, n in graph.instances], dtype=np.uint32),
         "start_ms": start * placement.tick_ms,
         "end_ms": (start + time[block]) * placement.tick_ms,
         "rows": np.concatenate(orders).astype(np.uint32),
         "row_first": _firsts([len(order) for order in orders]),
-        "held": np.concatenate(held).astype(np.float64),
+        "held": unit * np.concatenate(held).astype(np.float64),
         **_waits(graph),
     }
 

@@ -61,9 +61,7 @@ def search_and_save(
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
     cut = result is not None and is_cut(options, schedule, result)
     unit = memory_unit(options, placement)
-    return SearchStepResult(
-        placement, profile, schedule, result, costs, unit, is_cut=cut, progress=progress
-    )
+    return SearchStepResult(placement, profile, schedule, result, costs, unit, is_cut=cut, progress=progress)
 
 
 def check_search_export(options: Options, placement: Placement) -> None:

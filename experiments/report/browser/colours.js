@@ -98,7 +98,7 @@ class Colours {
       const [first, last] = unit === "micro-batch" ? [`${unit} ${low}`, `${high}`] : [`${number(low, 4)} ${unit}`, `${number(high, 4)} ${unit}`];
       label(0, first);
       x = 8 + 6.6 * first.length;
-      for (let k = 0; k < 64; k++) add("rect", { x: x + 3 * k, y: 4, width: 3.2, height: 12, fill: palette[k * 4 + 2] });
+      for (let k = 0; k < 64; k++) add("rect", { x: x + 3 * k, y: 4, width: 4, height: 12, fill: palette[k * 4 + 2] });
       label(x + 200, last);
       x += 210 + 6.6 * last.length;
     }

@@ -1,7 +1,7 @@
 // Fills the figure of the timelines and that of memory with what is seen of them.
 
 const MOST_RECTANGLES = 4000; // more than that are drawn as an image, a colour for each pixel
-const LINES_PER_ROW = 14; // of the image, the first and the last left empty
+const LINES_PER_ROW = 7; // of the image, the first left empty
 
 class Timeline {
   /** Take the document with the figures, the two views, the schedules and their colours. */
@@ -65,6 +65,7 @@ class Timeline {
 
   /** Make the blocks paler, so that marks stand out. */
   fade(alpha) {
+    this.isFaded = alpha < 1;
     for (const renderer of this.views.blocks.model.renderers) {
       if (renderer.data_source.name === "near") renderer.glyph.fill_alpha = { value: alpha };
       if (renderer.data_source.name === "far") renderer.glyph.global_alpha = { value: alpha };
@@ -94,7 +95,7 @@ class Timeline {
           labels.x.push((Math.max(start, this.times.start) + Math.min(end, this.times.end)) / 2);
           labels.y.push(row);
           labels.text.push(text);
-          labels.color.push(marked?.has(i) ? "#ffffff" : readableOn(rgb[i]));
+          labels.color.push(marked?.has(i) ? "#ffffff" : this.isFaded ? "#1d2329" : readableOn(rgb[i]));
         }
       }
     }
@@ -124,17 +125,17 @@ class Timeline {
         const [red, green, blue] = channels(rgb[i]);
         pixels.fill(((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0, line + first, line + last);
       }
-      for (let k = 1; k < LINES_PER_ROW - 2; k++) pixels.copyWithin(line + k * width, line, line + width);
+      for (let k = 1; k < LINES_PER_ROW - 1; k++) pixels.copyWithin(line + k * width, line, line + width);
     }
     const image = ndarray(pixels.buffer, { dtype: "uint32", shape: [this.numRows * LINES_PER_ROW, width] });
-    this.model("far").data = { image: [image], x: [from], y: [-0.5], dw: [to - from], dh: [this.numRows] };
+    this.model("far").data = { image: [image], x: [from], y: [-0.5 - 0.5 / LINES_PER_ROW], dw: [to - from], dh: [this.numRows] };
   }
 
   /** Draw what each device holds, at most one step for each pixel. */
   drawHeld(from, to) {
     const [xs, ys] = [[], []];
     const half = this.colours.looks.half_row;
-    const most = 2 * this.views.held.frame.bbox.width;
+    const most = this.views.held.frame.bbox.width;
     for (const schedule of this.schedules) {
       const end_ms = schedule.time_ms;
       for (let device = 0; device < schedule.num_devices; device++) {
@@ -149,8 +150,9 @@ class Timeline {
         y.push(level(now));
         for (let place = first + 1; place <= last; place += several) {
           const start = schedule.start_ms[schedule.rows[place]];
-          let held = schedule.held[place];
+          let held = schedule.held[place]; // the most of several
           for (let k = place; k < Math.min(place + several, last + 1); k++) held = Math.max(held, schedule.held[k]);
+          if (held === now) continue;
           x.push(start, start);
           y.push(level(now), level(held));
           now = held;
