@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,7 @@ class Page:
         self._answers = os.fdopen(answers, "rb")
         self._numbers = itertools.count(1)
         self._session = ""
+        self._saved = Path()
         self._loaded = False
         self._pending = b""
 
@@ -57,12 +59,31 @@ class Page:
             self._session = attached["sessionId"]
             for domain in ("Page", "Runtime", "Log", "Network"):
                 self._call(f"{domain}.enable")
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self._call("Emulation.setDeviceMetricsOverride", **size)
+        self.resize(width, height)
         self._loaded = False
         self._call("Page.navigate", url=path.resolve().as_uri())
         while not self._loaded:
             self._read()
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the window another size, in pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
+
+    def save_into(self, folder: Path) -> None:
+        """Let the page save files into a folder."""
+        folder.mkdir()
+        self._saved = folder
+        self._call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def saved_file(self, name: str) -> Path:
+        """Return a file that the page saves, once it is whole."""
+        path = self._saved / name
+        end = time.monotonic() + 60
+        while not path.is_file():
+            assert time.monotonic() < end, f"{name} was not saved"
+            time.sleep(0.05)
+        return path
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript, awaited, as plain data."""

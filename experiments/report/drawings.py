@@ -321,5 +321,6 @@ def _progress() -> Any:
         legend_label="bound proved",
     )
     _calm(plot.legend)
-    plot.legend.location = "right"
+    plot.legend.orientation = "horizontal"
+    plot.add_layout(plot.legend[0], "above")
     return plot
