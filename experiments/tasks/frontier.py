@@ -61,7 +61,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     placement = build_placement(options, profile)
     check_energy_on(options, placement, profile)
     found, tuned = search_and_tune(options, placement, profile, directory)
-    log.info("report in %s", save_frontier_report(found, tuned, directory))
+    save_frontier_report(found, tuned, directory)
     return found.figures | tuned.figures
 
 

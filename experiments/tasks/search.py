@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from omegaconf import DictConfig
 
 from experiments.config.options import read_options
@@ -14,8 +12,6 @@ from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
 from experiments.steps.search_step import output_directory, search_and_save
 
-log = logging.getLogger(__name__)
-
 
 def task(config: DictConfig) -> dict[str, float | str]:
     """Search, save and draw; return the figures."""
@@ -24,5 +20,5 @@ def task(config: DictConfig) -> dict[str, float | str]:
     directory = output_directory()
     found = search_and_save(options, build_placement(options, profile), profile, directory)
     draw_schedule(found, directory)
-    log.info("report in %s", save_search_report(found, directory))
+    save_search_report(found, directory)
     return found.figures
