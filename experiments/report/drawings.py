@@ -153,7 +153,11 @@ def _rows(schedules: Mapping[str, Schedule], times: Range1d, height: int, name: 
     """Return a figure with a labelled row for each device."""
     firsts = first_rows(list(schedules.values()))
     plot = _figure(
-        height, name, x_range=times, y_range=Range1d(firsts[-1] - 0.5, -0.5), tools="xpan,xwheel_zoom"
+        height,
+        name,
+        x_range=times,
+        y_range=Range1d(start=firsts[-1] - 0.5, end=-0.5),
+        tools="xpan,xwheel_zoom",
     )
     plot.toolbar.active_drag, plot.toolbar.active_scroll = plot.tools
     devices = {
