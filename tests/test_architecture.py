@@ -31,6 +31,7 @@ OWNERS = {
         "schedsearch/modulo/many_blocks/",
     ],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
+    "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "pandas": ["schedsearch/notebook.py", "experiments/collect.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
@@ -165,7 +166,18 @@ def test_every_outside_library_is_listed() -> None:
 @pytest.mark.parametrize("module", ["runtime.device", "runtime.check", "runtime.launching.processes"])
 def test_a_devices_script_loads_no_solvers_and_no_figures(module: str) -> None:
     """Each process of a run would wait for them, and hold them in its memory."""
-    heavy = "z3", "ortools", "pandas", "networkx", "scipy", "matplotlib", "hydra", "omegaconf", "joblib"
+    heavy = (
+        "z3",
+        "ortools",
+        "pandas",
+        "networkx",
+        "scipy",
+        "matplotlib",
+        "hydra",
+        "omegaconf",
+        "joblib",
+        "bokeh",
+    )
     code = f"import sys, {module}; sys.exit(', '.join({{*{heavy}}} & set(sys.modules)) or 0)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert (found.returncode, found.stderr) == (0, "")

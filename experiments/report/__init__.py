@@ -1,4 +1,7 @@
-"""The report of a run: facts and pictures on one HTML page. It computes nothing that it shows.
+"""The reports of runs, searches, frontiers and comparisons, one HTML page each. They compute nothing.
 
-- `html_report`: the page; `pictures`: timelines, memory and frontier; `report`: which facts are on it
+- `program`: a page's scripts, which are in the folder ``browser``; `html_report`: the page
+- `page_data`: schedules, plans and progress as plain arrays; `drawings`: their figures, which scripts fill
+- `pictures`: timelines, memory and frontier as files
+- `report`, `comparison_report`: which facts are on a page
 """

@@ -1,7 +1,7 @@
-"""A report as one HTML page that needs nothing else: style and pictures are inside it.
+"""A report as one HTML page that needs nothing else: style, pictures and scripts are inside it.
 
 It shows facts, figures and text that it is given, and knows nothing of searches, plans or runs. Everything
-given is shown as text, never as markup.
+given is shown as text, never as markup, and no script runs but those of the page's program.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from experiments.report.program import Program, style
 from placements.files import write_text
 
 
@@ -53,7 +54,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under its own heading: a sentence, a table, pictures, then fixed-width text.
+    """A part of the page under its own heading: a sentence, a panel, a table, pictures, fixed-width text.
 
     Attributes:
         title: The heading.
@@ -61,6 +62,7 @@ class Section:
         pictures: In order.
         text: Shown line by line as it is, such as `schedsearch.picture.picture`.
         introduction: A sentence below the heading.
+        panel: What the page's program shows there, by the name that it knows; empty for nothing.
     """
 
     title: str
@@ -68,10 +70,16 @@ class Section:
     pictures: tuple[Picture, ...] = ()
     text: str = ""
     introduction: str = ""
+    panel: str = ""
 
 
 def html_report(
-    title: str, sections: Sequence[Section], *, summary: Sequence[Fact] = (), introduction: str = ""
+    title: str,
+    sections: Sequence[Section],
+    *,
+    summary: Sequence[Fact] = (),
+    introduction: str = "",
+    program: Program | None = None,
 ) -> str:
     """Return the page.
 
@@ -80,16 +88,21 @@ def html_report(
         sections: In order.
         summary: The headline figures, shown as tiles above all sections.
         introduction: A sentence below the title.
+        program: What fills the panels; None where no section has one.
     """
+    policy = f"{_POLICY}; {program.policy}" if program else _POLICY
+    head = f'{_HEAD}<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    looks = _STYLE + (style() if program else "")
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en">',
-        f"<head>{_HEAD}<title>{escape(title)}</title><style>{_STYLE}</style></head>",
+        f"<head>{head}<title>{escape(title)}</title><style>{looks}</style></head>",
         "<body>",
         f"<header><h1>{escape(title)}</h1>{_paragraph(introduction)}</header>",
         f"<main>{_summary(summary)}{_contents(sections)}",
         *(_section(section, number) for number, section in enumerate(sections, start=1)),
         "</main>",
+        program.markup if program else "",
         "</body>",
         "</html>",
     ]
@@ -103,19 +116,21 @@ def write_report(
     *,
     summary: Sequence[Fact] = (),
     introduction: str = "",
+    program: Program | None = None,
 ) -> Path:
     """Write the page of `html_report`, whole or not at all; return its path."""
-    return write_text(path, html_report(title, sections, summary=summary, introduction=introduction))
+    page = html_report(title, sections, summary=summary, introduction=introduction, program=program)
+    return write_text(path, page)
 
 
-# Only what is in the page itself may be shown, whatever text gets into it.
 _HEAD = (
     '<meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 )
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""Only what is in the page itself may be shown, whatever text gets into it."""
 
 _STYLE = """
 :root { --page: #ffffff; --ink: #1d2329; --soft: #57606a; --line: #d5dae0; --tile: #f4f6f8;
@@ -182,12 +197,20 @@ def _section(section: Section, number: int) -> str:
     heading = f'<h2 id="section-{number}">{escape(section.title)}</h2>'
     parts = [
         f'<section aria-labelledby="section-{number}">{heading}{_paragraph(section.introduction)}',
+        _panel(section),
         _table(section),
         *(_figure(picture) for picture in section.pictures),
         _fixed_width(section),
         "</section>",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _panel(section: Section) -> str:
+    if not section.panel:
+        return ""
+    without = "<noscript>This part needs JavaScript; its pictures are files beside this page.</noscript>"
+    return f'<div class="panel" id="panel-{escape(section.panel)}">{without}</div>'
 
 
 def _table(section: Section) -> str:

@@ -28,12 +28,8 @@ def draw_schedule(found: SearchStepResult, directory: Path) -> None:
     )
 
 
-def draw_pictures(found: SearchStepResult, tuned: EnergyResult, directory: Path) -> dict[str, bytes]:
-    """Draw the timeline by clock and by power, the latter at the highest clocks too, memory and frontier.
-
-    Returns:
-        The PNGs by name.
-    """
+def draw_pictures(found: SearchStepResult, tuned: EnergyResult, directory: Path) -> None:
+    """Draw the timeline by clock and by power, the latter at the highest clocks too, memory and frontier."""
     maximum = tuned.frontier.all_maximum
     highest = simulate(found.schedule, tuned.profile, maximum.clock_mhz)
     name = found.placement.name
@@ -44,7 +40,8 @@ def draw_pictures(found: SearchStepResult, tuned: EnergyResult, directory: Path)
         "memory": _memory(found, tuned),
         "frontier": _frontier(tuned),
     }
-    return {each: save_drawing(draw, directory / each) for each, draw in drawings.items()}
+    for each, draw in drawings.items():
+        save_drawing(draw, directory / each)
 
 
 def _timeline(found: SearchStepResult, tuned: EnergyResult) -> Drawing:

@@ -1,4 +1,4 @@
-"""The report of a run: what the steps returned, put into words."""
+"""The reports of a run, a search and a frontier: what the steps returned, put into words."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.report.html_report import Fact, Picture, Section, write_report
-from experiments.steps.energy_baselines import baseline_facts
+from experiments.report.page_data import PageData, Plans
+from experiments.steps.energy_baselines import TITLES, baseline_facts
 from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_selection
 from experiments.steps.search_step import micro_batches_in_words
 from placements import Placement, Profile
 from runtime.execution.measurement import TOLERANCE, Measurement
 from runtime.profiling.utilisation import UtilisationTable
+from schedsearch.figures.comparison import title_of
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult, Status, makespan_status
 from schedsearch.picture import picture
@@ -57,8 +59,23 @@ DESCRIPTIONS = {
 """What each picture shows."""
 
 
-ENERGY_PICTURES = ("frontier", "power_all_maximum", "power")
-"""Those of the section on energy."""
+def save_search_report(found: SearchStepResult, directory: Path) -> Path:
+    """Write ``report.html`` of a schedule that was searched or made by hand; return its path."""
+    from experiments.report.drawings import page_program  # takes half a second to load
+
+    data = PageData({title_of(found.schedule): found.schedule}, found.memory_unit, progress=found.progress)
+    return write_report(
+        directory / "report.html",
+        _title(found),
+        [*_schedule_sections(found), Section("Files", _file_facts(directory))],
+        summary=_found_facts(found),
+        program=page_program(data),
+    )
+
+
+def save_frontier_report(found: SearchStepResult, tuned: EnergyResult, directory: Path) -> Path:
+    """Write ``report.html`` of a schedule and its frontier; return its path."""
+    return _save_with_plans(found, tuned, directory, [], _summary(found, tuned))
 
 
 def save_report(
@@ -69,20 +86,46 @@ def save_report(
     utilisation: UtilisationTable | None = None,
 ) -> Path:
     """Write ``report.html``, with the last iteration if it was recorded; return its path."""
-    pictures = {name: Picture(png, DESCRIPTIONS[name]) for name, png in tuned.pictures.items()}
-    name, number = found.placement.name, found.schedule.num_micro_batches
+    run = Section("Run", (*_run_facts(measurement), *_utilisation_facts(utilisation)))
+    summary = (*_summary(found, tuned), _equality(measurement))
+    return _save_with_plans(found, tuned, directory, [run], summary)
+
+
+def _save_with_plans(
+    found: SearchStepResult,
+    tuned: EnergyResult,
+    directory: Path,
+    more: list[Section],
+    summary: tuple[Fact, ...],
+) -> Path:
+    from experiments.report.drawings import page_program  # takes half a second to load
+
+    plans = Plans(tuned.profile, tuned.frontier, tuned.plan)
+    data = PageData({found.placement.name: found.schedule}, found.memory_unit, plans, found.progress)
+    others = {TITLES[name]: some for name, some in tuned.baselines.items() if name != "all_maximum"}
+    sections = [*_schedule_sections(found), Section("Energy", _energy_facts(found, tuned)), *more]
     return write_report(
         directory / "report.html",
-        f"{name} on {found.placement.num_devices} devices, {micro_batches_in_words(found.placement, number)}",
-        [
-            Section("Schedule", _schedule_facts(found), (pictures["timeline"],), _text_picture(found)),
-            Section("Memory", _memory_facts(found), (pictures["memory"],)),
-            Section("Energy", _energy_facts(found, tuned), tuple(pictures[each] for each in ENERGY_PICTURES)),
-            Section("Run", (*_run_facts(measurement), *_utilisation_facts(utilisation))),
-            Section("Files", _file_facts(directory)),
-        ],
-        summary=_summary(found, tuned, measurement),
+        _title(found),
+        [*sections, Section("Files", _file_facts(directory))],
+        summary=summary,
+        program=page_program(data, others),
     )
+
+
+def _title(found: SearchStepResult) -> str:
+    number = micro_batches_in_words(found.placement, found.schedule.num_micro_batches)
+    return f"{found.placement.name} on {found.placement.num_devices} devices, {number}"
+
+
+def _schedule_sections(found: SearchStepResult) -> list[Section]:
+    """Return the timeline, what is known of the schedule, and its memory."""
+    progress = "progress" if found.progress else ""
+    return [
+        Section("Timeline", panel="timeline"),
+        Section("Schedule", _schedule_facts(found), text=_text_picture(found), panel=progress),
+        Section("Memory", _memory_facts(found)),
+    ]
 
 
 def save_report_of_run(
@@ -126,12 +169,15 @@ def _file_facts(directory: Path) -> tuple[Fact, ...]:
     return tuple(Fact(file, what, link=file) for file, what in FILES.items() if (directory / file).exists())
 
 
-def _summary(found: SearchStepResult, tuned: EnergyResult, measurement: Measurement) -> tuple[Fact, ...]:
+def _summary(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
+    label = "Energy saved, of placeholder costs" if found.costs.placeholder else "Energy saved"
+    return (*_found_facts(found), _saved(label, tuned))
+
+
+def _found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     facts = [
         _makespan(found),
         Fact("Bubble rate", f"{bubble_rate(found.schedule):.1%}", "warmup and cooldown included"),
-        _saved("Energy saved, of placeholder costs" if found.costs.placeholder else "Energy saved", tuned),
-        _equality(measurement),
     ]
     costs = found.costs
     note = f"energies: {costs.energies}; blocking power: {costs.blocking_power}"

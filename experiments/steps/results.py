@@ -12,7 +12,7 @@ from schedsearch.energy import FrequencyPlan, Frontier, PeriodicPlan, Simulation
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.ordering import Chosen, Judged
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.modulo.result import SearchResult
+from schedsearch.modulo.result import Progress, SearchResult
 from schedsearch.schedule import Schedule
 
 _SHOWN_SHARE = 5e-4
@@ -49,6 +49,7 @@ class SearchStepResult:
         memory_unit: Of the placement's memory, where it is known.
         selection: What the schedule was chosen from by its energy; None where that was not asked for.
         is_cut: A time limit ended the search; another run may end with another schedule.
+        progress: What the search told on its way; empty where the result was at hand.
     """
 
     placement: Placement
@@ -59,6 +60,7 @@ class SearchStepResult:
     memory_unit: str = ""
     selection: SelectionResult | None = None
     is_cut: bool = False
+    progress: tuple[Progress, ...] = ()
 
     @property
     def figures(self) -> dict[str, float | str]:
@@ -99,7 +101,6 @@ class EnergyResult:
             for, the scripts are of it.
         switched: The plan whose clocks change seldom, if it was asked for; then the scripts are of it,
             unless there is a periodic one.
-        pictures: Timelines, memory and frontier as PNG, by name.
         method: How the frontier was made, in words.
     """
 
@@ -113,7 +114,6 @@ class EnergyResult:
     constrained: tuple[tuple[str, str, str], ...] = ()
     periodic: PeriodicPlan | None = None
     switched: FrequencyPlan | None = None
-    pictures: Mapping[str, bytes] = field(default_factory=dict)
     method: str = ""
 
     @property

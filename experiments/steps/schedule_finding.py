@@ -15,33 +15,41 @@ from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.cache import cached_search
 from schedsearch.methods import SearchRequest
-from schedsearch.modulo.result import SearchResult, Status
+from schedsearch.modulo.result import Progress, SearchResult, Status
 from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)
 
 
-def find_schedule(options: Options, placement: Placement) -> tuple[Schedule, SearchResult | None]:
+def find_schedule(
+    options: Options, placement: Placement
+) -> tuple[Schedule, SearchResult | None, tuple[Progress, ...]]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
 
     Returns:
-        The schedule; the search's result, or None for a hand-made one.
+        The schedule; the search's result, or None for a hand-made one; what the search told on its way.
     """
     number = options.search.num_micro_batches
     if options.schedule == "searched":
         request = search_request(options, placement)
         directory = cache_directory(options.search.cache_dir, "search.cache_dir")
+        told: list[Progress] = []
         with SearchBar(placement.tick_ms) as bar:
-            result, was_there = cached_search(directory, request, bar)
+
+            def tell(progress: Progress) -> None:
+                told.append(progress)
+                bar(progress)
+
+            result, was_there = cached_search(directory, request, tell)
         if was_there:
             log.info("search: taken from the cache in %s; its seconds are those it took then", directory)
-        return _require_schedule(result), result
+        return _require_schedule(result), result, tuple(told)
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     require_least("search.num_micro_batches", number, 1)
     schedule = HAND_MADE[options.schedule](placement, number)
     try:
-        return validate(schedule), None
+        return validate(schedule), None, ()
     except InvalidScheduleError as error:
         reason = str(error).splitlines()[0]
         raise OptionError(

@@ -49,7 +49,7 @@ def search_and_save(
     """
     check_search_export(options, placement)
     costs = cost_source(options)
-    schedule, result = find_schedule(options, placement)
+    schedule, result, progress = find_schedule(options, placement)
     log.info("%s", costs)
     write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
     if planned := planned_by(options):
@@ -60,9 +60,8 @@ def search_and_save(
     if result is not None and result.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
     cut = result is not None and is_cut(options, schedule, result)
-    return SearchStepResult(
-        placement, profile, schedule, result, costs, memory_unit(options, placement), is_cut=cut
-    )
+    unit = memory_unit(options, placement)
+    return SearchStepResult(placement, profile, schedule, result, costs, unit, is_cut=cut, progress=progress)
 
 
 def check_search_export(options: Options, placement: Placement) -> None:

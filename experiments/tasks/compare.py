@@ -16,6 +16,7 @@ from experiments.config.command import Interrupted
 from experiments.config.options import read_options, require, require_path
 from experiments.config.progress import SearchBar
 from experiments.config.records import CompareOptions
+from experiments.report.comparison_report import save_comparison_report
 from experiments.steps.profile_reading import CostSource, stages_cost_source
 from experiments.steps.schedule_finding import cache_directory, search_limits
 from experiments.steps.search_step import output_directory
@@ -65,7 +66,7 @@ def task(config: DictConfig) -> dict[str, float]:
     directory = output_directory()
     save(found, Path(options.stages), directory, costs)
     log.info("%s\n%s", to_table(found.rows), costs)
-    log.info("table, figure and schedules: %s", directory)
+    log.info("table, figure, report and schedules: %s", directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; what was found until then is in {directory}")
     return {
@@ -83,6 +84,7 @@ def save(found: Comparison, stages: Path, directory: Path, costs: CostSource) ->
     if schedules:
         titled = found.by_title
         save_widths(draw_timelines(titled), draw_timelines(titled, COLUMN_INCHES), directory / "compare")
+        save_comparison_report(found, stages, costs, directory)
 
 
 def to_csv(rows: Sequence[ComparedRow]) -> str:

@@ -14,6 +14,7 @@ from experiments.config.options import OptionError, read_options, require
 from experiments.config.progress import StepBar
 from experiments.config.records import EnergyOptions, FrontierCommandOptions
 from experiments.report.pictures import draw_pictures
+from experiments.report.report import save_frontier_report
 from experiments.steps.constrained_plan_files import (
     constrained_plan_facts,
     describe_constrained_plans,
@@ -60,6 +61,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     placement = build_placement(options, profile)
     check_energy_on(options, placement, profile)
     found, tuned = search_and_tune(options, placement, profile, directory)
+    save_frontier_report(found, tuned, directory)
     return found.figures | tuned.figures
 
 
@@ -130,7 +132,7 @@ def search_and_tune(
         *describe_constrained_plans(tuned),
     ):
         log.info("%s", line)
-    tuned = replace(tuned, pictures=draw_pictures(found, tuned, directory))
+    draw_pictures(found, tuned, directory)
     log.info("frontier in %s", directory / "frontier.json")
     if polished is not None and polished.interrupted:
         raise Interrupted(f"interrupted; the best plans found so far are in {directory / 'frontier.json'}")

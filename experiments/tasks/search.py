@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 from experiments.config.options import read_options
 from experiments.config.records import Options
 from experiments.report.pictures import draw_schedule
+from experiments.report.report import save_search_report
 from experiments.steps.placement_building import build_placement
 from experiments.steps.profile_reading import read_profile
 from experiments.steps.search_step import output_directory, search_and_save
@@ -19,4 +20,5 @@ def task(config: DictConfig) -> dict[str, float | str]:
     directory = output_directory()
     found = search_and_save(options, build_placement(options, profile), profile, directory)
     draw_schedule(found, directory)
+    save_search_report(found, directory)
     return found.figures

@@ -46,14 +46,18 @@ STYLE: dict[Any, Any] = {
 COLUMN_INCHES = 3.3
 """Width of a column of a paper; its caption is the title, and the legend stands below the axes."""
 
+LEAST_POINTS = 7.0
+"""Size of all text at the width of a column, which journals ask for at least."""
+
 _COLUMN_STYLE: dict[Any, Any] = {
     **STYLE,
-    "font.size": 6.5,
-    "axes.titlesize": 6.5,
+    "font.size": LEAST_POINTS,
+    "axes.titlesize": LEAST_POINTS,
     "axes.titleweight": "normal",
-    "legend.fontsize": 6.0,
-    "legend.handlelength": 1.5,
-    "legend.columnspacing": 1.0,
+    "legend.fontsize": LEAST_POINTS,
+    "legend.handlelength": 1.3,
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 0.7,
     "axes.linewidth": 0.5,
     "xtick.major.width": 0.5,
     "ytick.major.width": 0.5,
@@ -73,6 +77,11 @@ Drawing = Callable[[Axes | None], Axes]
 def is_narrow(figure: Figure) -> bool:
     """Return whether a figure is for a column of a paper."""
     return bool(figure.get_figwidth() < NARROW_INCHES)
+
+
+def small_points(figure: Figure) -> float:
+    """Return the size of text beside the figure's own, no smaller than can be read."""
+    return LEAST_POINTS if is_narrow(figure) else 0.8 * float(STYLE["font.size"])
 
 
 def style(figure: Figure) -> dict[Any, Any]:

@@ -9,12 +9,15 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from schedsearch.baselines.structure import pipelines
-from schedsearch.figures.canvas import is_narrow, legend_below, style
+from schedsearch.figures.canvas import is_narrow, legend_below, small_points, style
 from schedsearch.figures.timeline import kind_handles, timeline
 from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Instance, Schedule
 
-_INCHES_OF_DEVICE, _INCHES_BESIDES, _INCHES_OF_LEGEND = 0.2, 0.5, 0.45
+_INCHES_BESIDES, _INCHES_OF_LEGEND = 0.45, 0.45
+_INCHES_OF_DEVICE, _NARROW_INCHES_OF_DEVICE = 0.2, 0.15
+"""Of a row: at least as much as its text needs."""
+
 _WIDTH = 10.0
 
 
@@ -32,10 +35,9 @@ def draw_timelines(
     """
     marked = repetend_ms or {}
     rows = [schedule.placement.num_devices for schedule in schedules.values()]
-    heights = [_INCHES_OF_DEVICE * number + _INCHES_BESIDES for number in rows]
     figure = Figure(figsize=(width, 1), layout="constrained")
-    scale = 0.6 if is_narrow(figure) else 1.0
-    figure.set_figheight(scale * (sum(heights) + _INCHES_OF_LEGEND))
+    inches = _NARROW_INCHES_OF_DEVICE if is_narrow(figure) else _INCHES_OF_DEVICE
+    heights = [inches * number + _INCHES_BESIDES for number in rows]
     legend: dict[str, Any] = {}
     with mpl.rc_context(style(figure)):
         panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -43,13 +45,14 @@ def draw_timelines(
         for axes, (title, schedule) in zip(panels, schedules.items(), strict=True):
             _draw(axes, schedule, title, marked.get(title, ()))
             axes.set_xlim(0.0, longest)
-            axes.tick_params(axis="y", labelsize=6 * scale)
+            axes.tick_params(axis="y", labelsize=small_points(figure))
             handles = kind_handles(schedule.placement, repetend=title in marked)
             legend |= {str(handle.get_label()): handle for handle in handles}
             if axes is not panels[-1]:
                 axes.set_xlabel("")
                 axes.tick_params(axis="x", labelbottom=False)
         legend_below(figure, list(legend.values()))
+    figure.set_figheight(sum(heights) + _INCHES_OF_LEGEND)
     return figure
 
 

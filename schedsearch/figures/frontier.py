@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from schedsearch.figures.canvas import drawing_on, is_narrow, legend_below
+from schedsearch.figures.canvas import drawing_on, is_narrow, legend_below, small_points
 
 Point = tuple[float, float]
 """Time in ms and energy in mJ of an iteration."""
@@ -198,7 +198,7 @@ def _annotate_saving(axes: Axes, ends: tuple[Point, Point], text: str, per_unit:
         xytext=(baseline_ms / per_unit + (0.02 if is_left else -0.02) * (right - left), baseline_mj / 1e3),
         ha="left" if is_left else "right",
         va="bottom",
-        fontsize="small",
+        fontsize=small_points(axes.figure.figure),
         arrowprops={"arrowstyle": "->", "color": "#333333", "relpos": (0.0 if is_left else 1.0, 0.0)},
     )
 

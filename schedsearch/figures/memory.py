@@ -12,7 +12,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from placements import Placement
-from schedsearch.figures.canvas import ROW_HEIGHT, drawing_on, label_rows, label_time, legend_above
+from schedsearch.figures.canvas import (
+    ROW_HEIGHT,
+    drawing_on,
+    label_rows,
+    label_time,
+    legend_above,
+    small_points,
+)
 from schedsearch.metrics import memory_over_time, peak_memory
 from schedsearch.schedule import Instance, Schedule
 
@@ -86,7 +93,14 @@ def _draw_memory(
     if capacity is not None:
         axes.axhline(floor - ROW_HEIGHT * capacity / top, **_CAPACITY_LINE)
         text += f"\nof {capacity:,}" + (f" ({peak / capacity:.0%})" if capacity else "")
-    axes.text(1.006, device, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
+    axes.text(
+        1.006,
+        device,
+        text,
+        transform=axes.get_yaxis_transform(),
+        va="center",
+        fontsize=small_points(axes.figure.figure),
+    )
 
 
 def _memory_handles(placement: Placement) -> list[Patch | Line2D]:

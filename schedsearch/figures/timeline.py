@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 
 from placements import Block, Kind, Placement
 from schedsearch.figures.canvas import (
+    LEAST_POINTS,
     ROW_HEIGHT,
     drawing_on,
     is_narrow,
@@ -27,10 +28,10 @@ from schedsearch.schedule import Instance
 Color = tuple[float, float, float]
 """Red, green and blue; 0 to 1."""
 
-KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442", Kind.O: "#999999"}
-"""Colours of blocks on one device, from the palette of Okabe and Ito, safe for the colour-blind."""
+KIND_COLOR = {Kind.F: "#0072B2", Kind.B: "#E69F00", Kind.I: "#D55E00", Kind.W: "#F0E442", Kind.O: "#BBBBBB"}
+"""Of blocks on one device: the palette of Okabe and Ito, safe for the colour-blind and apart in grey."""
 
-SHARED_COLOR = {Kind.F: "#009E73", Kind.B: "#CC79A7", Kind.I: "#CC79A7", Kind.W: "#CC79A7", Kind.O: "#666666"}
+SHARED_COLOR = {Kind.F: "#009E73", Kind.B: "#CC79A7", Kind.I: "#CC79A7", Kind.W: "#CC79A7", Kind.O: "#444444"}
 """Colours of blocks on several devices."""
 
 KIND_NAME = {
@@ -137,7 +138,7 @@ def _draw_row(
         axes.broken_barh(spans, (device - ROW_HEIGHT / 2, _STRIP), facecolors=kinds).set_gid("kinds")
     axes.axhspan(device - ROW_HEIGHT / 2, device + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
     middle = device + (ROW_HEIGHT - height) / 2
-    size = _NARROW_LABEL_POINTS if is_narrow(axes.figure.figure) else _LABEL_POINTS
+    size = LEAST_POINTS if is_narrow(axes.figure.figure) else _LABEL_POINTS
     for (start, (_, n)), (_, duration), color in zip(instances, spans, colors, strict=True):
         if duration >= (0.65 * size * len(str(n)) + 1.5) * per_point:
             label = {**_LABEL, "fontsize": size, "color": _readable_on(color)}
@@ -146,7 +147,7 @@ def _draw_row(
 
 _IDLE = "#F0F0F0"
 _LABEL: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True}
-_LABEL_POINTS, _NARROW_LABEL_POINTS = 8, 4.5
+_LABEL_POINTS = 8
 
 
 def _ms_per_point(axes: Axes) -> float:

@@ -7,17 +7,29 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.text import Text
 
 from placements import Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe
-from schedsearch.figures.canvas import COLUMN_INCHES, Drawing, image, png, save_drawing
+from schedsearch.figures.canvas import (
+    COLUMN_INCHES,
+    LEAST_POINTS,
+    Drawing,
+    image,
+    png,
+    save_drawing,
+    style,
+)
+from schedsearch.figures.comparison import draw_timelines
 from schedsearch.figures.frontier import frontier
 from schedsearch.figures.memory import memory
 from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, timeline
@@ -219,6 +231,38 @@ def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:
         assert not axes.get_title(loc="left"), "a paper has captions"
         pixels = imread(io.BytesIO(image(column, "png")))
         assert (pixels[:, [0, -1]] == 1.0).all(), "something is beyond the edge"
+
+
+def test_text_at_the_width_of_a_column_is_large_enough_to_print() -> None:
+    """Journals ask for seven points."""
+    schedule = gpipe(m_shape(4).with_memory(9), 4)
+    starts, durations = times_of(schedule)
+    clocks = {instance: 1410.0 - 15 * i for i, instance in enumerate(starts)}
+    waited = (PLANS[2], (1250.0, 6600.0))
+    drawings: list[Drawing] = [
+        lambda axes: timeline(schedule.placement, starts, durations, axes),
+        lambda axes: timeline(schedule.placement, starts, durations, axes, clock_mhz=clocks),
+        lambda axes: memory(schedule, axes, unit="MiB"),
+        lambda axes: frontier(PLANS, FASTEST, axes, chosen=PLANS[1], until=waited, others={"other": PLANS}),
+    ]
+    figures = [draw_timelines({"one": schedule, "two": schedule}, COLUMN_INCHES)]
+    for draw in drawings:
+        column = Figure(figsize=(COLUMN_INCHES, 2.5), layout="constrained")
+        with mpl.rc_context(style(column)):
+            draw(column.add_subplot())
+        figures.append(column)
+    for column in figures:
+        image(column, "svg")
+        texts = [text for text in column.findobj(Text) if text.get_text() and text.get_visible()]
+        assert texts and min(text.get_fontsize() for text in texts) >= LEAST_POINTS == 7
+
+
+@pytest.mark.parametrize("palette", [KIND_COLOR, SHARED_COLOR])
+def test_kinds_differ_in_grey_too(palette: dict[Kind, str]) -> None:
+    """A forward, a backward or its halves, and the optimizer can be told apart without colours."""
+    grey = {0.299 * red + 0.587 * green + 0.114 * blue for red, green, blue in map(to_rgb, palette.values())}
+    steps = np.diff(sorted(grey))
+    assert len(grey) >= 3 and steps.min() >= 0.09
 
 
 def test_memory_has_one_scale_for_all_devices() -> None:

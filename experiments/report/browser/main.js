@@ -1,0 +1,105 @@
+// Builds the panels of the page and joins their parts.
+
+/** Return buttons of which one is chosen. */
+function choices(title, options, chosen, onChoice) {
+  const group = element("div", { class: "choices", role: "radiogroup", "aria-label": title }, element("span", {}, title));
+  for (const [value, text] of options) {
+    const button = element("button", { type: "button", role: "radio", "aria-checked": value === chosen, "data-value": value }, text);
+    button.addEventListener("click", () => {
+      for (const other of group.querySelectorAll("button")) other.setAttribute("aria-checked", other === button);
+      onChoice(value);
+    });
+    group.append(button);
+  }
+  return group;
+}
+
+/** Put a figure into its place; return how to find its models, and their views, by name. */
+async function embedded(item, place) {
+  const views = await Bokeh.embed.embed_item(item, place);
+  const [root] = views.roots;
+  const { document: figures } = root.model;
+  const model = (name) => figures.get_model_by_name(name);
+  return { root, model, viewOf: (name) => (root.model.name === name ? root : root.child_views.find((view) => view.model.name === name)) };
+}
+
+/** Return the least and the greatest value that each meaning of colours has in any plan. */
+function rangesOf({ schedules, plans }) {
+  const ranges = { micro_batch: [0, Math.max(...schedules.map((each) => each.num_micro_batches)) - 1] };
+  if (plans) {
+    const least = (values) => values.reduce((a, b) => Math.min(a, b));
+    const most = (values) => values.reduce((a, b) => Math.max(a, b));
+    ranges.clock = [least(plans.clock_mhz), most(plans.clock_mhz)];
+    ranges.power = [Math.min(plans.blocking_power_w, least(plans.power_w)), most(plans.power_w)];
+  }
+  return ranges;
+}
+
+async function showTimelines(panel, data) {
+  let row = 0;
+  const schedules = data.schedules.map((tree) => {
+    const schedule = new Schedule(tree, row);
+    row += schedule.num_devices + 1;
+    return schedule;
+  });
+  const colours = new Colours(data.looks, schedules, rangesOf(data));
+  const controls = panel.appendChild(element("div", { class: "controls" }));
+  const frontier = data.plans ? panel.appendChild(element("div", { class: "frontier" })) : null;
+  const legend = panel.appendChild(element("div", { class: "legend wide" }));
+  const place = panel.appendChild(element("div", { class: "figures-place" }));
+  const text = panel.appendChild(element("div", { class: "details", "aria-live": "polite" }));
+  const { root, model, viewOf } = await embedded(data.items.timeline, place);
+  const views = { blocks: viewOf("blocks"), held: viewOf("held") };
+  const timeline = new Timeline(model, views, schedules, colours);
+  const showLegend = () => legend.replaceChildren(colours.legend());
+  const meanings = Object.keys(MEANINGS).filter((name) => name === "kind" || colours.ranges[name]);
+  const recolour = (meaning) => {
+    colours.meaning = meaning;
+    timeline.recolour();
+    timeline.draw();
+    showLegend();
+  };
+  controls.append(choices("colour", meanings.map((name) => [name, MEANINGS[name].title]), "kind", recolour));
+  controls.append(buttons("view", [
+    ["all", () => timeline.showAll()], ["+", () => timeline.zoom(2)], ["−", () => timeline.zoom(0.5)]]));
+  controls.append(buttons("save", [
+    ["SVG", async () => save(await timeline.asRectangles(() => svgPicture(root, colours.legend())), "timeline.svg")],
+    ["PNG", async () => save(await pngPicture(root, colours.legend()), "timeline.png")]]));
+  const selection = new Selection(place, text, timeline);
+  new Readout(place, timeline, data.memory_unit, data.plans?.blocking_power_w ?? null);
+  showLegend();
+  new ResizeObserver(() => timeline.draw()).observe(place);
+  if (frontier) await showFrontier(frontier, data, schedules[0], timeline, selection);
+}
+
+function buttons(title, actions) {
+  const made = actions.map(([text, onClick]) => {
+    const button = element("button", { type: "button" }, text);
+    button.addEventListener("click", onClick);
+    return button;
+  });
+  return element("div", { class: "choices" }, element("span", {}, title), ...made);
+}
+
+async function showFrontier(place, data, schedule, timeline, selection) {
+  const figure = place.appendChild(element("div"));
+  const side = place.appendChild(element("div", { class: "plan" }));
+  const { model } = await embedded(data.items.frontier, figure);
+  const choice = new PlanChoice(side, data.plans, schedule, model("here"), (title) => {
+    timeline.model("blocks_title_0").text = title;
+    timeline.recolour();
+    selection.show();
+  });
+  choice.show(data.plans.chosen);
+}
+
+window.showReport = async (bytes) => {
+  Bokeh.set_log_level("error");
+  const data = unpacked(bytes);
+  const panels = { timeline: document.getElementById("panel-timeline"), progress: document.getElementById("panel-progress") };
+  if (panels.timeline) await showTimelines(panels.timeline, data);
+  if (panels.progress) {
+    const { model } = await embedded(data.items.progress, panels.progress.appendChild(element("div")));
+    showProgress(panels.progress, model, data.progress, data.memory_unit);
+  }
+};

@@ -1,0 +1,202 @@
+// Fills the figure of the timelines and that of memory with what is seen of them.
+
+const MOST_RECTANGLES = 4000; // more than that are drawn as an image, a colour for each pixel
+const LINES_PER_ROW = 7; // of the image, the first left empty
+
+class Timeline {
+  /** Take the document with the figures, the two views, the schedules and their colours. */
+  constructor(model, views, schedules, colours) {
+    Object.assign(this, { model, views, schedules, colours });
+    this.times = model("times");
+    this.end_ms = this.times.end;
+    this.numRows = schedules.reduce((sum, schedule) => sum + schedule.num_devices + 1, 0);
+    this.top = Math.max(1, ...schedules.flatMap((each) => [...each.peak, ...(each.capacity ?? [])]));
+    this.marked = new Map(); // from schedule to a map from block to colour
+    this.recolour();
+    this.drawCapacity();
+    let isWaiting = false;
+    this.times.change.connect(() => {
+      if (!isWaiting) requestAnimationFrame(() => { isWaiting = false; this.draw(); });
+      isWaiting = true;
+    });
+  }
+
+  recolour() {
+    this.rgb = new Map(this.schedules.map((schedule) => [schedule, this.colours.of(schedule)]));
+  }
+
+  /** Show all times from the begin to an end in ms. */
+  showAll(end_ms = this.end_ms) {
+    this.times.setv({ start: 0, end: end_ms });
+  }
+
+  /** Magnify around the middle. */
+  zoom(factor) {
+    const { start, end } = this.times;
+    const half = Math.max((end - start) / factor, this.times.min_interval) / 2;
+    const middle = (start + end) / 2;
+    this.times.setv({ start: Math.max(middle - half, 0), end: Math.min(middle + half, this.end_ms) });
+  }
+
+  /** Draw what is seen; as rectangles even where they are too many, if that is asked for. */
+  draw(asRectangles = false) {
+    const { start: from, end: to } = this.times;
+    this.perMs = this.views.blocks.frame.bbox.width / (to - from);
+    this.rowPx = this.views.blocks.frame.bbox.height / this.numRows;
+    const seen = this.schedules.flatMap((schedule) => Array.from({ length: schedule.num_devices }, (_, device) => {
+      const [low, high] = schedule.seen(device, from, to);
+      return { schedule, device, low, high };
+    }));
+    const count = seen.reduce((sum, row) => sum + row.high - row.low, 0);
+    this.isFar = count > MOST_RECTANGLES && !asRectangles;
+    this.drawNear(this.isFar ? [] : seen);
+    this.drawFar(this.isFar ? seen : [], from, to);
+    this.drawHeld(from, to);
+  }
+
+  /** Draw all that is seen as rectangles while something is done, such as writing a file. */
+  async asRectangles(work) {
+    this.draw(true);
+    await new Promise(requestAnimationFrame);
+    const done = await work();
+    this.draw();
+    return done;
+  }
+
+  /** Make the blocks paler, so that marks stand out. */
+  fade(alpha) {
+    this.isFaded = alpha < 1;
+    for (const renderer of this.views.blocks.model.renderers) {
+      if (renderer.data_source.name === "near") renderer.glyph.fill_alpha = { value: alpha };
+      if (renderer.data_source.name === "far") renderer.glyph.global_alpha = { value: alpha };
+    }
+  }
+
+  drawNear(rows) {
+    const near = { left: [], right: [], top: [], bottom: [], color: [], line: [] };
+    const labels = { x: [], y: [], text: [], color: [] };
+    const half = this.colours.looks.half_row;
+    for (const { schedule, device, low, high } of rows) {
+      const rgb = this.rgb.get(schedule);
+      const marked = this.marked.get(schedule);
+      const row = schedule.rowOf(device);
+      for (let place = low; place < high; place++) {
+        const i = schedule.rows[place];
+        const [start, end, colour] = [schedule.start_ms[i], schedule.end_ms[i], css(rgb[i])];
+        const width = (end - start) * this.perMs;
+        near.left.push(start);
+        near.right.push(end);
+        near.top.push(row - half);
+        near.bottom.push(row + half);
+        near.color.push(colour);
+        near.line.push(width < 3 ? colour : "#ffffff");
+        const text = `${schedule.micro_batch[i]}`;
+        if (width > 7 * text.length + 4 && this.rowPx > 12) {
+          labels.x.push((Math.max(start, this.times.start) + Math.min(end, this.times.end)) / 2);
+          labels.y.push(row);
+          labels.text.push(text);
+          labels.color.push(marked?.has(i) ? "#ffffff" : this.isFaded ? "#1d2329" : readableOn(rgb[i]));
+        }
+      }
+    }
+    this.model("near").data = near;
+    this.model("labels").data = labels;
+  }
+
+  /** Draw an image in which each pixel has the colour of the block at its middle. */
+  drawFar(rows, from, to) {
+    const empty = { image: [], x: [], y: [], dw: [], dh: [] };
+    if (!rows.length) {
+      this.model("far").data = empty;
+      return;
+    }
+    const { ndarray } = Bokeh.require("core/util/ndarray");
+    const width = Math.round(this.views.blocks.frame.bbox.width * (window.devicePixelRatio || 1));
+    const scale = width / (to - from);
+    const pixels = new Uint32Array(width * this.numRows * LINES_PER_ROW);
+    for (const { schedule, device, low, high } of rows) {
+      const rgb = this.rgb.get(schedule);
+      const line = width * (schedule.rowOf(device) * LINES_PER_ROW + 1);
+      for (let place = low; place < high; place++) {
+        const i = schedule.rows[place];
+        const first = Math.max(Math.ceil((schedule.start_ms[i] - from) * scale - 0.5), 0);
+        const last = Math.min(Math.ceil((schedule.end_ms[i] - from) * scale - 0.5), width);
+        if (last <= first) continue;
+        const [red, green, blue] = channels(rgb[i]);
+        pixels.fill(((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0, line + first, line + last);
+      }
+      for (let k = 1; k < LINES_PER_ROW - 1; k++) pixels.copyWithin(line + k * width, line, line + width);
+    }
+    const image = ndarray(pixels.buffer, { dtype: "uint32", shape: [this.numRows * LINES_PER_ROW, width] });
+    this.model("far").data = { image: [image], x: [from], y: [-0.5 - 0.5 / LINES_PER_ROW], dw: [to - from], dh: [this.numRows] };
+  }
+
+  /** Draw what each device holds, at most one step for each pixel. */
+  drawHeld(from, to) {
+    const [xs, ys] = [[], []];
+    const half = this.colours.looks.half_row;
+    const most = this.views.held.frame.bbox.width;
+    for (const schedule of this.schedules) {
+      const end_ms = schedule.time_ms;
+      for (let device = 0; device < schedule.num_devices; device++) {
+        const floor = schedule.rowOf(device) + half;
+        const level = (held) => floor - (2 * half * held) / this.top;
+        const first = Math.max(schedule.startedBy(device, from), schedule.row_first[device] - 1);
+        const last = schedule.startedBy(device, to);
+        const several = Math.max(Math.ceil((last - first) / most), 1);
+        const [x, y] = [[from], [floor]];
+        let now = schedule.heldAt(device, from);
+        x.push(from);
+        y.push(level(now));
+        for (let place = first + 1; place <= last; place += several) {
+          const start = schedule.start_ms[schedule.rows[place]];
+          let held = schedule.held[place]; // the most of several
+          for (let k = place; k < Math.min(place + several, last + 1); k++) held = Math.max(held, schedule.held[k]);
+          if (held === now) continue;
+          x.push(start, start);
+          y.push(level(now), level(held));
+          now = held;
+        }
+        const stop = Math.max(Math.min(to, end_ms), from);
+        x.push(stop, stop);
+        y.push(level(now), floor);
+        xs.push(x);
+        ys.push(y);
+      }
+    }
+    this.model("held-areas").data = { xs, ys };
+  }
+
+  drawCapacity() {
+    const lines = { x0: [], y0: [], x1: [], y1: [] };
+    const half = this.colours.looks.half_row;
+    for (const schedule of this.schedules) {
+      (schedule.capacity ?? []).forEach((units, device) => {
+        const y = schedule.rowOf(device) + half - (2 * half * units) / this.top;
+        lines.x0.push(0);
+        lines.x1.push(this.end_ms);
+        lines.y0.push(y);
+        lines.y1.push(y);
+      });
+    }
+    this.model("capacity").data = lines;
+  }
+
+  /** Return the schedule, the device and the time under a place of the window, or null. */
+  at(event) {
+    for (const name of ["blocks", "held"]) {
+      const view = this.views[name];
+      const box = view.el.getBoundingClientRect();
+      const { left, top, width, height } = view.frame.bbox;
+      const [x, y] = [event.clientX - box.left - left, event.clientY - box.top - top];
+      if (x < 0 || y < 0 || x > width || y > height) continue;
+      const ms = this.times.start + (x / width) * (this.times.end - this.times.start);
+      const row = Math.min(Math.floor((y / height) * this.numRows), this.numRows - 1);
+      for (const schedule of this.schedules) {
+        const device = row - schedule.titleRow - 1;
+        if (device >= -1 && device < schedule.num_devices) return { name, schedule, device, ms };
+      }
+    }
+    return null;
+  }
+}

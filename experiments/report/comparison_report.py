@@ -1,0 +1,59 @@
+"""The report of a comparison: its table in words, and all schedules on one axis of time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.report.html_report import Fact, Section, write_report
+from experiments.report.page_data import PageData
+from experiments.steps.profile_reading import CostSource
+from schedsearch.comparison import ComparedRow, Comparison
+from schedsearch.modulo.result import Status
+
+
+def save_comparison_report(found: Comparison, stages: Path, costs: CostSource, directory: Path) -> Path:
+    """Write ``report.html`` of a comparison in which some schedule fits; return its path."""
+    from experiments.report.drawings import page_program  # takes half a second to load
+
+    number = found.num_micro_batches
+    data = PageData(found.by_title, "MiB")
+    return write_report(
+        directory / "report.html",
+        f"Schedules of {stages.name}, {number} micro-batch{'es' if number != 1 else ''}",
+        [
+            Section("Timelines", panel="timeline"),
+            *(Section(row.schedule, tuple(_facts(row))) for row in found.rows),
+            Section("Files", tuple(_files(found))),
+        ],
+        summary=[_shortest(found), Fact("Costs", str(costs))],
+        program=page_program(data),
+    )
+
+
+def _shortest(found: Comparison) -> Fact:
+    rows = [row for row in found.rows if row.makespan_ms is not None]
+    best = min(rows, key=lambda row: row.makespan_ms or 0.0)
+    return Fact("Shortest", best.schedule, f"{best.makespan_ms:,.6g} ms on {best.placement}")
+
+
+def _facts(row: ComparedRow) -> list[Fact]:
+    """Return what applies of a row."""
+    shown = (
+        ("Makespan", row.makespan_ms, "{:,.6g} ms"),
+        ("Makespan bound", row.makespan_bound_ms, "{:,.6g} ms"),
+        ("Bubble rate", row.bubble_rate, "{:.2%}"),
+        ("Period per micro-batch", row.period_ms, "{:,.6g} ms"),
+        ("Device span", row.device_span_ms, "{:,.6g} ms"),
+        ("Peak memory", row.peak_memory_mib, "{:,.6g} MiB"),
+        ("Energy", row.energy_j, "{:,.6g} J"),
+        ("Search", row.search_seconds, "{:.2f} s"),
+    )
+    good = True if row.status == Status.OPTIMAL else None
+    status = Fact("Status", row.status, row.note, good)
+    return [status, *(Fact(name, form.format(value)) for name, value, form in shown if value is not None)]
+
+
+def _files(found: Comparison) -> list[Fact]:
+    names = {row.schedule: f"schedules/{row.schedule}.json" for row in found.rows if row.found is not None}
+    tables = [Fact(file, "the table", link=file) for file in ("compare.csv", "compare.json")]
+    return tables + [Fact(file, f"the schedule {name}", link=file) for name, file in names.items()]

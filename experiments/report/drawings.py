@@ -1,0 +1,330 @@
+"""The figures of a page as Bokeh's documents: axes, glyphs and curves, of which the page's scripts fill some.
+
+The only module that knows Bokeh. Rows of a timeline count from 0 at the top: for each schedule one of its
+title, then one of each device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import bokeh
+from bokeh.core.properties import value
+from bokeh.embed import json_item
+from bokeh.layouts import column
+from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
+from bokeh.models.annotations import Label
+from bokeh.palettes import Cividis256, Plasma256, Viridis256
+from bokeh.plotting import figure
+
+from experiments.report.page_data import PageData, Plans, Tree, packed
+from experiments.report.program import Program
+from schedsearch.energy import FrequencyPlan
+from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
+from schedsearch.schedule import Schedule
+
+ACCENT = "#0062A3"
+"""Of what the reader has chosen: the point of the frontier, the block that was clicked."""
+
+_INK, _SOFT, _LINE, _IDLE = "#1D2329", "#57606A", "#D5DAE0", "#F1F3F5"
+_CAPACITY = "#D55E00"
+_FONT = "system-ui, sans-serif"
+
+_LEFT_PX, _RIGHT_PX, _AXIS_PX = 84, 12, 52
+"""Room besides the rows."""
+
+_ROW_PX, _ROWS_PX = (11, 30), 560
+"""Height of a row of the timeline at least and at most, and of all of them where that leaves a choice."""
+
+_MEMORY_ROW_PX, _MEMORY_ROWS_PX = (11, 52), 400
+"""The same of memory."""
+
+_MOST_ZOOM = 1e5
+"""Times that the whole time axis may be magnified."""
+
+HALF_ROW = 0.43
+"""Half of a block's height; rows are 1 apart."""
+
+
+def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> Program:
+    """Return what makes a page move: Bokeh, our scripts, the figures, and what they show.
+
+    Args:
+        data: What the page shows.
+        others: Plans to compare with, by what is written in the legend of the frontier.
+    """
+    return Program.of(library(), packed(data.tree() | drawings(data, others)))
+
+
+def drawings(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> Tree:
+    """Return the figures of a page by the name of their place, and the looks that its scripts need."""
+    items = {"timeline": json_item(_timelines(data))}
+    if data.plans is not None:
+        items["frontier"] = json_item(_frontier(data.plans, others or {}))
+    if data.progress:
+        items["progress"] = json_item(_progress())
+    kinds = {str(kind.value): [KIND_NAME[kind], KIND_COLOR[kind], SHARED_COLOR[kind]] for kind in KIND_NAME}
+    looks = {
+        "kinds": kinds,
+        "palettes": {"micro_batch": Cividis256, "clock": Viridis256, "power": Plasma256},
+        "half_row": HALF_ROW,
+    }
+    return {"items": items, "looks": looks}
+
+
+def library() -> str:
+    """Return Bokeh's own script, without the parts that no figure here needs."""
+    scripts = Path(bokeh.__file__).parent / "server" / "static" / "js"
+    return (scripts / "bokeh.min.js").read_text(encoding="utf-8")
+
+
+def first_rows(schedules: Sequence[Schedule]) -> list[int]:
+    """Return the row of each schedule's title, and last how many rows there are."""
+    rows = [0]
+    for schedule in schedules:
+        rows.append(rows[-1] + 1 + schedule.placement.num_devices)
+    return rows
+
+
+def _timelines(data: PageData) -> Any:
+    """Return the timelines of all schedules, and the memory below on the same axis of time."""
+    end_ms = max(_end_ms(schedule) for schedule in data.schedules.values())
+    if data.plans is not None:
+        end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
+    times = Range1d(
+        start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=end_ms / _MOST_ZOOM, name="times"
+    )
+    blocks = _rows(data.schedules, times, _height(data.schedules, _ROW_PX, _ROWS_PX), "blocks")
+    blocks.image_rgba(source=_source("image", "x", "y", "dw", "dh", name="far"))
+    spans = ("left", "right", "top", "bottom", "color")
+    blocks.quad(
+        source=_source(*spans, "line", name="near"), fill_color="color", line_color="line", line_width=0.6
+    )
+    blocks.text(
+        source=_source("x", "y", "text", "color", name="labels"),
+        text_color="color",
+        text_font=value(_FONT),
+        text_font_size="11px",
+        text_align="center",
+        text_baseline="middle",
+    )
+    blocks.segment(
+        source=_source("x0", "y0", "x1", "y1", "color", name="waits"), line_color="color", line_width=1.3
+    )
+    blocks.quad(
+        source=_source(*spans, name="marks"),
+        fill_color="color",
+        fill_alpha=0.85,
+        line_color="color",
+        line_width=2.4,
+    )
+    held = _rows(data.schedules, times, _height(data.schedules, _MEMORY_ROW_PX, _MEMORY_ROWS_PX), "held")
+    held.patches(
+        source=_source("xs", "ys", name="held-areas"),
+        fill_color=ACCENT,
+        fill_alpha=0.3,
+        line_color=ACCENT,
+        line_width=1.0,
+    )
+    held.segment(
+        source=_source("x0", "y0", "x1", "y1", name="capacity"),
+        line_color=_CAPACITY,
+        line_width=1.3,
+        line_dash=[5, 4],
+    )
+    return column(blocks, held, sizing_mode="stretch_width", spacing=20)
+
+
+def _end_ms(schedule: Schedule) -> float:
+    return schedule.makespan * schedule.placement.tick_ms
+
+
+def _height(schedules: Mapping[str, Schedule], row_px: tuple[int, int], rows_px: int) -> int:
+    num_rows = first_rows(list(schedules.values()))[-1]
+    least, most = row_px
+    return _AXIS_PX + num_rows * min(max(rows_px // num_rows, least), most)
+
+
+def _rows(schedules: Mapping[str, Schedule], times: Range1d, height: int, name: str) -> Any:
+    """Return a figure with a labelled row for each device."""
+    firsts = first_rows(list(schedules.values()))
+    plot = _figure(
+        height,
+        name,
+        x_range=times,
+        y_range=Range1d(start=firsts[-1] - 0.5, end=-0.5),
+        tools="xpan,xwheel_zoom",
+    )
+    plot.toolbar.active_drag, plot.toolbar.active_scroll = plot.tools
+    devices = {
+        first + 1 + device: f"device {device}"
+        for first, schedule in zip(firsts, schedules.values(), strict=False)
+        for device in range(schedule.placement.num_devices)
+    }
+    plot.yaxis.ticker = FixedTicker(ticks=list(devices))
+    plot.yaxis.major_label_overrides = devices
+    plot.yaxis.major_tick_line_color = plot.yaxis.axis_line_color = None
+    plot.xaxis.axis_label = "time (ms)"
+    plot.grid.visible = False
+    rows = list(devices)
+    plot.quad(
+        left=[0.0] * len(rows),
+        right=[times.end] * len(rows),
+        top=[row - HALF_ROW for row in rows],
+        bottom=[row + HALF_ROW for row in rows],
+        fill_color=_IDLE,
+        line_color=None,
+    )
+    for number, (first, title) in enumerate(zip(firsts, schedules, strict=False)):
+        plot.add_layout(
+            Label(
+                x=0,
+                x_units="screen",
+                y=first + HALF_ROW,
+                text=_plain(title if name == "blocks" or len(schedules) > 1 else "memory held"),
+                text_font=_FONT,
+                text_font_size="12px",
+                text_font_style="bold",
+                text_color=_INK,
+                text_baseline="bottom",
+                name=f"{name}_title_{number}",
+            )
+        )
+    return plot
+
+
+def _plain(text: str) -> str:
+    """Return a text that is taken for no formula: with an invisible joiner behind what begins one."""
+    return re.sub(r"([$\\])", "\\1\u2060", text)
+
+
+def _figure(height: int, name: str, **more: Any) -> Any:
+    """Return an empty figure as wide as its place."""
+    plot = figure(
+        height=height,
+        name=name,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        min_border_left=_LEFT_PX,
+        min_border_right=_RIGHT_PX,
+        min_border_top=4,
+        outline_line_color=None,
+        stylesheets=[":host { outline: none !important }"],
+        background_fill_color=None,
+        border_fill_color="#FFFFFF",
+        **more,
+    )
+    for axis in plot.axis:
+        axis.major_label_text_font = axis.axis_label_text_font = _FONT
+        axis.major_label_text_font_size, axis.axis_label_text_font_size = "11px", "12px"
+        axis.axis_label_text_font_style = "normal"
+        axis.major_label_text_color = axis.axis_label_text_color = _SOFT
+        axis.axis_line_color = axis.major_tick_line_color = _LINE
+        axis.minor_tick_line_color = None
+        axis.formatter = NumeralTickFormatter(format="0,0.[0000]")
+    plot.grid.grid_line_color = "#E6E9EC"
+    return plot
+
+
+def _source(*columns: str, name: str) -> ColumnDataSource:
+    return ColumnDataSource({each: [] for each in columns}, name=name)
+
+
+_BASELINE_LOOKS = (
+    ("#CC79A7", "diamond"),
+    ("#E69F00", "triangle"),
+    ("#56B4E9", "inverted_triangle"),
+    ("#666666", "x"),
+    ("#009E73", "plus"),
+)
+"""Colour and mark of what a frontier is compared with, as in `schedsearch.figures.frontier`."""
+
+_MOST_MARKS = 30
+"""Marks on the curve of one of them, of which some have a thousand points."""
+
+
+def _frontier(plans: Plans, others: Mapping[str, Sequence[FrequencyPlan]]) -> Any:
+    """Return energy against time, with a point that the page moves."""
+    frontier = plans.frontier
+    alone = list(frontier.without_straggler)
+    later = [plan for plan in frontier.plans if plan not in alone]
+    plot = _figure(340, "frontier", tools="")
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "iteration time (ms)", "energy of all devices (J)"
+    plot.xaxis.ticker.desired_num_ticks = 5
+    bound = [plan for plan in frontier.plans if plan.lower_bound_mj > 0]
+    plot.line(
+        [plan.time_ms for plan in bound],
+        [plan.lower_bound_mj / 1e3 for plan in bound],
+        line_color=_INK,
+        line_dash="dotted",
+        line_width=1.5,
+        legend_label="lower bound of any plan",
+    )
+    plot.line(*_points(alone), line_color=ACCENT, line_width=1.6, legend_label="frontier")
+    plot.scatter(*_points(alone), size=5, color=ACCENT, legend_label="frontier")
+    if later:
+        plot.scatter(
+            *_points(later),
+            size=5,
+            line_color=ACCENT,
+            fill_color="#FFFFFF",
+            legend_label="pays only next to a straggler",
+        )
+    for (title, some), (color, mark) in zip(others.items(), cycle(_BASELINE_LOOKS), strict=False):
+        plot.line(*_points(some), line_color=color, line_width=1.0, legend_label=title)
+        plot.scatter(
+            *_points(some[:: max(len(some) // 30, 1)]), color=color, marker=mark, size=8, legend_label=title
+        )
+    highest = _points([frontier.all_maximum])
+    plot.scatter(*highest, marker="square", size=10, color=_CAPACITY, legend_label="all clocks at maximum")
+    chosen = _points([plans.chosen])
+    plot.scatter(
+        *chosen, marker="star", size=15, color="#009E73", line_color=_INK, legend_label="chosen plan"
+    )
+    plot.scatter(
+        source=_source("x", "y", name="here"),
+        size=15,
+        line_color=_INK,
+        line_width=2.5,
+        fill_color=None,
+        legend_label="in the timeline",
+    )
+    _calm(plot.legend)
+    return plot
+
+
+def _calm(legend: Any) -> None:
+    legend.label_text_font, legend.label_text_font_size, legend.label_text_color = _FONT, "11px", _SOFT
+    legend.border_line_color, legend.background_fill_alpha = None, 0.8
+    legend.glyph_height, legend.spacing, legend.padding = 14, 1, 4
+
+
+def _points(plans: Sequence[FrequencyPlan]) -> tuple[list[float], list[float]]:
+    """Return times in ms and energies in J, by time."""
+    by_time = sorted(plans, key=lambda plan: plan.time_ms)
+    return [plan.time_ms for plan in by_time], [plan.energy_mj / 1e3 for plan in by_time]
+
+
+def _progress() -> Any:
+    """Return the axes of what a search found and proved over its time."""
+    plot = _figure(240, "progress", tools="")
+    plot.xaxis.axis_label = "time of the search (s)"
+    best = _source("x", "y", name="best")
+    plot.step(source=best, mode="after", line_color=ACCENT, line_width=2, legend_label="best found")
+    plot.scatter(source=best, size=6, color=ACCENT, legend_label="best found")
+    plot.step(
+        source=_source("x", "y", name="bound"),
+        mode="after",
+        line_color=_CAPACITY,
+        line_dash=[5, 4],
+        line_width=2,
+        legend_label="bound proved",
+    )
+    _calm(plot.legend)
+    plot.legend.orientation = "horizontal"
+    plot.add_layout(plot.legend[0], "above")
+    return plot

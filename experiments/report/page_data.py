@@ -1,0 +1,257 @@
+"""Schedules, plans and the progress of a search as plain arrays, in one run of bytes that a page can hold.
+
+It knows what a page has to show, and nothing of how it is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Kind, Profile
+from schedsearch.energy import FrequencyPlan, Frontier
+from schedsearch.energy.graph import InstanceGraph, device_orders, instance_graph
+from schedsearch.metrics import memory_over_time, peak_memory
+from schedsearch.modulo.result import Objective, Progress
+from schedsearch.schedule import Schedule
+
+Array = NDArray[Any]
+
+Tree = dict[str, Any]
+"""Plain data with arrays among the values."""
+
+MOST_CLOCKS = 16_000_000
+"""Clocks that a page holds, of all its plans: bytes, as there is one for each block of each plan."""
+
+_ALIGNED = 8
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Plans of one schedule among which a page chooses.
+
+    Attributes:
+        profile: Of every block at every clock.
+        frontier: Its plans, by increasing time.
+        chosen: Where the page begins.
+    """
+
+    profile: Profile
+    frontier: Frontier
+    chosen: FrequencyPlan
+
+    def shown(self, num_blocks: int) -> list[FrequencyPlan]:
+        """Return the plans of a page: all of the frontier, or some evenly spread if they were too many.
+
+        The chosen one is always there, and the highest clocks come last.
+        """
+        plans = self.frontier.plans
+        most = max(MOST_CLOCKS // max(num_blocks, 1), 2)
+        places = np.unique(np.linspace(0, len(plans) - 1, min(len(plans), most)).round().astype(int))
+        kept = [plans[place] for place in places]
+        if self.chosen not in kept:
+            kept = sorted([*kept, self.chosen], key=lambda plan: plan.time_ms)
+        return [*kept, self.frontier.all_maximum]
+
+
+@dataclass(frozen=True)
+class PageData:
+    """What a page shows.
+
+    Attributes:
+        schedules: By title, in the order in which they stand above each other; at least one.
+        memory_unit: Of `Block.memory`, for people.
+        plans: Of the first schedule; None where there are none.
+        progress: Events of the search, in order; empty where none were kept.
+    """
+
+    schedules: Mapping[str, Schedule]
+    memory_unit: str = ""
+    plans: Plans | None = None
+    progress: Sequence[Progress] = field(default=())
+
+    def tree(self) -> Tree:
+        """Return it as plain data and arrays."""
+        trees = [
+            schedule_tree(title, each, self.memory_unit == "MiB") for title, each in self.schedules.items()
+        ]
+        first = next(iter(self.schedules.values()))
+        return {
+            "schedules": trees,
+            "memory_unit": self.memory_unit or "units",
+            "plans": plans_tree(first, self.plans) if self.plans else None,
+            "progress": progress_tree(self.progress, first.placement.tick_ms),
+        }
+
+
+def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
+    """Return a schedule: its blocks in an order in which none is before one that it waits for.
+
+    The arrays of blocks have the shape ``(num_blocks,)``. Those of rows go through the devices, each with its
+    blocks in order: ``rows`` has the indices of the blocks, ``held`` what the device holds from the start of
+    each on, and those of device d are from ``row_first[d]`` to ``row_first[d + 1]``. What block i waits for
+    is ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``. Memory
+    is in the placement's units, or in MiB if that is asked for and they are known.
+    """
+    placement = schedule.placement
+    unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0
+    graph = instance_graph(schedule)
+    number_of = {block.name: i for i, block in enumerate(placement.blocks)}
+    block = np.array([number_of[name] for name, _ in graph.instances])
+    time = np.array([each.time for each in placement.blocks], dtype=np.int64)
+    start = np.array([schedule.start_of[instance] for instance in graph.instances], dtype=np.int64)
+    orders = device_orders(schedule, graph)
+    held = [memory_over_time(schedule, device)[1] for device in range(placement.num_devices)]
+    return {
+        "title": title,
+        "num_devices": placement.num_devices,
+        "num_micro_batches": schedule.num_micro_batches,
+        "blocks": [
+            {
+                "name": each.name,
+                "kind": each.kind.value,
+                "devices": list(each.devices),
+                "after": [number_of[name] for name in each.after],
+            }
+            for each in placement.blocks
+        ],
+        "capacity": None if placement.memory is None else [unit * each for each in placement.memory],
+        "static": [unit * each for each in placement.static],
+        "peak": (unit * peak_memory(schedule)).tolist(),
+        "block": block.astype(np.uint16 if len(placement.blocks) < 2**16 else np.uint32),
+        "micro_batch": np.array([n for _, n in graph.instances], dtype=np.uint32),
+        "start_ms": start * placement.tick_ms,
+        "end_ms": (start + time[block]) * placement.tick_ms,
+        "rows": np.concatenate(orders).astype(np.uint32),
+        "row_first": _firsts([len(order) for order in orders]),
+        "held": unit * np.concatenate(held).astype(np.float64),
+        **_waits(graph),
+    }
+
+
+def _waits(graph: InstanceGraph) -> Tree:
+    by_later = sorted(graph.edges, key=lambda edge: edge[1])
+    counts = np.bincount([later for _, later, _ in by_later], minlength=graph.size)
+    return {
+        "before_first": _firsts(counts),
+        "before": np.array([earlier for earlier, _, _ in by_later], dtype=np.uint32),
+        "delay_ms": np.array([delay for _, _, delay in by_later], dtype=np.float64),
+    }
+
+
+def _firsts(counts: Sequence[int] | Array) -> Array:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+
+
+def plans_tree(schedule: Schedule, plans: Plans) -> Tree:
+    """Return plans: their figures, what each block costs at each clock, and which clock each block has.
+
+    The costs of block b are those from ``point_first[b]`` on, by increasing clock, and ``choice`` says which
+    of them each block of the schedule has; shape ``(num_plans, num_blocks)``.
+    """
+    graph = instance_graph(schedule)
+    shown = plans.shown(graph.size)
+    points = [
+        sorted(plans.profile.points[block.name], key=lambda point: point.clock_mhz)
+        for block in schedule.placement.blocks
+    ]
+    every = [point for some in points for point in some]
+    maximum, energy = plans.frontier.all_maximum, plans.frontier.energy_next_to
+    alone = {id(plan) for plan in plans.frontier.without_straggler}
+    kind = np.uint8 if max(len(some) for some in points) < 2**8 else np.uint16
+    return {
+        "time_ms": [plan.time_ms for plan in shown],
+        "energy_mj": [plan.energy_mj for plan in shown],
+        "saving": [plans.frontier.saving(plan) for plan in shown],
+        "until_ms": [max(plan.time_ms, maximum.time_ms) for plan in shown],
+        "highest_mj": [energy(maximum, max(plan.time_ms, maximum.time_ms)) for plan in shown],
+        "is_alone": [id(plan) in alone for plan in shown],
+        "num_plans": len(plans.frontier.plans),
+        "chosen": shown.index(plans.chosen),
+        "device": plans.profile.device,
+        "blocking_power_w": plans.frontier.blocking_power_w,
+        "clock_mhz": np.array([point.clock_mhz for point in every], dtype=np.float64),
+        "time_of_point_ms": np.array([point.time_ms for point in every], dtype=np.float64),
+        "power_w": np.array([_power_w(point.energy_mj, point.time_ms) for point in every], dtype=np.float64),
+        "point_first": _firsts([len(some) for some in points]),
+        "choice": np.array([_choices(schedule, graph, points, plan) for plan in shown], dtype=kind),
+    }
+
+
+def _power_w(energy_mj: float, time_ms: float) -> float:
+    return energy_mj / time_ms if time_ms > 0 else 0.0
+
+
+def _choices(
+    schedule: Schedule, graph: InstanceGraph, points: Sequence[Sequence[Any]], plan: FrequencyPlan
+) -> list[int]:
+    """Return which of a block's points each instance has."""
+    last = schedule.num_micro_batches - 1
+    place = {
+        block.name: {point.clock_mhz: i for i, point in enumerate(some)}
+        for block, some in zip(schedule.placement.blocks, points, strict=True)
+    }
+    first = {block.name: last if block.kind is Kind.O else 0 for block in schedule.placement.blocks}
+    return [place[name][plan.clock_mhz[name][n - first[name]]] for name, n in graph.instances]
+
+
+def progress_tree(progress: Sequence[Progress], tick_ms: float) -> list[Tree]:
+    """Return what a search had found and proved at which time, for each value that it made smaller.
+
+    Times are of one micro-batch where they are of a repetend. Events that tell nothing new are left out.
+    """
+    phases: dict[str, list[tuple[float, float | None, float]]] = {}
+    for event in progress:
+        per = tick_ms / event.micro_batches if event.phase == Objective.PERIOD else tick_ms
+        per = 1.0 if event.phase == Objective.MEMORY else per
+        best = None if event.best is None else event.best * per
+        row = (event.elapsed_s, best, event.bound * per)
+        rows = phases.setdefault(event.phase, [])
+        if not rows or rows[-1][1:] != row[1:]:
+            rows.append(row)
+    ends = {event.phase: event.elapsed_s for event in progress}
+    return [
+        {
+            "phase": phase.replace("_", " "),
+            "is_memory": phase == Objective.MEMORY,
+            "end_s": ends[phase],
+            "elapsed_s": [seconds for seconds, _, _ in rows],
+            "best": [best for _, best, _ in rows],
+            "bound": [bound for _, _, bound in rows],
+        }
+        for phase, rows in phases.items()
+    ]
+
+
+def packed(tree: Tree) -> bytes:
+    """Return plain data with its arrays as bytes: the length of a header, the header in JSON, the arrays.
+
+    An array is ``{"array": [dtype, shape, offset]}`` in the header. Offsets count from the end of the header,
+    and are multiples of eight.
+    """
+    parts: list[bytes] = []
+    offset = 0
+
+    def without_arrays(value: Any) -> Any:
+        nonlocal offset
+        if isinstance(value, np.ndarray):
+            data = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes()
+            place = [str(value.dtype), list(value.shape), offset]
+            data += bytes(-len(data) % _ALIGNED)
+            parts.append(data)
+            offset += len(data)
+            return {"array": place}
+        if isinstance(value, dict):
+            return {key: without_arrays(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [without_arrays(each) for each in value]
+        return value
+
+    header = json.dumps(without_arrays(tree), separators=(",", ":")).encode()
+    header += b" " * (-len(header) % _ALIGNED)
+    return b"".join([len(header).to_bytes(_ALIGNED, "little"), header, *parts])

@@ -1,0 +1,156 @@
+"""What a page holds is what was found: every block where it is, every plan as it is simulated."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from four_clocks import four_clocks
+
+from experiments.report.drawings import page_program
+from experiments.report.html_report import Section, html_report
+from experiments.report.page_data import PageData, Plans, packed, progress_tree
+from placements import Placement
+from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
+from schedsearch.baselines import HAND_MADE, gpipe
+from schedsearch.energy import compute_frontier, simulate
+from schedsearch.metrics import memory_over_time, peak_memory
+from schedsearch.modulo.result import Progress
+from schedsearch.schedule import Schedule, dependencies
+
+HOSTILE = "</script><script>alert(1)</script>$$x$$"
+
+
+def unpacked(data: bytes) -> Any:
+    """Read the bytes as the page's script does."""
+    length = int.from_bytes(data[:8], "little")
+
+    def arrays(value: dict[str, Any]) -> Any:
+        if isinstance(value.get("array"), list):
+            dtype, shape, offset = value["array"]
+            assert offset % 8 == 0
+            start, count = 8 + length + offset, int(np.prod(shape))
+            return np.frombuffer(data, np.dtype(dtype).newbyteorder("<"), count, start).reshape(shape)
+        return value
+
+    return json.loads(data[8 : 8 + length], object_hook=arrays)
+
+
+def held_by(page: str, name: str) -> bytes:
+    found = re.search(f'<script type="text/plain" id="page-{name}">([^<]*)</script>', page)
+    assert found is not None
+    return gzip.decompress(base64.b64decode(found[1]))
+
+
+def page_of(data: PageData) -> str:
+    return html_report("A page", [Section("Timeline", panel="timeline")], program=page_program(data))
+
+
+@pytest.mark.parametrize(
+    "placement", [v_shape(3), m_shape(4), k_shape(4), nn_shape(4), x_shape(4)], ids=lambda p: p.name
+)
+def test_every_block_is_on_the_page_as_it_is_in_the_schedule(placement: Placement) -> None:
+    schedule = gpipe(placement.with_memory(100), 5) if placement.name != "x_shape" else chimera_of(placement)
+    tree = unpacked(held_by(page_of(PageData({HOSTILE: schedule})), "data"))["schedules"][0]
+    tick_ms = placement.tick_ms
+    names = [block["name"] for block in tree["blocks"]]
+    found = {
+        (names[block], n): (start, end)
+        for block, n, start, end in zip(
+            tree["block"], tree["micro_batch"], tree["start_ms"], tree["end_ms"], strict=True
+        )
+    }
+    assert found == {
+        (name, n): (ticks * tick_ms, (ticks + placement.by_name[name].time) * tick_ms)
+        for (name, n), ticks in schedule.start_of.items()
+    }
+    instances = [(names[block], n) for block, n in zip(tree["block"], tree["micro_batch"], strict=True)]
+    for device in range(placement.num_devices):
+        row = slice(tree["row_first"][device], tree["row_first"][device + 1])
+        assert [instances[i] for i in tree["rows"][row]] == list(schedule.order(device))
+        assert tree["held"][row].tolist() == memory_over_time(schedule, device)[1].tolist()
+    assert tree["peak"] == peak_memory(schedule).tolist()
+    waits = {
+        (instances[earlier], instances[later])
+        for later in range(len(instances))
+        for earlier in tree["before"][tree["before_first"][later] : tree["before_first"][later + 1]]
+    }
+    assert {(a, b) for a, b, _ in dependencies(schedule.placement, 5)} <= waits
+    assert tree["title"] == HOSTILE
+
+
+def chimera_of(placement: Placement) -> Schedule:
+    return HAND_MADE["chimera"](placement.with_memory(100), 5)
+
+
+def test_every_plan_has_its_clocks_and_runs_as_it_is_simulated() -> None:
+    schedule = gpipe(v_shape(3), 4)
+    profile = four_clocks(schedule.placement)
+    frontier = compute_frontier(schedule, profile, num_plans=6)
+    chosen = frontier.plans[len(frontier.plans) // 2]
+    plans = Plans(profile, frontier, chosen)
+    tree = unpacked(packed(PageData({"a": schedule}, plans=plans).tree()))
+    on, data = tree["schedules"][0], tree["plans"]
+    shown = [*frontier.plans, frontier.all_maximum]
+    assert data["time_ms"] == [plan.time_ms for plan in shown]
+    assert shown[data["chosen"]] == chosen
+    names = [block["name"] for block in on["blocks"]]
+    for plan, choice in zip(shown, data["choice"], strict=True):
+        done = simulate(schedule, profile, plan.clock_mhz)
+        end: list[float] = []
+        for i, (block, n) in enumerate(zip(on["block"], on["micro_batch"], strict=True)):
+            point = data["point_first"][block] + choice[i]
+            assert data["clock_mhz"][point] == plan.clock_mhz[names[block]][n]
+            before = range(on["before_first"][i], on["before_first"][i + 1])
+            start = max((end[on["before"][k]] + on["delay_ms"][k] for k in before), default=0.0)
+            assert start == pytest.approx(done.start_ms[names[block], int(n)], abs=1e-9)
+            end.append(start + data["time_of_point_ms"][point])
+        assert max(end) == pytest.approx(plan.time_ms)
+
+
+def test_too_many_plans_are_thinned_and_the_chosen_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = gpipe(v_shape(2), 4)
+    profile = four_clocks(schedule.placement)
+    frontier = compute_frontier(schedule, profile, num_plans=20)
+    chosen = frontier.plans[-2]
+    monkeypatch.setattr("experiments.report.page_data.MOST_CLOCKS", 3 * 16)
+    shown = Plans(profile, frontier, chosen).shown(16)
+    assert len(shown) <= 5
+    assert shown[0] is frontier.plans[0] and shown[-1] is frontier.all_maximum and chosen in shown
+    assert [plan.time_ms for plan in shown[:-1]] == sorted(plan.time_ms for plan in shown[:-1])
+
+
+def test_the_page_is_one_file_and_asks_for_nothing() -> None:
+    page = page_of(PageData({HOSTILE: gpipe(v_shape(2), 3)}, "MiB"))
+    outside = re.sub(r"[\w+/=]{200,}", "", page)
+    assert not re.search(r"https?:|@import|url\(|<link|<iframe|src=", outside)
+    assert "alert(1)" not in outside
+    assert "default-src 'none'" in page
+    assert "unsafe-eval" not in page and "script-src 'sha256-" in page
+    ours = held_by(page, "code").decode().partition('(() => {\n"use strict";')[2]
+    assert ours and not re.search(r"https?://|innerHTML|fetch\(|XMLHttpRequest", ours)
+
+
+def test_the_same_data_give_the_same_bytes() -> None:
+    data = PageData({"a": gpipe(v_shape(2), 3)})
+    assert packed(data.tree()) == packed(data.tree())
+
+
+def test_progress_tells_what_is_new_in_ms_of_one_micro_batch() -> None:
+    events = [
+        Progress("period", None, 4, 0, 0.1),
+        Progress("period", 12, 4, 1, 0.2, micro_batches=2),
+        Progress("period", 12, 4, 2, 0.3, micro_batches=2),
+        Progress("memory", 7, 7, 3, 0.4),
+        Progress("makespan", 40, 39, 4, 0.5),
+    ]
+    period, memory, makespan = progress_tree(events, 0.5)
+    assert (period["elapsed_s"], period["best"], period["bound"]) == ([0.1, 0.2], [None, 3.0], [2.0, 1.0])
+    assert period["end_s"] == 0.3
+    assert (memory["best"], memory["is_memory"]) == ([7.0], True)
+    assert (makespan["best"], makespan["bound"]) == ([20.0], [19.5])
