@@ -190,7 +190,7 @@ def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
                     rows += _choices(best, plans, chain, number, first + number, layer, chosen, count)
         first += plan.num_stages
     yield "Time of one micro-batch through one layer, and of the layer's update, once in an iteration."
-    yield "Below each the fastest other ways: how much longer a micro-batch through all these layers would be,"
+    yield "Below each the fastest other ways: how much longer a micro-batch through all these layers is,"
     yield "with its share of the update and without what a change of layout costs, and the peak of a GPU."
     yield ""
     yield from table(rows)
