@@ -216,7 +216,7 @@ FIGURE_12 = Item(
     title="Bubble rate by memory",
     claim=Claim.TREND,
     options=BubbleSweepOptions,
-    small=BubbleSweepOptions(shapes=("v_shape", "k_shape"), tessel_time_limit_s=20.0, time_limit_s=5.0),
+    small=BubbleSweepOptions(shapes=("v_shape",)),
     cases=_cases,
     make=lambda options, case: tuple(_memory_rows(options, case)),
     trends=lambda rows: tuple(_memory_trends(rows)),
