@@ -39,7 +39,8 @@ _MOST_IN_FLIGHT = 6
 """Micro-batches of Tessel's repetends (Sec. VI-B)."""
 
 _SHAPES = ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape")
-_SEARCH_S, _SHARE = "search_s", "share_of_search"
+_SEARCH_S, _OVER_TESSEL = "search_s", "over_tessels_search_s"
+_SHARE, _RATIO = "share_of_search_s", "ratio_of_search_s"
 _NEARLY_ALL = 0.97
 """Share of its time that a search which ran out of it has taken, at the least."""
 
@@ -220,7 +221,7 @@ def _cost_rows(options: SearchCostOptions, case: str) -> Iterator[Row]:
         if theirs.ended:
             ratio = optimal.seconds / theirs.seconds if ends else None
             note = "" if ends else f"more than {optimal.seconds / theirs.seconds:.3g}"
-            yield Row(case, label, "over_tessel", ratio, digits=2, note=note)
+            yield Row(case, label, _OVER_TESSEL, ratio, digits=2, note=note)
         yield from _bubbles(case, number, optimal)
     schedule, published = theirs.result.schedule, NN_SHAPE_BUBBLE_RATE if case == "nn_shape" else None
     rate = None if schedule is None else bubble_rate(schedule)
@@ -237,7 +238,7 @@ def _bubbles(case: str, number: int, optimal: _Searched) -> Iterator[Row]:
 
 
 def _cost_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    ratios = [row for row in rows if row.metric == "over_tessel"]
+    ratios = [row for row in rows if row.metric == _OVER_TESSEL]
     most = [[row for row in ratios if row.case == case][-1] for case in dict.fromkeys(r.case for r in ratios)]
     slower = [row for row in most if row.ours is None or row.ours > 1]
     shown = [f"{title_of(row.case)} {row.note or f'{row.ours:.3g}'}" for row in most]
@@ -262,7 +263,7 @@ def _cost_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 def _draw_costs(rows: Sequence[Row]) -> Any:
     groups: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        if row.metric == "over_tessel":
+        if row.metric == _OVER_TESSEL:
             label = row.label.removeprefix("time-optimal, ")
             groups.setdefault(title_of(row.case), {})[label] = row.ours
     return draw_bars([BarPanel("", groups)], "time-optimal / Tessel", logarithmic=True)
@@ -316,7 +317,7 @@ def _breakdown_rows(options: BreakdownOptions, case: str) -> Iterator[Row]:
     yield lazy.row(case, "lazy", limit_s)
     yield eager.row(case, "not lazy", limit_s)
     if lazy.ended and eager.ended:
-        yield Row(case, "lazy / not lazy", "ratio", lazy.seconds / eager.seconds, digits=2)
+        yield Row(case, "lazy / not lazy", _RATIO, lazy.seconds / eager.seconds, digits=2)
     if lazy.result.repetend is None:
         return
     found = completions(lazy.result.repetend, limit_s)
@@ -326,7 +327,7 @@ def _breakdown_rows(options: BreakdownOptions, case: str) -> Iterator[Row]:
     for phase, seconds in (("warmup", before_s), ("repetend", repetend_s), ("cooldown", after_s)):
         yield Row(case, phase, _SHARE, seconds / whole_s, digits=2)
     for phase, each in found.items():
-        yield Row(case, f"blocks of the {phase}", "blocks", float(each.num_blocks), digits=0)
+        yield Row(case, f"blocks of the {phase}", "num_blocks", float(each.num_blocks), digits=0)
 
 
 def _breakdown_trends(rows: Sequence[Row]) -> Iterator[Trend]:
@@ -360,7 +361,7 @@ def _draw_breakdown(rows: Sequence[Row]) -> Any:
     for row in rows:
         if row.metric == _SHARE:
             shares.setdefault(title_of(row.case), {})[row.label] = row.ours
-        elif row.metric == "ratio":
+        elif row.metric == _RATIO:
             ratios.setdefault(title_of(row.case), {})[row.label] = row.ours
     return draw_bars([BarPanel("(a) phases", shares), BarPanel("(b) lazy search", ratios)], "share of time")
 
