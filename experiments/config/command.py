@@ -66,6 +66,7 @@ def _run_in_hydra(name: str, module: str) -> None:
     from omegaconf.errors import OmegaConfBaseException
 
     from experiments.config.composing import (
+        check_experiment,
         check_flags,
         config_error,
         find_presets_first,
@@ -81,6 +82,7 @@ def _run_in_hydra(name: str, module: str) -> None:
 
     try:
         check_flags(name)
+        check_experiment(name)
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
         _exit(f"{name}: error: {config_error(error, name)}", USER_ERROR)

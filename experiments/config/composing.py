@@ -42,6 +42,20 @@ def check_flags(command: str) -> None:
         raise OptionError(f"{given}: stands apart from others; give flags such as --cfg after all options")
 
 
+def check_experiment(command: str) -> None:
+    """Reject an item to reproduce where a preset is wanted: Hydra finds both.
+
+    Raises:
+        OptionError: ``experiment`` names an item.
+    """
+    presets = kinds_of(command, "experiment")
+    for given in sys.argv:
+        name, _, value = given.partition("=")
+        if name == "experiment" and value in kinds_of(REPRODUCE, name) and value not in presets:
+            known = ", ".join(presets)
+            raise OptionError(f"{given}: is an item of experiments.{REPRODUCE}; the options are {known}")
+
+
 def sweep_past_points_that_are_wrong() -> None:
     """Let Hydra sweep with `PatientSweeper`, unless another sweeper is chosen."""
     basic = f"{BasicSweeper.__module__}.{BasicSweeper.__name__}"

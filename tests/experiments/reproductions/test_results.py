@@ -18,10 +18,10 @@ def test_the_page_is_that_of_the_kept_results() -> None:
     assert PAGE.read_text(encoding="utf-8") == results_page(ITEMS.values()), "make it with record=true"
 
 
-@pytest.mark.parametrize("size", ["full", "small"])
-def test_every_kept_result_is_that_of_an_item(size: str) -> None:
-    kept = {path.stem for path in (FOLDER / size).glob("*.json")}
-    assert kept == {name for name, item in ITEMS.items() if item.claim is not Claim.NOT_HERE}
+def test_every_kept_result_is_that_of_an_item() -> None:
+    full, small = ({path.stem for path in (FOLDER / size).glob("*.json")} for size in ("full", "small"))
+    assert full <= small
+    assert small == {name for name, item in ITEMS.items() if item.claim is not Claim.NOT_HERE}
 
 
 @pytest.mark.slow

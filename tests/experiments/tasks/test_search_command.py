@@ -172,6 +172,7 @@ WRONG = [
     ),
     (["num_devices=3"], "is not an option of experiments.search; did you mean placement.num_devices?"),
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
+    (["experiment=tessel_table2"], "is an item of experiments.reproduce; the options are zero_bubble"),
     (["+search.memry=4"], "search.memry: is not an option; did you mean memory?"),
     (["placement=w_shape"], "placement=w_shape: is not there; did you mean "),
     (
