@@ -165,7 +165,7 @@ FIGURE_11 = Item(
     title="Bubble rate by micro-batches in a repetend",
     claim=Claim.EXACT,
     options=BubbleSweepOptions,
-    small=BubbleSweepOptions(shapes=("v_shape", "m_shape"), tessel_time_limit_s=30.0, time_limit_s=7.0),
+    small=BubbleSweepOptions(shapes=("v_shape", "m_shape"), time_limit_s=120.0),
     cases=_cases,
     make=lambda options, case: tuple(_in_flight_rows(options, case)),
     trends=lambda rows: tuple(_in_flight_trends(rows)),

@@ -260,7 +260,7 @@ def _draw_breakdown(rows: Sequence[Row]) -> Any:
     for title, metric in (
         ("(a) time of the slowest stage's blocks (s)", _BLOCK_S),
         ("(b) share of waiting", _WAIT),
-        ("(b) share of waiting by the schedule alone", _PLANNED_WAIT),
+        ("(c) share of waiting by the schedule alone", _PLANNED_WAIT),
     ):
         groups: dict[str, dict[str, float | None]] = {}
         for row in rows:

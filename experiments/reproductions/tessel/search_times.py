@@ -275,7 +275,7 @@ FIGURE_9 = Item(
     title="Time of the time-optimal search over that of Tessel's",
     claim=Claim.TREND,
     options=SearchCostOptions,
-    small=SearchCostOptions(shapes=("k_shape",), micro_batches=(2, 4), time_limit_s=10.0),
+    small=SearchCostOptions(shapes=("k_shape",), micro_batches=(2, 4)),
     cases=_cost_cases,
     make=lambda options, case: tuple(_cost_rows(options, case)),
     trends=lambda rows: tuple(_cost_trends(rows)),
