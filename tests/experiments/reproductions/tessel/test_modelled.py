@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.reproductions.item import Row
 from experiments.reproductions.tessel.flava_inference import (
     FlavaTimes,
     k_shape_placement,
@@ -140,3 +141,12 @@ def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
     notes = [row.note for row in rows if row.metric == "search_s" and row.label.startswith("time-optimal")]
     assert notes[0].startswith("more than")
     assert notes[1:] == ["not tried, as fewer took too long"] * 2
+
+
+def test_a_search_that_was_ended_too_early_shows_nothing() -> None:
+    def row(case: str, ours: float | None, note: str = "") -> Row:
+        return Row(case, "time-optimal, 4 micro-batches", "over_tessels_search_s", ours, note=note)
+
+    shown = [row("v_shape", 3.0), row("m_shape", None, "more than 7.44")]
+    assert FIGURE_9.trends(shown)[0].holds
+    assert not FIGURE_9.trends([*shown, row("nn_shape", None, "more than 0.436")])[0].holds
