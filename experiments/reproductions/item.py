@@ -16,7 +16,7 @@ class Claim(StrEnum):
     """What is claimed of a reproduced item.
 
     EXACT: every value is the published one, to the digits that are printed. WITHIN: every value is within
-    `Item.tolerance` of it. TREND: only what `Item.trends` says must hold. NOT_HERE: it cannot be made without
+    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.trends` says must hold. NOT_HERE: it cannot be made without
     what is missing here; `Item.because` says what.
     """
 
@@ -39,6 +39,7 @@ class Row:
         digits: Digits after the point that are printed; of no use without `published`.
         read_off: Whether the published value was read off a figure, and is only as exact as that.
         note: Why the two differ, or what ours is; empty where nothing needs to be said.
+        claim: What is claimed of this row, where it is not the item's claim; None for that.
     """
 
     case: str
@@ -49,6 +50,7 @@ class Row:
     digits: int = 4
     read_off: bool = False
     note: str = ""
+    claim: Claim | None = None
 
     @property
     def difference(self) -> float | None:
@@ -92,6 +94,7 @@ class Item:
         draw: The paper's figure, from all rows; a matplotlib Figure. None of a table.
         files: Other files of all rows, by name: their text.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
+        margin: Likewise, in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
     """
 
@@ -107,12 +110,14 @@ class Item:
     draw: Callable[[Sequence[Row]], Any] | None = None
     files: Callable[[Sequence[Row]], Mapping[str, str]] = lambda _: {}
     tolerance: float = 0.0
+    margin: float = 0.0
     because: str = ""
 
     def is_as_claimed(self, row: Row) -> bool:
-        """Return whether a row is as near to the paper as `claim` says; true of a row that has no value."""
-        if row.ours is None or row.published is None or self.claim in (Claim.TREND, Claim.NOT_HERE):
+        """Return whether a row is as near to the paper as is claimed; true of a row that lacks a value."""
+        claim = row.claim or self.claim
+        if row.ours is None or row.published is None or claim in (Claim.TREND, Claim.NOT_HERE):
             return True
-        if self.claim is Claim.EXACT:
+        if claim is Claim.EXACT:
             return round(row.ours, row.digits) == round(row.published, row.digits)
-        return abs(row.ours - row.published) <= self.tolerance * abs(row.published)
+        return abs(row.ours - row.published) <= max(self.tolerance * abs(row.published), self.margin)
