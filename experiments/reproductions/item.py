@@ -121,3 +121,15 @@ class Item:
         if claim is Claim.EXACT:
             return round(row.ours, row.digits) == round(row.published, row.digits)
         return abs(row.ours - row.published) <= max(self.tolerance * abs(row.published), self.margin)
+
+
+def chosen_cases(known: Sequence[str], only: Sequence[str]) -> list[str]:
+    """Return the cases that an option ``only`` names, in the item's order; all of them where it names none.
+
+    Raises:
+        ValueError: It names one that there is not.
+    """
+    for name in only:
+        if name not in known:
+            raise ValueError(f"only: {name!r} is not a case; the cases are {', '.join(known)}")
+    return [name for name in known if not only or name in only]
