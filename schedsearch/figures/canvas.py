@@ -60,7 +60,8 @@ _COLUMN_STYLE: dict[Any, Any] = {
     "lines.markeredgewidth": 0.5,
 }
 
-_NARROW_INCHES = 5.0
+NARROW_INCHES = 5.0
+"""Figures that are less wide are for a column of a paper."""
 
 Drawing = Callable[[Axes | None], Axes]
 """Draws on the axes given, or on those of a new figure, and returns them."""
@@ -68,7 +69,7 @@ Drawing = Callable[[Axes | None], Axes]
 
 def is_narrow(figure: Figure) -> bool:
     """Return whether a figure is for a column of a paper."""
-    return bool(figure.get_figwidth() < _NARROW_INCHES)
+    return bool(figure.get_figwidth() < NARROW_INCHES)
 
 
 def style(figure: Figure) -> dict[Any, Any]:
