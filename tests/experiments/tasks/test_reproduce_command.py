@@ -14,8 +14,8 @@ from galvatron_constants import entry
 from galvatron_oracle import oracle
 from places import SHARED_DATA
 
-from experiments.reproductions.galvatron_published import TABLE_2, TABLE_3, PublishedCell, read_cells
-from experiments.reproductions.galvatron_tables import MODELS, ReproducedCell, agreement
+from experiments.reproductions.galvatron.constant_tables import MODELS, ReproducedCell, agreement
+from experiments.reproductions.galvatron.published_cells import TABLE_2, TABLE_3, PublishedCell, read_cells
 from placements.planners.galvatron_2022.batch_search import FoundPlan
 from placements.planners.galvatron_2022.strategies import Strategy
 
