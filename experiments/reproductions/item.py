@@ -16,8 +16,8 @@ class Claim(StrEnum):
     """What is claimed of a reproduced item.
 
     EXACT: every value is the published one, to the digits that are printed. WITHIN: every value is within
-    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.trends` says must hold. NOT_HERE: it cannot be made without
-    what is missing here; `Item.because` says what.
+    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.trends` says must hold. NOT_HERE: it
+    cannot be made without what is missing here; `Item.because` says what.
     """
 
     EXACT = "exact"
@@ -95,6 +95,7 @@ class Item:
         files: Other files of all rows, by name: their text. ``NAME_rows.csv`` with the rows comes besides.
         inputs: The options that are paths of data which the project does not contain; where each is in the
             folder that ``experiment=all`` is given.
+        optional_inputs: Likewise, of data without which the item is made in another way.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         margin: Likewise, in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
@@ -112,13 +113,18 @@ class Item:
     draw: Callable[[Sequence[Row]], Any] | None = None
     files: Callable[[Sequence[Row]], Mapping[str, str]] = lambda _: {}
     inputs: Mapping[str, str] = field(default_factory=dict)
+    optional_inputs: Mapping[str, str] = field(default_factory=dict)
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
 
+    def claim_of(self, row: Row) -> Claim:
+        """Return what is claimed of a row: its own claim, or else the item's."""
+        return row.claim or self.claim
+
     def is_as_claimed(self, row: Row) -> bool:
         """Return whether a row is as near to the paper as is claimed; true of a row that lacks a value."""
-        claim = row.claim or self.claim
+        claim = self.claim_of(row)
         if row.ours is None or row.published is None or claim in (Claim.TREND, Claim.NOT_HERE):
             return True
         if claim is Claim.EXACT:

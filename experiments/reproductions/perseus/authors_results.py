@@ -1,7 +1,7 @@
 """Results that Perseus's authors publish as files beside their profiles, read into plain figures.
 
-EnvPipe's points and the planned frontiers of the emulation, and what was measured on GPUs: Perseus's and Zeus's
-frontiers. A file that is not there gives nothing. The module computes nothing.
+EnvPipe's points and the planned frontiers of the emulation, and what was measured on GPUs: Perseus's and
+Zeus's frontiers. A file that is not there gives nothing. The module computes nothing.
 """
 
 from __future__ import annotations
@@ -74,15 +74,19 @@ def planned_frontier(folder: Path, workload: Workload, num_micro_batches: int) -
 def measured_frontier(folder: Path, workload: Workload) -> list[Iteration]:
     """Return what Perseus's plans took on GPUs; by increasing time, empty where it is not in the folder.
 
+    The first two runs of a file are those at the highest clocks, and are left out.
+
     Raises:
         DataError: The file is wrong.
     """
     path = folder / workload.profile.replace(".csv", ".measured_frontier.csv")
-    return sorted(_iterations(path, {}, "time")) if workload.profile else []
+    return sorted(list(_iterations(path, {}, "time"))[2:]) if workload.profile else []
 
 
 def measured_zeus(folder: Path, workload: Workload) -> dict[str, list[Iteration]]:
     """Return what ZeusGlobal and ZeusPerStage took on GPUs, from the highest power limit downwards.
+
+    Of a model that was divided in several ways, those of the file's first division, the most even one.
 
     Raises:
         DataError: A file is wrong.
@@ -92,12 +96,15 @@ def measured_zeus(folder: Path, workload: Workload) -> dict[str, list[Iteration]
         "pp": str(workload.num_stages),
         "tp": str(workload.tensor_parallel),
     }
+    same = "partition_method"
     below = folder / "published" / "zeus" / "csv" / _ZEUS_GPU[workload.gpu]
-    return {name: list(_iterations(below / file, wanted, "time")) for name, file in _ZEUS_FILES.items()}
+    return {name: list(_iterations(below / file, wanted, "time", same)) for name, file in _ZEUS_FILES.items()}
 
 
-def _iterations(path: Path, wanted: Mapping[str, str], time_column: str) -> Iterator[Iteration]:
-    """Yield the rows of a file with some values; none where there is no file."""
+def _iterations(
+    path: Path, wanted: Mapping[str, str], time_column: str, same: str = ""
+) -> Iterator[Iteration]:
+    """Yield the rows of a file with some values, and with the first one's in one more column."""
     if not path.is_file():
         return
     try:
@@ -105,13 +112,18 @@ def _iterations(path: Path, wanted: Mapping[str, str], time_column: str) -> Iter
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as text ({error}); give a CSV file") from None
     reader = csv.DictReader(text.splitlines())
-    for column in (*wanted, time_column, "energy"):
+    for column in (*wanted, *([same] if same else []), time_column, "energy"):
         if column not in (reader.fieldnames or ()):
             raise DataError(f"{path}: has no column {column!r}; give the authors' file, or leave it out")
+    first: str | None = None
     for row in reader:
         if all(row[column] == value for column, value in wanted.items()):
+            if same and (first := row[same] if first is None else first) != row[same]:
+                continue
             where = f"{path}: line {reader.line_num}"
-            yield Iteration(_positive(where, time_column, row[time_column]), _positive(where, "energy", row["energy"]))
+            yield Iteration(
+                _positive(where, time_column, row[time_column]), _positive(where, "energy", row["energy"])
+            )
 
 
 def _positive(where: str, column: str, text: str | None) -> float:

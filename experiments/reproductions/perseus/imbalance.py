@@ -97,7 +97,7 @@ def trends(rows: Sequence[Row]) -> list[Trend]:
         Trend(
             "more stages are less alike",
             all(few <= many for few, many in pairs),
-            f"8 stages have the larger ratio in {sum(few < many for few, many in pairs)} of {len(pairs)} pairs",
+            f"8 stages have the larger one in {sum(few < many for few, many in pairs)} of {len(pairs)} pairs",
         ),
         Trend(
             "operations tell most ratios",

@@ -5,6 +5,7 @@ Models have the names of `placements.models.zoo`. The module computes nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -96,7 +97,7 @@ def _divisions() -> Iterator[Division]:
         gpu, model, *cells = line.split()
         for num_stages, ratio, listed in zip((4, 8), cells[:2], cells[2:], strict=True):
             ends = [int(end) for end in listed.split(",")]
-            layers = tuple(end - first for first, end in zip(ends, ends[1:], strict=False))
+            layers = tuple(end - first for first, end in itertools.pairwise(ends))
             is_whole = len(layers) == num_stages
             yield Division(gpu, model, num_stages, float(ratio), layers if is_whole else None)
 

@@ -24,8 +24,8 @@ from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule import Schedule
 
-DATA = Path(__file__).parents[4] / "shared" / "data" / "perseus"
-"""Beside the project: profiles and results of the authors' artifact."""
+INPUTS = {"data": "perseus"}
+"""The option that is the folder of the authors' data, and its place among all data."""
 
 MEASURED, MODELLED = "measured profile", "power model"
 """Where costs are from."""
@@ -45,8 +45,8 @@ class PerseusOptions:
     """Options of the items that need profiles.
 
     Attributes:
-        data: Folder of the authors' profiles and results; None for the one beside the project, where there is
-            one. Workloads whose profile it lacks are modelled.
+        data: Folder of the authors' profiles and results; None for none. Workloads whose profile it lacks are
+            modelled.
         only: Cases to make; empty for all.
     """
 
@@ -152,16 +152,13 @@ def cases_of(options: PerseusOptions, known: Sequence[str]) -> list[str]:
 
 
 def data_folder(data: str | None) -> Path | None:
-    """Return the folder of the authors' data: the one that is given, or the one beside the project.
-
-    Returns:
-        None where none is given and there is none.
+    """Return the folder of the authors' data; None where none is given.
 
     Raises:
-        DataError: The one that is given is no folder, or has none of the profiles.
+        DataError: It is no folder, or has none of the profiles.
     """
     if data is None:
-        return DATA if DATA.is_dir() else None
+        return None
     folder = Path(data)
     if not folder.is_dir():
         raise DataError(f"data: {data} is not a folder; give one that has rebuilt/ and stage_profile/")
@@ -198,7 +195,10 @@ def costed(workload: Workload, folder: Path | None, num_micro_batches: int | Non
             note = "measured times and energies that were regressed from measured iterations"
     else:
         profile = _modelled(workload)
-        source, note = MODELLED, f"layers by their shapes and the power model of {_POWER_MODEL_OF[workload.gpu]}"
+        source, note = (
+            MODELLED,
+            f"layers by their shapes and the power model of {_POWER_MODEL_OF[workload.gpu]}",
+        )
     placement = replace(
         profile.times_for(placement), num_gpus=(workload.tensor_parallel,) * workload.num_stages
     )
