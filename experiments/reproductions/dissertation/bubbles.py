@@ -24,6 +24,8 @@ BUBBLE, STASHES = "bubble_over_ideal", "activation_stashes"
 FIGURE_4_6 = ((32, 32), (32, 128), (128, 128), (128, 512))
 """GPUs n and batch over micro-batch size b' of its curves."""
 
+_CURVES = {f"n{n}_b{batch}": (n, batch) for n, batch in FIGURE_4_6}
+
 TENSOR_GPUS, TENSOR_MICRO_BATCHES = 64, 64
 """Of Sec. 4.3.2, which names none."""
 
@@ -48,12 +50,12 @@ def _powers_of_two(most: int) -> list[int]:
 
 
 def _figure_4_6_cases(options: TableOptions) -> list[str]:
-    return chosen_cases([f"n={n}, b'={batch}" for n, batch in FIGURE_4_6], options.only)
+    return chosen_cases(list(_CURVES), options.only)
 
 
 def _figure_4_6_rows(_: TableOptions, case: str) -> list[Row]:
     """Return a row for each data-parallel size d: p = n / d stages run b' / d micro-batches."""
-    n, batch = next(each for each in FIGURE_4_6 if case == f"n={each[0]}, b'={each[1]}")
+    n, batch = _CURVES[case]
     rows = []
     for d in _powers_of_two(min(n, batch)):
         schedule = one_f_one_b(v_shape(n // d), batch // d)
@@ -71,7 +73,9 @@ def _figure_4_6_trends(rows: Sequence[Row]) -> list[Trend]:
 
 def _draw_figure_4_6(rows: Sequence[Row]) -> Any:
     curves = {
-        case: [Point(float(row.label[2:]), row.ours or 0.0) for row in rows if row.case == case]
+        "n = {}, b' = {}".format(*_CURVES[case]): [
+            Point(float(row.label[2:]), row.ours or 0.0) for row in rows if row.case == case
+        ]
         for case in _cases_in(rows)
     }
     return draw_panels(
@@ -84,20 +88,20 @@ def _cases_in(rows: Sequence[Row]) -> list[str]:
 
 
 def _tensor_cases(options: TableOptions) -> list[str]:
-    return chosen_cases([f"t={t}" for t in _powers_of_two(TENSOR_GPUS)], options.only)
+    return chosen_cases([f"t{t}" for t in _powers_of_two(TENSOR_GPUS)], options.only)
 
 
 def _tensor_rows(_: TableOptions, case: str) -> list[Row]:
-    t = int(case[2:])
+    t = int(case[1:])
     schedule = one_f_one_b(v_shape(TENSOR_GPUS // t), TENSOR_MICRO_BATCHES)
     published = (TENSOR_GPUS / t - 1) / TENSOR_MICRO_BATCHES
-    return [Row(case, f"n={TENSOR_GPUS}, {case}", BUBBLE, bubble_over_ideal(schedule), published)]
+    return [Row(case, f"n={TENSOR_GPUS}, t={t}", BUBBLE, bubble_over_ideal(schedule), published)]
 
 
 _MAKERS: dict[str, tuple[Callable[[Placement, int], Schedule], int]] = {
-    "GPipe": (gpipe, 1),
-    "PipeDream-Flush": (one_f_one_b, 1),
-    "Interleaved": (interleaved_one_f_one_b, CHUNKS),
+    "gpipe": (gpipe, 1),
+    "pipedream_flush": (one_f_one_b, 1),
+    "interleaved": (interleaved_one_f_one_b, CHUNKS),
 }
 
 
@@ -125,7 +129,7 @@ def _scheme_rows(_: TableOptions, case: str) -> list[Row]:
                 f"p={p}, m={m}",
                 STASHES,
                 stashes,
-                m if case == "GPipe" else p,
+                m if case == "gpipe" else p,
                 note=note,
                 claim=None if exact else Claim.TREND,
             ),
@@ -138,8 +142,8 @@ def _scheme_trends(rows: Sequence[Row]) -> list[Trend]:
     return [
         Trend(
             "1F1B holds fewer activations than GPipe",
-            all(value < held["GPipe"] for case, value in held.items() if case != "GPipe")
-            if "GPipe" in held
+            all(value < held["gpipe"] for case, value in held.items() if case != "gpipe")
+            if "gpipe" in held
             else True,
             ", ".join(f"{case} {value:g}" for case, value in held.items()),
         )
@@ -152,7 +156,7 @@ FIGURE_4_6_ITEM = Item(
     "Bubble by data-parallel size",
     Claim.EXACT,
     TableOptions,
-    TableOptions(only=("n=32, b'=32",)),
+    TableOptions(only=("n32_b32",)),
     _figure_4_6_cases,
     _figure_4_6_rows,
     _figure_4_6_trends,
@@ -166,7 +170,7 @@ TENSOR_ITEM = Item(
     "Bubble by tensor-parallel size",
     Claim.EXACT,
     TableOptions,
-    TableOptions(only=("t=8",)),
+    TableOptions(only=("t8",)),
     _tensor_cases,
     _tensor_rows,
     because="The text has no values; published are its formula, (n / t - 1) / m.",

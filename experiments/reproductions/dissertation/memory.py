@@ -40,11 +40,11 @@ def _profile() -> BlockProfile:
 
 
 def _cases(options: TableOptions) -> list[str]:
-    return chosen_cases([f"batch {size}" for size in BATCH_SIZES], options.only)
+    return chosen_cases([f"batch_{size}" for size in BATCH_SIZES], options.only)
 
 
 def _rows(_: TableOptions, case: str) -> list[Row]:
-    profile, batch_size = _profile(), int(case.split()[1])
+    profile, batch_size = _profile(), int(case.removeprefix("batch_"))
     rows = []
     for recompute in (False, True):
         for scheme, (versions, in_flight) in SCHEMES.items():

@@ -21,6 +21,8 @@ from placements.models.zoo import decoder
 
 _SECONDS_OF_DAY = 86_400
 
+_SCHEMES = {"zero3": "ZeRO-3", "ptd_p": "PTD-P"}
+
 
 @dataclass(frozen=True)
 class TableOptions:
@@ -71,7 +73,7 @@ def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
     return [
         Row(
             case,
-            f"{case} billion, eq. 4.3",
+            f"{row.parameters_b:g} billion, eq. 4.3",
             "parameters_b",
             parameters(row.num_layers, row.hidden_size) / 1e9,
             row.parameters_b,
@@ -79,7 +81,7 @@ def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
         ),
         Row(
             case,
-            f"{case} billion, our model's count",
+            f"{row.parameters_b:g} billion, our model's count",
             "parameters_b",
             _model_parameters(row) / 1e9,
             row.parameters_b,
@@ -88,7 +90,7 @@ def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
         ),
         Row(
             case,
-            f"{case} billion",
+            f"{row.parameters_b:g} billion",
             "percent_of_peak",
             100 * row.tflops / PEAK_TFLOPS,
             row.percent_of_peak,
@@ -97,7 +99,7 @@ def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
         ),
         Row(
             case,
-            f"{case} billion, all GPUs",
+            f"{row.parameters_b:g} billion, all GPUs",
             "pflops",
             row.num_gpus * row.tflops / 1e3,
             row.pflops,
@@ -107,7 +109,7 @@ def _table_4_1_rows(_: TableOptions, case: str) -> list[Row]:
         ),
         Row(
             case,
-            f"{case} billion, eq. 4.2",
+            f"{row.parameters_b:g} billion, eq. 4.2",
             "iteration_s",
             iteration_flops(row.num_layers, row.hidden_size, row.batch_size)
             / (row.num_gpus * row.tflops * 1e12),
@@ -128,21 +130,21 @@ def _model_parameters(row: WeakScaling) -> int:
 
 
 def _table_4_2_cases(options: TableOptions) -> list[str]:
-    return chosen_cases([*dict.fromkeys(row.scheme for row in TABLE_4_2), *EXAMPLES], options.only)
+    return chosen_cases([*_SCHEMES, *EXAMPLES], options.only)
 
 
 def _table_4_2_rows(_: TableOptions, case: str) -> list[Row]:
     if case in EXAMPLES:
         billions, tokens_b, num_gpus, tflops, days = EXAMPLES[case]
         ours = days_by_parameters(billions * 1e9, tokens_b * 1e9, num_gpus * tflops * 1e12)
-        return [Row(case, f"{case}, eq. 4.4", "days", ours, days, 0)]
+        return [Row(case, f"{billions:g} billion, {num_gpus} GPUs, eq. 4.4", "days", ours, days, 0)]
     rows = []
     for row in TABLE_4_2:
-        if row.scheme != case:
+        if row.scheme != _SCHEMES[case]:
             continue
         num_layers, hidden_size = SHAPES[row.parameters_b]
         tokens, flops_per_s = TOKENS_B * 1e9, row.num_gpus * row.tflops * 1e12
-        label = f"{case}, {row.parameters_b:g} billion, {row.num_gpus} GPUs, {{}}"
+        label = f"{row.scheme}, {row.parameters_b:g} billion, {row.num_gpus} GPUs, {{}}"
         by_iterations = days_by_iterations(num_layers, hidden_size, row.batch_size, tokens, flops_per_s)
         by_parameters = days_by_parameters(parameters(num_layers, hidden_size), tokens, flops_per_s)
         short = "without the attention's core and the output layer"
@@ -172,7 +174,7 @@ TABLE_4_1_ITEM = Item(
     "Parameters, share of the peak and throughput of ten GPTs",
     Claim.EXACT,
     TableOptions,
-    TableOptions(only=("1.7", "145.6")),
+    TableOptions(only=("1.7b", "145.6b")),
     _table_4_1_cases,
     _table_4_1_rows,
     _no_trends,
@@ -189,7 +191,7 @@ TABLE_4_2_ITEM = Item(
     "Days of training with PTD-P and ZeRO-3",
     Claim.WITHIN,
     TableOptions,
-    TableOptions(only=("PTD-P",)),
+    TableOptions(only=("ptd_p",)),
     _table_4_2_cases,
     _table_4_2_rows,
     _no_trends,

@@ -46,7 +46,7 @@ class WeakScaling(NamedTuple):
 
 
 TABLE_4_1 = {
-    str(row[0]): WeakScaling(*row)
+    f"{row[0]:g}b": WeakScaling(*row)
     for row in (
         (1.7, 24, 2304, 24, 1, 1, 32, 512, 137, 44, 4.4),
         (3.6, 32, 3072, 30, 2, 1, 64, 512, 138, 44, 8.8),
@@ -60,7 +60,7 @@ TABLE_4_1 = {
         (1008.0, 160, 25600, 128, 8, 64, 3072, 3072, 163, 52, 502.0),
     )
 }
-"""By the billions of parameters."""
+"""By the billions of parameters, as ``145.6b``."""
 
 
 class TrainingTime(NamedTuple):
@@ -107,8 +107,8 @@ SHAPES = {174.6: (96, 12288), 529.6: (105, 20480)}
 """Layers and width by the billions of parameters of Table 4.2."""
 
 EXAMPLES = {
-    "GPT-3, 1024 GPUs": (175.0, 300.0, 1024, 140.0, 34),
-    "1T, 3072 GPUs": (1008.0, 450.0, 3072, 163.0, 84),
+    "gpt3": (175.0, 300.0, 1024, 140.0, 34),
+    "1t": (1008.0, 450.0, 3072, 163.0, 84),
 }
 """Billions of parameters and tokens, GPUs, teraFLOP/s of each, and days (Sec. 4.5.1, eq. 4.4)."""
 

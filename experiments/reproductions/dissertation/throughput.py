@@ -23,6 +23,9 @@ from schedsearch.figures.panels import Panel, Point, draw_panels
 
 TFLOPS = "tflops_per_gpu"
 
+_BATCH = "batch_"
+"""What the cases of a batch size begin with."""
+
 
 @dataclass(frozen=True)
 class Gpt:
@@ -191,11 +194,11 @@ SWEEPS = (
 
 
 def _sweep_cases(sweep: Sweep, options: TableOptions) -> list[str]:
-    return chosen_cases([f"B={size}" for size in sweep.batch_sizes], options.only)
+    return chosen_cases([f"{_BATCH}{size}" for size in sweep.batch_sizes], options.only)
 
 
 def _sweep_rows(sweep: Sweep, _: TableOptions, case: str) -> list[Row]:
-    batch_size = int(case[2:])
+    batch_size = int(case.removeprefix(_BATCH))
     return [
         Row(case, str(how), TFLOPS, tflops_per_gpu(model, how, batch_size), digits=1)
         for model, how in sweep.points.values()
@@ -205,7 +208,7 @@ def _sweep_rows(sweep: Sweep, _: TableOptions, case: str) -> list[Row]:
 def _curves(rows: Sequence[Row]) -> dict[int, list[float]]:
     curves: dict[int, list[float]] = {}
     for row in rows:
-        curves.setdefault(int(row.case[2:]), []).append(row.ours or 0.0)
+        curves.setdefault(int(row.case.removeprefix(_BATCH)), []).append(row.ours or 0.0)
     return curves
 
 
@@ -225,7 +228,7 @@ def _sweep_item(sweep: Sweep) -> Item:
         sweep.title,
         Claim.TREND,
         TableOptions,
-        TableOptions(only=(f"B={sweep.batch_sizes[-1]}",)),
+        TableOptions(only=(f"{_BATCH}{sweep.batch_sizes[-1]}",)),
         partial(_sweep_cases, sweep),
         partial(_sweep_rows, sweep),
         lambda rows: sweep.trends(_curves(rows)),
@@ -256,11 +259,11 @@ def normalised_throughput(batch_size: int, micro_batch_size: int) -> float:
 
 
 def _figure_4_8_cases(options: TableOptions) -> list[str]:
-    return chosen_cases([f"B={size}" for size in BATCH_SIZES_4_8], options.only)
+    return chosen_cases([f"{_BATCH}{size}" for size in BATCH_SIZES_4_8], options.only)
 
 
 def _figure_4_8_rows(_: TableOptions, case: str) -> list[Row]:
-    batch_size = int(case[2:])
+    batch_size = int(case.removeprefix(_BATCH))
     values = {b: normalised_throughput(batch_size, b) for b in MICRO_BATCH_SIZES}
     best = max(values, key=values.__getitem__)
     rows = [Row(case, f"b={b}", NORMALISED, value) for b, value in values.items()]

@@ -19,6 +19,13 @@ MAKESPAN, BUBBLE, STASHES = "makespan_ticks", "bubble_over_ideal", "activation_s
 
 CHUNKS = 2
 
+_TITLES = {
+    "gpipe": "GPipe",
+    "pipedream_flush": "PipeDream-Flush",
+    "one_f_one_b": "1F1B",
+    "interleaved": "interleaved 1F1B",
+}
+
 
 def _pipeline(make: Callable[..., Schedule], num_devices: int, num_micro_batches: int) -> Schedule:
     """Return a schedule of stages that take 2 ticks forward and 4 backward: two chunks of 1 and 2."""
@@ -31,15 +38,15 @@ def _interleaved(num_devices: int, num_micro_batches: int) -> Schedule:
 
 
 _FIGURES: Mapping[str, Mapping[str, tuple[Callable[[], Schedule], int, int, int]]] = {
-    "2.3": {"GPipe": (partial(_pipeline, gpipe, 4, 4), 4, 4, 1)},
+    "2.3": {"gpipe": (partial(_pipeline, gpipe, 4, 4), 4, 4, 1)},
     "3.3": {
-        "GPipe": (partial(_pipeline, gpipe, 2, 4), 2, 4, 1),
-        "PipeDream-Flush": (partial(_pipeline, one_f_one_b, 2, 4), 2, 4, 1),
+        "gpipe": (partial(_pipeline, gpipe, 2, 4), 2, 4, 1),
+        "pipedream_flush": (partial(_pipeline, one_f_one_b, 2, 4), 2, 4, 1),
     },
-    "4.3": {"GPipe": (partial(_pipeline, gpipe, 4, 8), 4, 8, 1)},
+    "4.3": {"gpipe": (partial(_pipeline, gpipe, 4, 8), 4, 8, 1)},
     "4.4": {
-        "1F1B": (partial(_pipeline, one_f_one_b, 4, 8), 4, 8, 1),
-        "interleaved 1F1B": (partial(_interleaved, 4, 8), 4, 8, CHUNKS),
+        "one_f_one_b": (partial(_pipeline, one_f_one_b, 4, 8), 4, 8, 1),
+        "interleaved": (partial(_interleaved, 4, 8), 4, 8, CHUNKS),
     },
 }
 """For each figure its schedules, with devices, micro-batches and chunks of each device."""
@@ -54,8 +61,8 @@ def _rows(number: str, _: TableOptions, case: str) -> list[Row]:
         Row(
             case, case, MAKESPAN, schedule.makespan, whole, 0, note="published: (m + (p - 1) / v) (t_f + t_b)"
         ),
-        Row(case, case, BUBBLE, bubble_over_ideal(schedule), (p - 1) / (chunks * m)),
-        Row(case, case, STASHES, float(peak_memory(schedule).max()) / chunks),
+        Row(case, _TITLES[case], BUBBLE, bubble_over_ideal(schedule), (p - 1) / (chunks * m)),
+        Row(case, _TITLES[case], STASHES, float(peak_memory(schedule).max()) / chunks),
     ]
 
 
@@ -70,7 +77,7 @@ def _trends(rows: Sequence[Row]) -> list[Trend]:
     if len(cases) < 2:
         return []
     first, second = cases
-    if second == "PipeDream-Flush":
+    if second == "pipedream_flush":
         return [
             Trend(
                 "PipeDream-Flush takes as long as GPipe, with fewer activations",
@@ -90,7 +97,7 @@ def _trends(rows: Sequence[Row]) -> list[Trend]:
 
 def _draw(number: str, rows: Sequence[Row]) -> Any:
     drawn = dict.fromkeys(row.case for row in rows)
-    return draw_timelines({name: _FIGURES[number][name][0]() for name in drawn})
+    return draw_timelines({_TITLES[name]: _FIGURES[number][name][0]() for name in drawn})
 
 
 def _item(number: str, title: str) -> Item:

@@ -125,7 +125,7 @@ def _table_7_cases(options: ImbalanceOptions) -> list[str]:
 
 
 def _table_7_rows(_: ImbalanceOptions, case: str) -> list[Row]:
-    gpu, _, model = case.partition("_")
+    gpu, model = case.split("_", 1)
     return make_rows(case, [DIVISIONS[gpu, model, count] for count in (4, 8)])
 
 
