@@ -86,7 +86,7 @@ def _draw(rows: Sequence[Row]) -> Any:
     panels = []
     for how in ("kept", "recomputed"):
         groups = {
-            case: {
+            case.replace("_", " of "): {
                 name: next(row.ours for row in rows if (row.case, row.label) == (case, f"{name}, {how}"))
                 for name in SCHEMES
             }
