@@ -9,6 +9,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     validate        the rules, checked without knowing how a schedule was found
     metrics         bubble rate, memory, latency
     device_span     the time of an iteration without a barrier: each device by its own clock
+    simulation      iterations under real conditions: jitter, slow devices, shared links
     bounds          what no schedule can beat, with proofs
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
     state_space     exact answers by dynamic programming
@@ -46,7 +47,11 @@ _HOME = {
     "schedsearch.modulo.search": ("search",),
     "schedsearch.comparison": ("Comparison", "compare"),
     "schedsearch.energy": ("Frontier", "frontier"),
-    "schedsearch.planning.planner": ("Plans", "plan"),
+    "schedsearch.planning.planner": ("plan",),
+    "schedsearch.planning.plans": ("Plans",),
+    "schedsearch.simulation.conditions": ("Conditions", "Link"),
+    "schedsearch.simulation.iterations": ("SimulatedIterations", "simulate"),
+    "schedsearch.simulation.robustness": ("Degradation", "degradation", "most_robust"),
     "schedsearch.modulo.result": ("SearchResult", "Status"),
     "schedsearch.schedule": ("Schedule",),
     "schedsearch.schedule_file": ("read_schedule",),

@@ -7,31 +7,39 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from placements.files import read_json, write_json
 from schedsearch.comparison import COLUMNS, Comparison
 from schedsearch.device_span import device_spans
 from schedsearch.energy import Frontier
+from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import image
 from schedsearch.figures.comparison import draw_timelines, title_of
 from schedsearch.figures.frontier import frontier as draw_frontier
+from schedsearch.figures.panels import Panel, Point, draw_panels
 from schedsearch.figures.plan import draw_plan
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.planning.explanation import strategy_in_words
-from schedsearch.planning.planner import PLAN_COLUMNS, Plans, capacities_of
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
+from schedsearch.simulation.iterations import SimulatedIterations
+from schedsearch.simulation.robustness import Degradation
 
 _LONGEST_TABLE = 30
 """Rows that are shown below a figure."""
 
+_LEAST_INCHES, _INCHES_FOR_EACH = 6.0, 1.0
+"""Of a figure of bars: its width, and that of each schedule."""
+
 
 def _unknown(result: object) -> TypeError:
     return TypeError(
-        f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier, Comparison or "
-        "Plans"
+        f"{type(result).__name__}: is not a result; give a Schedule, SearchResult, Frontier, Comparison, "
+        "Plans, SimulatedIterations or Degradation"
     )
 
 
@@ -96,6 +104,39 @@ def _(result: Plans) -> pd.DataFrame:
     return pd.DataFrame(result.rows(), columns=list(PLAN_COLUMNS))
 
 
+@frame.register
+def _(result: SimulatedIterations) -> pd.DataFrame:
+    """One row: mean, percentiles and bubble of the iterations, and what the device that waits most waits."""
+    return pd.DataFrame([_distribution(result)])
+
+
+@frame.register
+def _(result: Degradation) -> pd.DataFrame:
+    """One row for each schedule under each of the conditions."""
+    return pd.DataFrame(
+        [
+            {
+                "schedule": row.schedule,
+                "conditions": row.conditions,
+                "undisturbed_ms": row.undisturbed_ms,
+                "longer": row.longer,
+            }
+            | _distribution(row.iterations)
+            for row in result.rows
+        ]
+    )
+
+
+def _distribution(result: SimulatedIterations) -> dict[str, float]:
+    percentiles = {f"p{each}_ms": time_ms for each, time_ms in result.percentiles_ms.items()}
+    return {
+        "mean_ms": result.mean_ms,
+        **percentiles,
+        "bubble_rate": result.bubble_rate,
+        "most_waiting_ms": float(result.waiting_ms.max()),
+    }
+
+
 @singledispatch
 def figure(result: object) -> Any:
     """Return a result as a figure of matplotlib."""
@@ -138,9 +179,37 @@ def _(result: Comparison) -> Any:
 
 @figure.register
 def _(result: Plans) -> Any:
-    rated = result.best.rated
-    names = {each: strategy_in_words(each) for each in rated.plan.strategies}
-    return draw_plan(rated, names, capacities_of(rated, result.options), result.best.name)
+    best = result.best
+    used = [strategy for chain in best.chains for strategy in chain.plan.strategies]
+    names = {
+        each: strategy_in_words(each) for each in (*used, *([best.shared.strategy] if best.shared else ()))
+    }
+    peaks_gib = [each / 1024 for each in best.peaks_mib]
+    return draw_plan(
+        best.chains, names, peaks_gib, best.capacities_gib(result.options), best.shared, best.name
+    )
+
+
+@figure.register
+def _(result: SimulatedIterations) -> Any:
+    panel = Panel("", {"iterations": _shares(result)})
+    return draw_panels([panel], "iteration (ms)", "share that is not longer", "Simulated iterations")
+
+
+@figure.register
+def _(result: Degradation) -> Any:
+    names = dict.fromkeys(row.schedule for row in result.rows)
+    longer = {
+        name: {row.conditions: row.longer for row in result.rows if row.schedule == name} for name in names
+    }
+    width = max(_LEAST_INCHES, _INCHES_FOR_EACH * len(longer))
+    return draw_bars([BarPanel("Iterations under conditions", longer)], "longer by, as a part", width=width)
+
+
+def _shares(result: SimulatedIterations) -> list[Point]:
+    """Return what share of iterations is not longer than some of them."""
+    shares = [0.01, *(each / 20 for each in range(1, 20)), 0.99]
+    return [Point(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
 
 
 @singledispatch

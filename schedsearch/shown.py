@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 
-class Shown:
+class Tabled:
     """What every result can do; `schedsearch.notebook` does it, called by name: results know no pictures."""
 
     def to_frame(self) -> Any:
@@ -17,6 +17,14 @@ class Shown:
     def plot(self) -> Any:
         """Return a matplotlib Figure."""
         return _notebook().figure(self)
+
+    def _repr_html_(self) -> str:
+        """Return the figure as SVG, and the table below where it is short."""
+        return str(_notebook().html(self))
+
+
+class Shown(Tabled):
+    """What a result can do that has a file form."""
 
     def save(self, path: str | Path) -> Path:
         """Write the file form (JSON), whole or not at all; return the path."""
@@ -31,10 +39,6 @@ class Shown:
         """
         found: Self = _notebook().load(cls, path)
         return found
-
-    def _repr_html_(self) -> str:
-        """Return the figure as SVG, and the table below where it is short."""
-        return str(_notebook().html(self))
 
 
 def _notebook() -> Any:

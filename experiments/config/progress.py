@@ -131,9 +131,10 @@ class PlanProgress:
             if bar is not None:
                 bar.__exit__(kind, error, traceback)
 
-    def planner(self, done: int, total: int, best_ms: float | None) -> None:
-        """Show how many numbers of stages, GPUs and micro-batches are done."""
-        self._planner("none yet" if best_ms is None else f"{best_ms:,.5g} ms", done, total)
+    def planner(self, done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
+        """Show how many numbers of stages, GPUs and micro-batches are done, the best plan and the bound."""
+        best = "none yet" if best_ms is None else f"{best_ms:,.5g} ms"
+        self._planner(f"{best} (bound {bound_ms:,.5g} ms)", done, total)
 
     def search(self, name: str, tick_ms: float, progress: Progress) -> None:
         """Show one event of the search of a plan's schedule."""

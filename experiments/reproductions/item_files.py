@@ -75,7 +75,7 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
         "margin": item.margin,
         "because": item.because,
         "size": size,
-        "options": plain_options(made.options),
+        "options": _without_inputs(made),
         "inputs_sha256": made.of["inputs"],
         "code_sha256": made.of["code"],
         "commit": commit(),
@@ -89,6 +89,12 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
         "rows_read_off": sum(row.read_off for row in made.rows),
         "trends": [asdict(trend) for trend in made.trends],
     }
+
+
+def _without_inputs(made: MadeItem) -> dict[str, Any]:
+    """Return the options but for the paths of inputs, which are other ones on each machine."""
+    options = plain_options(made.options)
+    return {name: value for name, value in options.items() if name not in made.item.inputs}
 
 
 def commit() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import math
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,14 @@ from placements.planners.hybrid.export import (
 )
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_file import plan_to_dict
-from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.planning.explanation import explain, in_words, table
-from schedsearch.planning.planner import PLAN_COLUMNS, Plans, plan
+from schedsearch.planning.planner import plan
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -79,29 +79,28 @@ def task(config: DictConfig) -> dict[str, float | str]:
     save(found, directory, costs_in_words)
     log.info("%s on %s", model.name, in_words(cluster))
     log.info("%s", "\n".join(_shown(found)))
+    log.info("%s", "\n".join(_proved(found)))
     log.info("%s", costs_in_words)
     log.info("plan, placement, why and exports in %s", directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; the best plans until then are in {directory}")
     best = found.best
-    return {
-        "plan": best.name,
-        "samples_per_s": best.samples_per_s or math.nan,
-        "formula_samples_per_s": best.rated.samples_per_s,
-        "num_gpus": best.rated.plan.num_gpus,
-    }
+    rates = {"samples_per_s": best.samples_per_s, "formula_samples_per_s": best.formula_samples_per_s}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    return {"plan": best.name, **known, "num_gpus": best.num_gpus}
 
 
 def save(plans: Plans, directory: Path, costs_in_words: str) -> None:
     """Write the plans, the placement of the best, why it is as it is, and the forms of other systems."""
-    write_text(directory / "plan.md", explain(plans, costs_in_words))
+    proved = "".join(f"\n{line}.\n" for line in _proved(plans))
+    write_text(directory / "plan.md", explain(plans, costs_in_words) + proved)
     write_text(directory / "trials.csv", _csv(_trial_rows(plans)))
     write_text(directory / "plans.csv", _csv([PLAN_COLUMNS, *(list(row.values()) for row in plans.rows())]))
     write_json(directory / "plans.json", plans.to_dict())
     if not plans.proposed:
         return
     best = plans.best
-    write_json(directory / "plan.json", plan_to_dict(best.rated.plan))
+    write_json(directory / "plan.json", plan_to_dict(best.plan))
     write_text(directory / "placement.yaml", placement_to_yaml(best.candidate.placement))
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
@@ -142,6 +141,21 @@ def _shown(plans: Plans) -> list[str]:
     return table(rows)
 
 
+def _proved(plans: Plans) -> list[str]:
+    """Return for each batch what is known of the planner's best plan, by its formula."""
+    lines = []
+    for batch, found in plans.searches.items():
+        line = f"planner, batch {batch}: {found.status}"
+        if found.status == PlanStatus.FEASIBLE:
+            bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
+            line += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
+        if found.num_left:
+            why = "the time was over" if found.out_of_time else "it was interrupted"
+            line += f"; {why} with {found.num_left} numbers left"
+        lines.append(line)
+    return lines
+
+
 def _trial_rows(plans: Plans) -> list[list[Any]]:
     head = ["batch", "stages", "gpus_per_stage", "micro_batches", "bound_ms", "time_ms", "reason"]
     return [head, *([batch, *trial] for batch, trial in plans.trials)]
@@ -168,7 +182,7 @@ def _model(options: PlanCommandOptions) -> ModelShape:
         if getattr(options, name) is not None
     }
     try:
-        return read_model(required_model(options), **sizes).chained
+        return read_model(required_model(options), **sizes)
     except PlacementError as error:
         raise OptionError(str(error)) from None
 
@@ -204,7 +218,7 @@ def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
 def _costs_in_words(options: PlanCommandOptions, costs: ShapeCosts, cluster: Cluster) -> str:
     measured, calibration = "", costs.options.calibration
     if calibration is not None:
-        error = model_error_percent(calibration, costs.model.layers, cluster, costs.options)
+        error = model_error_percent(calibration, costs.model.chained.layers, cluster, costs.options)
         measured = f"; measured layer times of {options.layer_times}; computed ones differ by {error:.1f} %"
     return (
         "costs: computed from shapes and data sheets, layers at "
@@ -238,6 +252,7 @@ def _plan_options(options: PlanCommandOptions, is_sequence_parallel: bool) -> Pl
         options.memory_gib,
         options.reserve_gib,
         options.num_plans,
+        options.time_limit_s,
     )
 
 

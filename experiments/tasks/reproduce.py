@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from experiments.config.records import ReproduceAllOptions, ReproduceOptions
 from experiments.reproductions.catalogue import ITEMS
 from experiments.reproductions.item import Item
 from experiments.reproductions.item_files import described, write_item, write_rows
+from experiments.reproductions.recorded import record
+from experiments.reproductions.results_page import PAGE, results_page
 from experiments.reproductions.run_item import MadeItem, run_item
 from experiments.steps.search_step import output_directory
+from placements.files import write_text
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +51,13 @@ def task(config: DictConfig) -> Mapping[str, float]:
         raise OptionError(f"experiment: has no value; give one of {known}")
     common = _common_options(config)
     require_known("size", common.size, SIZES)
+    wanted = "possible without a checkout of the project, where docs/results.md is"
+    require(not common.record or PAGE.parent.exists(), "record", common.record, wanted, "leave it out")
     if name == ALL:
         return _make_all(common, read_record(config, ReproduceAllOptions, _COMMON))
     require(name in ITEMS, "experiment", name, "known", f"the options are {known}")
     item = ITEMS[name]
-    made = _make(item, _options(item, config, common.size), common.size, output_directory())
+    made = _make(item, _options(item, config, common.size), common, output_directory())
     return _figures(made)
 
 
@@ -83,7 +89,7 @@ def _make_all(common: ReproduceOptions, options: ReproduceAllOptions) -> Mapping
             continue
         log.info("\n%d of %d: %s", number, len(ITEMS), item.name)
         try:
-            every.append(_make(item, own, common.size, output_directory() / item.name))
+            every.append(_make(item, own, common, output_directory() / item.name))
         except ValueError as error:
             left_out.append(f"{item.name}: {error}")
             failed += 1
@@ -111,22 +117,26 @@ def _with_inputs(item: Item, own: Any, options: ReproduceAllOptions) -> tuple[st
     return "", own
 
 
-def _make(item: Item, options: Any, size: str, folder: Path) -> MadeItem:
-    """Make an item in a folder, write its files and say what was found."""
+def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> MadeItem:
+    """Make an item in a folder, write its files, say what was found, and keep it if that is asked for."""
     try:
         with StepBar(item.name) as bar:
-            made = run_item(item, options, folder, bar, after_case=lambda so_far: _write_rows(so_far, folder))
+            made = run_item(item, options, folder, bar, after_case=partial(_write_rows, folder))
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; the cases of {item.name} that were made are in {folder}, "
             f"and the same command goes on there with hydra.run.dir={output_directory()}"
         ) from None
-    paths = write_item(made, size, folder)
+    paths = write_item(made, common.size, folder)
     log.info("%s\n%s in %s", described(made), ", ".join(path.name for path in paths), folder)
+    if common.record:
+        kept = record(item.name, common.size, folder)
+        log.info("kept in %s", kept)
+        write_text(PAGE, results_page(ITEMS.values()))
     return made
 
 
-def _write_rows(so_far: MadeItem, folder: Path) -> None:
+def _write_rows(folder: Path, so_far: MadeItem) -> None:
     write_rows(so_far, folder)
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from schedsearch.figures.canvas import COLUMN_INCHES, is_narrow, legend_below, style
+from schedsearch.figures.canvas import COLUMN_INCHES, draw_logarithms, is_narrow, legend_below, style
 
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 """Of the series in order, from the palette of Okabe and Ito."""
@@ -40,14 +40,20 @@ class BarPanel:
 
 
 def draw_bars(
-    panels: Sequence[BarPanel], y_label: str, *, logarithmic: bool = False, width: float = COLUMN_INCHES
+    panels: Sequence[BarPanel],
+    y_label: str,
+    *,
+    logarithmic: bool = False,
+    same_axis: bool = True,
+    width: float = COLUMN_INCHES,
 ) -> Figure:
-    """Draw panels above each other that share the axis of values, with one legend below them all.
+    """Draw panels above each other, with one legend below them all.
 
     Args:
         panels: At least one.
         y_label: Of the axis of values.
         logarithmic: Whether values are drawn by their logarithms.
+        same_axis: Whether all panels have the same axis of values.
         width: In inches; by default that of a column of a paper.
     """
     figure = Figure(figsize=(width, (0.6 + 1.15 * len(panels)) * width / COLUMN_INCHES), layout="constrained")
@@ -55,10 +61,10 @@ def draw_bars(
     series = list(dict.fromkeys(name for values in groups for name in values))
     with mpl.rc_context(style(figure)):
         for axes, panel in zip(
-            figure.subplots(len(panels), 1, squeeze=False, sharey=True)[:, 0], panels, strict=True
+            figure.subplots(len(panels), 1, squeeze=False, sharey=same_axis)[:, 0], panels, strict=True
         ):
             if logarithmic:
-                axes.set_yscale("log")
+                draw_logarithms(axes)
             _draw_panel(axes, panel, series)
             axes.set_ylabel(y_label)
         legend_below(figure, [Patch(label=name, **look(series, name)) for name in series])

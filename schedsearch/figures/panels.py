@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from schedsearch.figures.canvas import NARROW_INCHES, is_narrow, legend_below, style
+from schedsearch.figures.canvas import NARROW_INCHES, draw_logarithms, is_narrow, legend_below, style
 
 
 class Point(NamedTuple):
@@ -68,7 +68,7 @@ def draw_panels(
     """
     figure = _draw(panels, (x_label, y_label, title), 0.0, width=width)
     if logarithmic:
-        figure.axes[0].set_yscale("log")
+        draw_logarithms(figure.axes[0])
     return figure
 
 
@@ -104,6 +104,9 @@ _SIZES: dict[str, Any] = {"ms": 5.0, "lw": 1.2}
 
 _NARROW_SIZES: dict[str, Any] = {"ms": 2.5, "lw": 0.8}
 """The same in a column of a paper."""
+
+_LONG_LABEL = 30
+"""Letters of an entry of the legend of which a column of a paper has no room for two."""
 
 _APART = 0.11
 """Between curves, as a share of the step between places."""
@@ -158,7 +161,8 @@ def _draw(
         entries = [*({"label": name, **looks[name]} for name in names), *({**each, **sizes} for each in more)]
         handles = [Line2D([], [], **entry) for entry in entries]
         if is_narrow(figure):
-            legend_below(figure, handles)
+            is_long = any(len(str(handle.get_label())) > _LONG_LABEL for handle in handles)
+            legend_below(figure, handles, columns=1 if is_long else 2)
         else:
             figure.suptitle(title, fontsize=11, fontweight="bold")
             figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)

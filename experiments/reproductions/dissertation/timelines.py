@@ -112,7 +112,10 @@ def _item(number: str, title: str) -> Item:
         partial(_rows, number),
         _trends,
         partial(_draw, number),
-        because="The figure prints no values; published are the text's formulas. A tick, half a forward, is drawn as 1 ms.",
+        because=(
+            "The figure prints no values; published are the text's formulas. A tick, half a forward, is drawn "
+            "as 1 ms."
+        ),
     )
 
 

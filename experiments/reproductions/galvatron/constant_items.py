@@ -13,6 +13,7 @@ from typing import NamedTuple
 from experiments.config.options import OptionError, require_path
 from experiments.reproductions.galvatron.cell_rows import best_in, rows_of, values_of
 from experiments.reproductions.galvatron.constant_tables import (
+    MODELS,
     ReproducedCell,
     agreement,
     best_of,
@@ -22,6 +23,8 @@ from experiments.reproductions.galvatron.constant_tables import (
 from experiments.reproductions.galvatron.published_cells import TABLE_2, TABLE_3, PublishedCell, read_cells
 from experiments.reproductions.galvatron.published_columns import Best
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from placements.plain_data import in_file
+from placements.planners.galvatron_2022.batch_search import check_layers
 from placements.planners.galvatron_2022.constants import Constants, ConstantsError
 from placements.planners.galvatron_2022.constants_file import read_constants
 
@@ -68,24 +71,20 @@ class Table(NamedTuple):
         if not found:
             entries = ", ".join(dict.fromkeys(entry_of(model, self.num_gpus) for model in models))
             raise ConstantsError(f"{options.constants}: has no entry of {self.title}; add one of {entries}")
+        with in_file(str(options.constants), ConstantsError):
+            for model in found:
+                check_layers(constants[entry_of(model, self.num_gpus)], MODELS[model][1])
         return found
 
     def rows(self, options: ConstantsOptions, model: str) -> list[Row]:
-        """Return the rows of a model.
-
-        Raises:
-            ConstantsError: The constants have not as many types of layers as the model.
-        """
+        """Return the rows of a model."""
         constants = self._constants(options)[entry_of(model, self.num_gpus)]
-        try:
-            return [
-                row
-                for cell in read_cells(self.published)
-                if cell.model == model
-                for row in rows_of(model, _label(cell), best_of(constants, cell), _best(cell))
-            ]
-        except ConstantsError as error:
-            raise ConstantsError(f"{options.constants}: {error}") from None
+        return [
+            row
+            for cell in read_cells(self.published)
+            if cell.model == model
+            for row in rows_of(model, _label(cell), best_of(constants, cell), _best(cell))
+        ]
 
     def files(self, rows: Sequence[Row]) -> Mapping[str, str]:
         """Return the table as CSV, in the paper's order."""

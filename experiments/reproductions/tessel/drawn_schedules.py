@@ -99,7 +99,7 @@ def _draw(rows: Sequence[Row]) -> Any:
         begin = (repetend.in_flight - 1) * repetend.period
         tick_ms = repetend.placement.tick_ms
         marks[title] = [(begin + i * repetend.period) * tick_ms for i in range(2)]
-    return draw_timelines(schedules, COLUMN_INCHES, marks)
+    return draw_timelines(schedules, 2 * COLUMN_INCHES, marks)
 
 
 FIGURE_8 = Item(
@@ -114,8 +114,8 @@ FIGURE_8 = Item(
     trends=lambda rows: tuple(_trends(rows)),
     draw=_draw,
     because=(
-        "Which of several schedules without a bubble is found may differ; warmup and cooldown are drawn as the "
-        "repetend's, and not as they were searched."
+        "Which of several schedules without a bubble is found may differ; warmup and cooldown are drawn as "
+        "those of the repetend, and not as they were searched."
     ),
 )
 """Repetends, and pictures of them."""

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import NamedTuple
 
 from placements.models.parallel import LayerStrategy, Recompute, SequenceSharing
@@ -76,20 +77,21 @@ def decision_trees(
     >>> [len(decision_trees(8 // stages, mixed=True)) for stages in (1, 2, 4, 8)]
     [21, 9, 3, 1]
     """
-    ordered = [each for each in Paradigm if each in paradigms]
+    ordered = tuple(each for each in Paradigm if each in paradigms)
     return [tree for tree in _trees(num_gpus, ordered) if _is_allowed(tree, mixed)]
 
 
-def _trees(num_gpus: int, paradigms: list[Paradigm]) -> Iterator[Tree]:
+@cache
+def _trees(num_gpus: int, paradigms: tuple[Paradigm, ...]) -> tuple[Tree, ...]:
     if num_gpus == 1:
-        yield ()
-        return
-    for paradigm in paradigms:
-        others = [each for each in paradigms if each is not paradigm]
-        for degree in range(2, num_gpus + 1):
-            if num_gpus % degree == 0:
-                for rest in _trees(num_gpus // degree, others):
-                    yield (TreeLevel(paradigm, degree), *rest)
+        return ((),)
+    return tuple(
+        (TreeLevel(paradigm, degree), *rest)
+        for paradigm in paradigms
+        for degree in range(2, num_gpus + 1)
+        if num_gpus % degree == 0
+        for rest in _trees(num_gpus // degree, tuple(each for each in paradigms if each is not paradigm))
+    )
 
 
 def _is_allowed(tree: Tree, mixed: bool) -> bool:
@@ -122,7 +124,10 @@ class TreeOptions:
     tensor_parallel: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check that something is allowed."""
+        """Check that something is allowed; what is listed is kept as tuples."""
+        for name in ("paradigms", "recompute", "expert_parallel", "tensor_parallel"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(given))
         for name in ("paradigms", "recompute", "expert_parallel"):
             if not getattr(self, name):
                 raise PlanError(f"{name}: is empty; allow at least one")
@@ -135,6 +140,7 @@ class TreeOptions:
                 raise PlanError(f"expert_parallel: {degree} is not at least 1; give 1 or more")
 
 
+@cache
 def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) -> tuple[LayerStrategy, ...]:
     """Return the strategies of a layer on the GPUs of a stage, without recomputation first.
 
@@ -144,7 +150,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
         num_experts: Of the layer; 1 where it has none.
 
     Raises:
-        PlanError: None is allowed on so many GPUs.
+        PlanError: None is allowed on that number of GPUs.
     """
     found = dict.fromkeys(
         strategy

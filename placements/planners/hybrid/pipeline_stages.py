@@ -6,28 +6,45 @@ The module does not know which pipelines there are to try.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placements.cluster import DeviceGroup
 from placements.models.layers import Layer
 from placements.planners.hybrid.plan import layers_of_stage
-from placements.planners.hybrid.plan_bounds import StageRoom, stage_bounds_ms
+from placements.planners.hybrid.plan_bounds import (
+    Contents,
+    StageRoom,
+    contents_of,
+    least_bottleneck_ms,
+    stage_bounds_ms,
+)
 from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable
 from placements.planners.partition import least_largest
+from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.division import Division, StageCost, memory_balanced
 from placements.planners.stage_search.exact import least_memory
 from placements.planners.stage_search.exact_division import exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
 from placements.planners.stage_search.stage_problem import StageSolution
 
+_PROVED = 1e-9
+"""Of a cost, relative: what the proof that it is the least may leave open for rounding."""
+
 _ROUNDING = 1e-12
 """Of a bound, relative: what sums of floats may differ by."""
+
+_AT_FIRST = 1.1
+"""Times the bound on the longest stage: how long stages may be at first."""
+
+OnBetter = Callable[[tuple[int, ...]], None]
+"""Is told where the stages of a division end that is shorter than all before."""
 
 _ROUNDED_PIECES = 6
 """Pieces of a stage for whose memory, rounded up to MiB as blocks, room is left."""
@@ -38,7 +55,8 @@ class Kinds:
 
     Attributes:
         layers: Each kind once.
-        counts: How many layers are of each kind, where the model is one stage.
+        in_order: Of each layer, where the model is one stage.
+        counts: How many layers are of each kind there.
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
@@ -47,11 +65,19 @@ class Kinds:
         self._all = layers
         self._place = {layer: i for i, layer in enumerate(self.layers)}
         self.num_layers = len(layers)
-        self.counts = np.bincount(self.of_stage(0, len(layers)), minlength=len(self.layers))
+        self.in_order = self.of_stage(0, len(layers))
+        self.counts = np.bincount(self.in_order, minlength=len(self.layers))
+        self._contents: dict[int, Contents] = {}
 
     def of_stage(self, first: int, end: int) -> tuple[int, ...]:
         """Return the kinds of layers as one stage has them."""
         return tuple(self._place[layer] for layer in layers_of_stage(self._all, first, end))
+
+    def contents(self, most_layers: int) -> Contents:
+        """Return what stages of up to so many layers can be."""
+        if most_layers not in self._contents:
+            self._contents[most_layers] = contents_of(self.in_order, most_layers)
+        return self._contents[most_layers]
 
 
 @dataclass(frozen=True)
@@ -63,6 +89,7 @@ class Problem:
         kinds: Of these layers.
         global_batch_size: Samples of an iteration.
         options: What is allowed.
+        check: Ends the search when its time is over.
         solved: Stages that were solved, by all that they depend on.
     """
 
@@ -70,7 +97,18 @@ class Problem:
     kinds: Kinds
     global_batch_size: int
     options: PlanOptions
+    check: Check = no_limit
     solved: dict[tuple[object, ...], StageSolution | None] = field(default_factory=dict)
+
+    @property
+    def proved_share(self) -> float:
+        """The least share of its cost that is proved of any stage that was solved; 1 for all of it."""
+        shares = (
+            1.0 if each.least_cost >= each.cost * (1 - _PROVED) else each.least_cost / each.cost
+            for each in self.solved.values()
+            if each is not None
+        )
+        return min(shares, default=1.0)
 
 
 class PipelineStages:
@@ -91,11 +129,6 @@ class PipelineStages:
     ) -> None:
         self._problem = problem
         self.groups, self.tables, self.num_micro_batches = groups, tables, num_micro_batches
-
-    @property
-    def _kinds(self) -> tuple[int, ...]:
-        """Of all layers, in order."""
-        return self._problem.kinds.of_stage(0, self._problem.kinds.num_layers)
 
     @cached_property
     def rooms(self) -> list[StageRoom]:
@@ -125,7 +158,7 @@ class PipelineStages:
         solved = self._problem.solved
         if key not in solved:
             problem = self.tables[stage].problem(kinds, in_flight, capacity)
-            solved[key] = STAGE_METHODS[self._problem.options.stage_method](problem)
+            solved[key] = STAGE_METHODS[self._problem.options.stage_method](problem, self._problem.check)
         return solved[key]
 
     def why_memory_is_short(self) -> str:
@@ -153,15 +186,14 @@ class PipelineStages:
         transfers = sum(self.transfer_ms(i, end) for i, end in enumerate(ends))
         return (self.num_micro_batches - 1) * max(costs) + sum(costs) + transfers
 
-    def divided(self, limit_ms: float) -> tuple[int, ...] | None:
+    def divided(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
         """Return the layers before which the stages of the shortest iteration end, by the method asked for.
 
         None where no division fits, or is shorter than the limit.
         """
         method = self._problem.options.method
         if method == "exact":
-            division = self._exact(limit_ms)
-            return None if division is None else _ends(division.stage_layers)
+            return self._exact(limit_ms, on_better)
         even = _ends(self._balanced_in_time())
         found = [even] if all(self.solution(*stage) for stage in stages_of(even)) else []
         if method == "bmw":
@@ -171,16 +203,75 @@ class PipelineStages:
             found += [] if division is None else [_ends(division.stage_layers)]
         return min(found, key=self.iteration_ms, default=None)
 
-    def _exact(self, limit_ms: float) -> Division | None:
-        bounds_ms = stage_bounds_ms(self.rooms, self._kinds)
-        return exact_partition(
+    def _exact(self, limit_ms: float, on_better: OnBetter) -> tuple[int, ...] | None:
+        """Return the shortest division; stages that take long are left out until it is known that none helps.
+
+        A stage of c takes (m - 1) c and its part of the sum, so that what was found leaves no longer ones.
+        """
+        others, sum_ms = self.num_micro_batches - 1, self.least_sum_ms
+        best: tuple[int, ...] | None = None
+        longest_ms = _AT_FIRST * self.least_bottleneck_ms
+        while True:
+            most_ms = (limit_ms - sum_ms) / others if others else limit_ms
+            longest_ms = min(longest_ms, most_ms * (1 + 1e-9))
+            found, is_all = self._within(longest_ms, limit_ms, on_better)
+            if found is not None:
+                best, limit_ms = _ends(found.stage_layers), found.time_ms
+                most_ms = (limit_ms - sum_ms) / others if others else limit_ms
+            if is_all or longest_ms >= most_ms:
+                return best
+            longest_ms = most_ms if found is not None else 2 * longest_ms
+
+    def _within(
+        self, longest_ms: float, limit_ms: float, on_better: OnBetter
+    ) -> tuple[Division | None, bool]:
+        """Return the shortest division of stages that take no longer, and whether all stages were allowed."""
+        kinds, num_stages = self._problem.kinds, len(self.groups)
+        all_layers = kinds.num_layers - num_stages + 1
+        even = -(-kinds.num_layers // num_stages)
+        most_layers = min(even + even // 8 + 1, all_layers)
+        while True:
+            contents = kinds.contents(most_layers)
+            bounds_ms = stage_bounds_ms(self.rooms, kinds.in_order, contents) * (1 - _ROUNDING)
+            if most_layers == all_layers or bounds_ms[:, :, most_layers].min() > longest_ms:
+                break
+            most_layers = min(most_layers + most_layers // 4 + 1, all_layers)
+        is_left_out = bounds_ms > longest_ms
+        is_all = most_layers == all_layers or bool(np.isinf(bounds_ms[:, :, most_layers]).all())
+        is_all = is_all and not np.isfinite(bounds_ms[is_left_out]).any()
+        found = exact_partition(
             self._stage_cost,
-            len(self._kinds),
-            len(self.groups),
+            kinds.num_layers,
+            num_stages,
             self.num_micro_batches,
-            bounds_ms=(bounds_ms * (1 - _ROUNDING), np.zeros_like(bounds_ms)),
+            bounds_ms=(np.where(is_left_out, np.inf, bounds_ms), self._transfers_ms(most_layers)),
             cutoff_ms=limit_ms,
+            contents=contents.which,
+            on_better=lambda stage_layers: on_better(_ends(stage_layers)),
         )
+        return found, is_all
+
+    def _transfers_ms(self, most_layers: int) -> NDArray[np.float64]:
+        """Return what stages take to send their output, in the shape of their bounds."""
+        found = np.zeros((len(self.groups), self._problem.kinds.num_layers + 1, most_layers + 1))
+        _, ends, kinds = np.unique(self._problem.kinds.in_order, return_index=True, return_inverse=True)
+        for stage in range(len(self.groups) - 1):
+            by_kind = np.array([self.transfer_ms(stage, end + 1) for end in ends.tolist()])
+            found[stage, 1:] = by_kind[kinds][:, None]
+        return found
+
+    @cached_property
+    def least_sum_ms(self) -> float:
+        """What all stages take together at least, memory aside."""
+        least = np.min(
+            [table.least_ms for table in {id(each): each for each in self.tables}.values()], axis=0
+        )
+        return float(self._problem.kinds.counts @ least)
+
+    @cached_property
+    def least_bottleneck_ms(self) -> float:
+        """What the longest stage takes at least."""
+        return least_bottleneck_ms(self.rooms, self._problem.kinds.counts)
 
     def _stage_cost(self, stage: int, first: int, end: int) -> StageCost | None:
         """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
@@ -189,13 +280,13 @@ class PipelineStages:
 
     def _balanced_in_time(self) -> tuple[int, ...]:
         least = np.min([table.least_ms for table in self.tables], axis=0)
-        return least_largest([float(least[kind]) for kind in self._kinds], len(self.groups))
+        return least_largest([float(least[kind]) for kind in self._problem.kinds.in_order], len(self.groups))
 
     def _balanced_in_memory(self) -> tuple[int, ...]:
         options = self.tables[0].options
         fastest = [int(np.argmin(cost)) for cost in self.tables[0].costs_ms]
-        static = [float(options[kind].static_mib[fastest[kind]]) for kind in self._kinds]
-        kept = [float(options[kind].kept_mib[fastest[kind]]) for kind in self._kinds]
+        static = [float(options[kind].static_mib[fastest[kind]]) for kind in self._problem.kinds.in_order]
+        kept = [float(options[kind].kept_mib[fastest[kind]]) for kind in self._problem.kinds.in_order]
         return memory_balanced(static, kept, [self.in_flight(i) for i in range(len(self.groups))])
 
     def _short_stage(self) -> str:

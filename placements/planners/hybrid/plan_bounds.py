@@ -90,7 +90,47 @@ def least_bottleneck_ms(stages: Sequence[StageRoom], counts: NDArray[np.int64]) 
     return float(max(low.max(), whole.max(axis=1).min(axis=0).max()))
 
 
-def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArray[np.float64]:
+class Contents(NamedTuple):
+    """What consecutive layers can be, each once, up to some number of layers.
+
+    Attributes:
+        which: By the layer after the last and how many they are: an index of the others; -1 where there are
+            no layers, or not so many; shape ``(num_layers + 1, most_layers + 1)``.
+        end: A layer after the last.
+        number: Of layers; both of shape ``(num_contents,)``.
+    """
+
+    which: NDArray[np.int64]
+    end: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+
+def contents_of(kinds: Sequence[int], most_layers: int) -> Contents:
+    """Return what consecutive layers can be; those with the same kinds in order are one.
+
+    Args:
+        kinds: Of each layer of the model, in order.
+        most_layers: That are consecutive.
+    """
+    own, num_layers = np.asarray(kinds), len(kinds)
+    which = np.full((num_layers + 1, most_layers + 1), -1)
+    shorter = np.zeros(num_layers + 1, dtype=np.int64)
+    ends: list[NDArray[np.int64]] = []
+    num_contents = 0
+    for number in range(1, most_layers + 1):
+        end = np.arange(number, num_layers + 1)
+        longer = shorter[end - 1] * (own.max() + 1) + own[end - 1]
+        _, firsts, shorter[end] = np.unique(longer, return_index=True, return_inverse=True)
+        which[end, number] = num_contents + shorter[end]
+        ends.append(end[firsts])
+        num_contents += len(firsts)
+    numbers = np.repeat(np.arange(1, most_layers + 1), [len(each) for each in ends])
+    return Contents(which, np.concatenate(ends), numbers)
+
+
+def stage_bounds_ms(
+    stages: Sequence[StageRoom], kinds: Sequence[int], contents: Contents
+) -> NDArray[np.float64]:
     """Return what layers as a stage cost at least, for all stages and all layers one after the other.
 
     With memory at a price, the least cost of each layer and its memory, less the price of the capacity: the
@@ -100,9 +140,11 @@ def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArra
     Args:
         stages: Of the pipeline.
         kinds: Of each layer of the model, in order.
+        contents: See `contents_of`.
 
     Returns:
-        By stage, first layer and the layer after the last; ``(num_stages, num_layers + 1, num_layers + 1)``.
+        By stage, the layer after the last and the number of layers; ``(num_stages, num_layers + 1,
+        most_layers + 1)``.
     """
     own = np.unique(kinds)
     place = np.searchsorted(own, kinds)
@@ -111,20 +153,20 @@ def stage_bounds_ms(stages: Sequence[StageRoom], kinds: Sequence[int]) -> NDArra
     for stage in stages:
         key = (id(stage.table), stage.in_flight, stage.capacity_mib)
         if key not in known:
-            layers = _priced(stage, own, prices)[:, place]
-            until = np.concatenate([np.zeros((len(prices), 1)), np.cumsum(layers, axis=1)], axis=1)
-            whole = until[:, None, :] - until[:, :, None] - (prices * stage.capacity_mib)[:, None, None]
-            known[key] = np.where(_fits(stage, own, place), whole.max(axis=0), np.inf)
+            values = np.vstack([_priced(stage, own, prices), _least_held(stage, own)])[:, place]
+            until = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+            sums = until[:, contents.end] - until[:, contents.end - contents.number]
+            whole = (sums[:-1] - (prices * stage.capacity_mib)[:, None]).max(axis=0)
+            fits = sums[-1] <= stage.capacity_mib * (1 + 1e-9)
+            least_ms = np.append(np.where(fits, whole, np.inf), np.inf)
+            known[key] = least_ms[contents.which]
     return np.array([known[id(stage.table), stage.in_flight, stage.capacity_mib] for stage in stages])
 
 
-def _fits(stage: StageRoom, kinds: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether layers could fit with the least that each holds."""
+def _least_held(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the least that a layer of each kind holds."""
     options = [stage.table.options[kind] for kind in kinds]
-    held = np.array([float(np.min(each.static_mib + stage.in_flight * each.kept_mib)) for each in options])
-    until = np.concatenate([[0.0], np.cumsum(held[place])])
-    found: NDArray[np.bool_] = (until[None, :] - until[:, None]) <= stage.capacity_mib * (1 + 1e-9)
-    return found
+    return np.array([float(np.min(each.static_mib + stage.in_flight * each.kept_mib)) for each in options])
 
 
 def _prices(stage: StageRoom, kinds: NDArray[np.int64]) -> NDArray[np.float64]:

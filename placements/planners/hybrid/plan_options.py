@@ -5,7 +5,9 @@ The module does not search.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from placements.models.rates import RESERVE_GIB
@@ -21,6 +23,9 @@ better; evenly in time, whatever memory each stage has (its Alg. 1). The last is
 
 STAGE_METHODS = {"exact": solve, "paper": solve_as_paper}
 """What finds the strategies of a stage, by name."""
+
+_ROUNDING = 1e-9
+"""Of a time, relative: what sums of floats may differ by."""
 
 PIPELINES = ("1f1b", "gpipe")
 """Which micro-batches a stage holds at once: as many as there are stages from it on, or all."""
@@ -42,6 +47,7 @@ class PlanOptions:
         memory_gib: Of each GPU; None for its own.
         reserve_gib: Memory that neither states nor activations may use.
         num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
+        time_limit_s: After which the search ends with the best plans so far.
 
     Raises:
         PlanError: An option is out of its range.
@@ -58,6 +64,7 @@ class PlanOptions:
     memory_gib: float | None = None
     reserve_gib: float = RESERVE_GIB
     num_plans: int = 5
+    time_limit_s: float = 60.0
 
     def __post_init__(self) -> None:
         """Check names and numbers."""
@@ -70,6 +77,8 @@ class PlanOptions:
                     raise PlanError(f"{name}: {value!r} is not a whole number of at least 1; give one")
         if self.num_plans < 1:
             raise PlanError(f"num_plans: {self.num_plans} is not at least 1; give 1 or more")
+        if not self.time_limit_s > 0:
+            raise PlanError(f"time_limit_s: {self.time_limit_s:g} is not above 0; give a number of seconds")
         if self.memory_gib is not None and not self.memory_gib > self.reserve_gib:
             raise PlanError(
                 f"memory_gib: {self.memory_gib:g} is not above reserve_gib {self.reserve_gib:g}; give more, "
@@ -132,6 +141,20 @@ class RatedPlan(NamedTuple):
         return self.plan.global_batch_size / self.time_ms * 1e3
 
 
+class PlanStatus(StrEnum):
+    """What is known of the best plan of a search.
+
+    OPTIMAL: the first plan meets the bound. FEASIBLE: there is a plan, and a bound that it does not meet.
+    INFEASIBLE: nothing fits. UNKNOWN: the search ended before it found a plan, or it does not try all there
+    are.
+    """
+
+    OPTIMAL = "OPTIMAL"
+    FEASIBLE = "FEASIBLE"
+    INFEASIBLE = "INFEASIBLE"
+    UNKNOWN = "UNKNOWN"
+
+
 @dataclass(frozen=True)
 class PlanSearchResult:
     """The best plans, and what was tried.
@@ -139,9 +162,11 @@ class PlanSearchResult:
     Attributes:
         plans: By increasing time; empty where none fits.
         trials: All numbers that were looked at, in that order.
-        bound_ms: No plan of the search has a shorter iteration; with both methods exact that of the best.
+        bound_ms: No plan of the search has a shorter iteration; infinite where it is proved that none fits.
         num_solved: Stage problems that were solved.
         interrupted: From the keyboard, before the end; the plans are the best until then.
+        out_of_time: The same after the time limit.
+        num_left: Numbers that were not solved then.
     """
 
     plans: tuple[RatedPlan, ...]
@@ -149,3 +174,18 @@ class PlanSearchResult:
     bound_ms: float
     num_solved: int
     interrupted: bool = False
+    out_of_time: bool = False
+    num_left: int = 0
+
+    @property
+    def status(self) -> PlanStatus:
+        """What is known of the first plan."""
+        if not self.plans:
+            return PlanStatus.INFEASIBLE if math.isinf(self.bound_ms) else PlanStatus.UNKNOWN
+        is_met = self.plans[0].time_ms <= self.bound_ms * (1 + _ROUNDING)
+        return PlanStatus.OPTIMAL if is_met else PlanStatus.FEASIBLE
+
+    @property
+    def gap_percent(self) -> float:
+        """How much shorter than the first plan an iteration may be at most; 0 of the best, 100 of none."""
+        return 100 * (1 - self.bound_ms / self.plans[0].time_ms) if self.plans else 100.0

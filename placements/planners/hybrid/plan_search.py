@@ -5,16 +5,18 @@ micro-batches it finds the least time of an iteration, taken to be a pipeline of
 
     (m - 1) max c + sum (c + transfer)      c: time of a stage for a micro-batch, and 1 / m of its update
 
-Numbers whose bound is no better than the plans at hand are not solved. The module does not know what a layer
-costs, and not in what order blocks run.
+Numbers whose bound is no better than the plans at hand are not solved. Numbers
+that are likely to fit are solved first, so that there is a plan early; when the time is over, the best so far
+is kept with what is proved of it. The module does not know what a layer costs, and not in what order blocks
+run.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from placements.cluster import Cluster, DeviceGroup
 from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem, stages_of
 from placements.planners.hybrid.plan import Plan, StagePlan
-from placements.planners.hybrid.plan_bounds import least_bottleneck_ms
+from placements.planners.hybrid.plan_numbers import Numbers, likely_to_fit, numbers_to_try
 from placements.planners.hybrid.plan_options import (
     PlanOptions,
     PlanSearchResult,
@@ -32,12 +34,10 @@ from placements.planners.hybrid.plan_options import (
 )
 from placements.planners.hybrid.stage_tables import LayerCosts, StageTable, make_table
 from placements.planners.parallel_plan import PlanError
+from placements.planners.stage_search.deadline import Check, OutOfTimeError, deadline
 
-_ROUNDING = 1e-9
-"""Of a cost, relative: what sums of floats may differ by."""
-
-Report = Callable[[int, int, float | None], None]
-"""What is told how many numbers are done, of how many, and the least time so far."""
+Report = Callable[[int, int, float | None, float], None]
+"""What is told how many numbers are done, of how many, the least time so far, and the bound; both in ms."""
 
 
 def search_plans(
@@ -46,6 +46,7 @@ def search_plans(
     global_batch_size: int,
     options: PlanOptions | None = None,
     on_progress: Report | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> PlanSearchResult:
     """Search the plans with the shortest iterations.
 
@@ -58,9 +59,11 @@ def search_plans(
         global_batch_size: Samples of an iteration.
         options: What is allowed.
         on_progress: Called with each number that is looked at.
+        clock: In seconds, for the time limit.
 
     Returns:
-        With no plan where none fits the memory: each trial says why.
+        The best plans until the time was over, and what is proved of them. With no plan where none fits the
+        memory: each trial says why.
 
     Raises:
         PlanError: Nothing can be tried at all, or the model has branches.
@@ -72,131 +75,148 @@ def search_plans(
             f"model: {costs.model.name} has branches that join, and these plans are of chains; give its "
             "`chained` form, or search_branches"
         )
-    search = _Search(costs, cluster, global_batch_size, options or PlanOptions())
+    options = options or PlanOptions()
+    check = deadline(options.time_limit_s, clock)
+    search = _Search(costs, cluster, global_batch_size, options, check)
     return search.run(on_progress or (lambda *_: None))
 
 
-class _Numbers(NamedTuple):
-    """A candidate; the first field orders them. A tight bound counts memory."""
-
-    bound_ms: float
-    num_stages: int
-    num_gpus: int
-    num_micro_batches: int
-    is_tight: bool = False
-
-    def trial(self, time_ms: float | None = None, reason: str = "") -> Trial:
-        """Return what came of it."""
-        return Trial(self.num_stages, self.num_gpus, self.num_micro_batches, self.bound_ms, time_ms, reason)
-
-
 class _Search:
-    """One search: its costs in tables, and the stages that are solved."""
+    """One search: its costs in tables, the numbers left to try, and the best plan found of each."""
 
-    def __init__(self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions) -> None:
-        self.costs, self.cluster, self.batch, self.options = costs, cluster, batch, options
+    def __init__(
+        self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, check: Check
+    ) -> None:
+        self.costs, self.cluster, self.batch, self.options, self.check = costs, cluster, batch, options, check
         self.kinds = Kinds(costs.model.layers)
-        self.problem = Problem(costs, self.kinds, batch, options)
+        self.problem = Problem(costs, self.kinds, batch, options, check)
         self.tables: dict[tuple[object, int], StageTable | str] = {}
-
-    def run(self, report: Report) -> PlanSearchResult:
-        found: list[RatedPlan] = []
-        trials: list[Trial] = []
-        queue: list[_Numbers] = []
-        interrupted = True
-        try:
-            queue += self._candidates(trials)
-            heapq.heapify(queue)
-            total = len(queue)
-            while queue:
-                numbers = heapq.heappop(queue)
-                limit_ms = found[-1].time_ms if len(found) == self.options.num_plans else math.inf
-                if numbers.bound_ms >= limit_ms:
-                    reason = "its bound is no better than the plans at hand"
-                    trials += [each.trial(reason=reason) for each in sorted([numbers, *queue])]
-                    break
-                if not numbers.is_tight:
-                    heapq.heappush(queue, self._tight(numbers))
-                    continue
-                rated, reason = self._plan(numbers, limit_ms)
-                trials.append(numbers.trial(rated.time_ms if rated else None, reason))
-                if rated is not None:
-                    found = sorted([*found, rated], key=lambda each: each.time_ms)[: self.options.num_plans]
-                report(total - len(queue), total, found[0].time_ms if found else None)
-            interrupted = False
-        except KeyboardInterrupt:
-            pass
-        bound_ms = found[0].time_ms if found and not interrupted and self._is_proved() else None
-        if bound_ms is None:
-            bounds_ms = [trial.bound_ms for trial in trials] + [numbers.bound_ms for numbers in queue]
-            bound_ms = 0.0 if interrupted and not queue else min(bounds_ms, default=0.0)
-        return PlanSearchResult(tuple(found), tuple(trials), bound_ms, len(self.problem.solved), interrupted)
-
-    def _is_proved(self) -> bool:
-        """Return whether the best plan is the best of all: strategies of stages, and their division."""
-        if not self.options.method == self.options.stage_method == "exact":
-            return False
-        solved = [each for each in self.problem.solved.values() if each is not None]
-        return all(each.least_cost >= each.cost * (1 - _ROUNDING) for each in solved)
-
-    def _candidates(self, trials: list[Trial]) -> list[_Numbers]:
-        """Return the numbers to try, each with its bound; those that cannot be tried become trials.
-
-        Raises:
-            PlanError: There are none.
-        """
-        found = []
-        for num_gpus in self._group_sizes():
-            most = min(self.cluster.num_gpus // num_gpus, self.kinds.num_layers)
-            stages = [n for n in range(1, most + 1) if self._is_wanted(n, num_gpus)]
-            for m in self._micro_batch_counts() if stages else ():
-                least = self._least_ms(num_gpus, stages[-1], m)
-                if isinstance(least, str):
-                    trials += [Trial(n, num_gpus, m, math.inf, None, least) for n in stages]
-                    continue
-                found += [_Numbers(self._bound_ms(least, n, m), n, num_gpus, m) for n in stages]
-        if not found and not trials:
+        self.least: dict[tuple[int, int], NDArray[np.float64] | str] = {}
+        self.found: dict[tuple[int, int, int], RatedPlan] = {}
+        self.trials: list[Trial] = []
+        self.least_done_ms, self.proved_share = math.inf, 1.0
+        self.queue = numbers_to_try(cluster, self.kinds.num_layers, batch, options)
+        if not self.queue:
             raise PlanError(
                 "num_stages, gpus_per_stage, num_micro_batches: leave nothing to try for a batch of "
-                f"{self.batch} on {self.cluster.num_gpus} GPUs; allow more numbers"
+                f"{batch} on {cluster.num_gpus} GPUs; allow more numbers"
             )
-        return found
 
-    def _bound_ms(self, least: NDArray[np.float64], num_stages: int, m: int) -> float:
-        """Return a time that no iteration is below, memory aside: see the module."""
+    @property
+    def plans(self) -> list[RatedPlan]:
+        """The best, as many as are wanted."""
+        return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
+
+    def run(self, report: Report) -> PlanSearchResult:
+        """Search until nothing is left, the time is over, or there is an interrupt from the keyboard."""
+        interrupted = out_of_time = False
+        total = len(self.queue)
+        try:
+            if self.options.method == "exact":
+                self._begin(report)
+            heapq.heapify(self.queue)
+            while self.queue:
+                self.check()
+                self._step()
+                report(total - len(self.queue), total, self._least_found_ms(), self._bound_ms())
+        except OutOfTimeError:
+            out_of_time = True
+        except KeyboardInterrupt:
+            interrupted = True
+        return PlanSearchResult(
+            tuple(self.plans),
+            tuple(self.trials),
+            self._bound_ms(),
+            len(self.problem.solved),
+            interrupted,
+            out_of_time,
+            len(self.queue),
+        )
+
+    def _begin(self, report: Report) -> None:
+        """Solve numbers that are likely to fit until there is a first plan."""
+        for numbers in likely_to_fit(self.queue, self.cluster):
+            self.check()
+            if isinstance(bound := self._bound(numbers), str):
+                continue
+            bounded = numbers._replace(bound_ms=max(bound, self._tight_ms(numbers)))
+            reason = self._solve(bounded)
+            self.queue.remove(numbers)
+            self._tried(bounded, reason)
+            if self.found:
+                report(
+                    len(self.trials),
+                    len(self.trials) + len(self.queue),
+                    self._least_found_ms(),
+                    self._bound_ms(),
+                )
+                return
+
+    def _step(self) -> None:
+        """Take the numbers of the least bound: give them a tighter one, or solve them."""
+        numbers = self.queue[0]
+        plans = self.plans
+        if len(plans) == self.options.num_plans and numbers.bound_ms >= plans[-1].time_ms:
+            for each in sorted(self.queue):
+                self._tried(each, "its bound is no better than the plans at hand")
+            self.queue.clear()
+        elif numbers.num_bounds < 2:
+            bound = self._bound(numbers) if numbers.num_bounds == 0 else self._tight_ms(numbers)
+            if isinstance(bound, str):
+                heapq.heappop(self.queue)
+                self._tried(numbers._replace(bound_ms=math.inf), bound)
+                return
+            bound_ms = max(bound, numbers.bound_ms)
+            heapq.heapreplace(
+                self.queue, numbers._replace(bound_ms=bound_ms, num_bounds=numbers.num_bounds + 1)
+            )
+        else:
+            reason = self._solve(numbers)
+            self.proved_share = self.problem.proved_share
+            heapq.heappop(self.queue)
+            self._tried(numbers, reason)
+
+    def _tried(self, numbers: Numbers, reason: str) -> None:
+        """Note what came of numbers; the reason is for where they have no plan."""
+        known = self.found.get(numbers.which)
+        self.trials.append(numbers.trial(None if known is None else known.time_ms, reason))
+        self.least_done_ms = min(self.least_done_ms, numbers.bound_ms)
+
+    def _least_found_ms(self) -> float | None:
+        return min((each.time_ms for each in self.found.values()), default=None)
+
+    def _bound_ms(self) -> float:
+        """Return what no iteration is shorter than: of the numbers left, and of those that are done.
+
+        With both methods exact, those that are done have nothing shorter than the best plan, but by what the
+        searches in stages have not proved. Infinite where all are done and nothing fits.
+        """
+        left_ms = self.queue[0].bound_ms if self.queue else math.inf
+        done_ms, found_ms = self.least_done_ms, self._least_found_ms()
+        if self.options.method == self.options.stage_method == "exact":
+            proved_ms = math.inf if found_ms is None else self.proved_share * found_ms
+            done_ms = max(done_ms, proved_ms)
+        return min(left_ms, done_ms, math.inf if found_ms is None else found_ms)
+
+    def _bound(self, numbers: Numbers) -> float | str:
+        """Return a time that no iteration is below, memory aside, or why there is none: see the module."""
+        _, num_stages, num_gpus, m, _ = numbers
+        if (num_gpus, m) not in self.least:
+            most = min(self.cluster.num_gpus // num_gpus, self.kinds.num_layers)
+            self.least[num_gpus, m] = self._least_ms(num_gpus, most, m)
+        least = self.least[num_gpus, m]
+        if isinstance(least, str):
+            return least
         total = float(self.kinds.counts @ least)
         return (m - 1) * max(total / num_stages, float(least[self.kinds.counts > 0].max())) + total
 
-    def _tight(self, numbers: _Numbers) -> _Numbers:
-        """Return a candidate with a bound that counts memory; see `plan_bounds`."""
-        m, counts, stages = numbers.num_micro_batches, self.kinds.counts, self._stages(numbers)
+    def _tight_ms(self, numbers: Numbers) -> float:
+        """Return a bound that counts memory; see `plan_bounds`."""
+        stages = self._stages(numbers)
         if isinstance(stages, str):
-            return numbers._replace(is_tight=True)
-        total = float(counts @ np.min([table.least_ms for table in stages.tables], axis=0))
-        bottleneck = least_bottleneck_ms(stages.rooms, counts)
-        bound_ms = (m - 1) * bottleneck + max(total, bottleneck)
-        return numbers._replace(bound_ms=max(bound_ms, numbers.bound_ms), is_tight=True)
-
-    def _group_sizes(self) -> list[int]:
-        """Return how many GPUs a stage may have: a part of a node, or whole nodes."""
-        node = math.gcd(*(nodes.gpus_per_node for nodes in self.cluster.nodes))
-        most, allowed = self.cluster.num_gpus, self.options.gpus_per_stage
-        parts = [n for n in range(1, node + 1) if node % n == 0]
-        whole = range(2 * node, most + 1, node)
-        return [n for n in (*parts, *whole) if allowed is None or n in allowed]
-
-    def _is_wanted(self, num_stages: int, num_gpus: int) -> bool:
-        options, all_gpus = self.options, num_stages * num_gpus == self.cluster.num_gpus
-        if options.num_stages is not None and num_stages not in options.num_stages:
-            return False
-        if options.method != "exact":
-            return all_gpus and (options.num_stages is not None or num_stages.bit_count() == 1)
-        return all_gpus or options.idle_gpus
-
-    def _micro_batch_counts(self) -> list[int]:
-        allowed = self.options.num_micro_batches
-        counts = (m for m in range(1, self.batch + 1) if self.batch % m == 0)
-        return [m for m in counts if allowed is None or m in allowed]
+            return 0.0
+        bottleneck_ms = stages.least_bottleneck_ms
+        return (numbers.num_micro_batches - 1) * bottleneck_ms + max(stages.least_sum_ms, bottleneck_ms)
 
     def _least_ms(self, num_gpus: int, num_stages: int, m: int) -> NDArray[np.float64] | str:
         """Return the least time of each kind of layer on any group, or why there is none."""
@@ -220,7 +240,7 @@ class _Search:
                 self.tables[key] = str(error)
         return self.tables[key]
 
-    def _stages(self, numbers: _Numbers) -> PipelineStages | str:
+    def _stages(self, numbers: Numbers) -> PipelineStages | str:
         """Return the stages of a candidate; text where a layer cannot be shared on one of them."""
         groups = self._groups(numbers.num_stages, numbers.num_gpus)
         tables = []
@@ -230,19 +250,30 @@ class _Search:
             tables.append(table)
         return PipelineStages(self.problem, groups, tables, numbers.num_micro_batches)
 
-    def _plan(self, numbers: _Numbers, limit_ms: float) -> tuple[RatedPlan | None, str]:
-        """Return the best plan with these numbers, or why there is none that takes less than a limit."""
+    def _solve(self, numbers: Numbers) -> str:
+        """Find the best plan with these numbers, or return why there is none that helps."""
         stages = self._stages(numbers)
         if isinstance(stages, str):
-            return None, stages
+            return stages
         if reason := stages.why_memory_is_short():
-            return None, reason
-        divided = stages.divided(limit_ms)
-        if divided is None:
-            return None, stages.why_none(limit_ms)
-        return self._rated(numbers, stages, divided), ""
+            return reason
+        others = sorted(each.time_ms for which, each in self.found.items() if which != numbers.which)
+        own = self.found.get(numbers.which)
+        limit_ms = min(
+            math.inf if own is None else own.time_ms,
+            others[self.options.num_plans - 1] if len(others) >= self.options.num_plans else math.inf,
+        )
 
-    def _rated(self, numbers: _Numbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
+        def keep(ends: tuple[int, ...]) -> None:
+            self.found[numbers.which] = self._rated(numbers, stages, ends)
+
+        divided = stages.divided(limit_ms, keep)
+        if divided is None:
+            return stages.why_none(limit_ms)
+        keep(divided)
+        return ""
+
+    def _rated(self, numbers: Numbers, stages: PipelineStages, divided: Sequence[int]) -> RatedPlan:
         """Return the plan whose stages end before these layers."""
         plans, estimates = [], []
         for i, first, end in stages_of(divided):

@@ -184,16 +184,18 @@ def layer_table(
             refused.append(str(error))
     if not found:
         raise PlanError(refused[0])
-    kept = [a for a in found if not any(_is_worse(found, a, b) for b in found)]
+    kept = _not_worse(found)
     return LayerTable(tuple(kept), tuple(found[each] for each in kept), tuple(refused))
 
 
-def _is_worse(found: dict[LayerStrategy, Cost], a: LayerStrategy, b: LayerStrategy) -> bool:
-    """Return whether a strategy is in nothing better than another one and in something worse."""
-    if a is b or layout_of(a) != layout_of(b):
-        return False
-    first, second = _figures(a, found[a]), _figures(b, found[b])
-    return first != second and all(x >= y for x, y in zip(first, second, strict=True))
+def _not_worse(found: dict[LayerStrategy, Cost]) -> list[LayerStrategy]:
+    """Return the strategies but those that are in nothing better than another one and in something worse."""
+    layouts: dict[object, int] = {}
+    layout = np.array([layouts.setdefault(layout_of(each), len(layouts)) for each in found])
+    figures = np.array([_figures(*each) for each in found.items()])
+    no_better = (figures[:, None] >= figures[None]).all(axis=2)
+    is_worse = no_better & ~no_better.T & (layout[:, None] == layout)
+    return [each for each, worse in zip(found, is_worse.any(axis=1).tolist(), strict=True) if not worse]
 
 
 def _figures(strategy: LayerStrategy, cost: Cost) -> tuple[float, ...]:

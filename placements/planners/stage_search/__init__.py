@@ -2,6 +2,7 @@
 
 They know no model and no GPU. Files in the order in which to read them:
 
+- `deadline`: the time that a search may take
 - `stage_problem`: the tables of a stage, a choice of options and what it holds at its peak
 - `tables`: the tables made ready for a search, and bounds by prices of memory
 - `labels`: the search over layers

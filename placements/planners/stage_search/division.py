@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,39 +124,52 @@ def memory_balanced(
         raise StageError(f"kept_mib: {len(kept_mib)} numbers for {num_layers} layers; give one each")
     static = np.concatenate([[0.0], np.cumsum(static_mib)])
     kept = np.concatenate([[0.0], np.cumsum(kept_mib)])
-    stages = []
-    for count in in_flight:
-        until = static + count * kept
-        stages.append(np.where(np.tri(num_layers + 1, dtype=bool), math.inf, until - until[:, None]))
+    stages = [windows(static + count * kept, num_layers) for count in in_flight]
     _, most_mib = least_divided(stages, np.maximum)
     squares = [np.where(stage <= most_mib, stage**2, math.inf) for stage in stages]
     return least_divided(squares, np.add)[0]
 
 
-def least_divided(stages: Iterable[Floats], joined: np.ufunc) -> tuple[tuple[int, ...], float]:
+def windows(until: Floats, most_layers: int) -> Floats:
+    """Return the sums over consecutive layers, by the layer after the last and by how many they are.
+
+    Args:
+        until: Sums over all layers before each, and over all layers.
+        most_layers: That are summed.
+
+    Returns:
+        Shape ``(num_layers + 1, most_layers + 1)``; infinite of no layers, and of more than there are.
+    """
+    end, number = np.ogrid[: len(until), : most_layers + 1]
+    first = end - number
+    return np.where((number == 0) | (first < 0), math.inf, until[:, None] - until[np.maximum(first, 0)])
+
+
+def least_divided(stages: Sequence[Floats], joined: np.ufunc) -> tuple[tuple[int, ...], float]:
     """Return the division of the least whole, and that whole, which is infinite where there is no division.
 
     Args:
-        stages: For each, its value by first layer and the layer after its last; infinite for none.
+        stages: For each, its value by the layer after its last and its number of layers, as `windows`;
+            infinite for none.
         joined: Makes a whole of two values: their sum, or the greater.
     """
-    firsts: list[Ints] = []
-    least: Floats | None = None
+    num_ends, num_numbers = stages[0].shape
+    first = np.maximum(np.arange(num_ends)[:, None] - np.arange(num_numbers), 0)
+    least = np.concatenate([[0.0], np.full(num_ends - 1, math.inf)])
+    numbers: list[Ints] = []
     for stage in stages:
-        if least is None:
-            least = np.concatenate([[0.0], np.full(len(stage) - 1, math.inf)])
-        whole = joined(least[:, None], stage)
-        firsts.append(whole.argmin(axis=0))
-        least = whole.min(axis=0)
-    assert least is not None, "there is a stage"
-    return _traced(firsts), float(least[-1])
+        whole = joined(least[first], stage)
+        numbers.append(whole.argmin(axis=1))
+        least = whole.min(axis=1)
+    return _traced(numbers), float(least[-1])
 
 
-def _traced(firsts: Sequence[Ints]) -> tuple[int, ...]:
-    ends = [len(firsts[0]) - 1]
-    for first in reversed(firsts):
-        ends.append(int(first[ends[-1]]))
-    return tuple(later - earlier for earlier, later in itertools.pairwise(reversed(ends)))
+def _traced(numbers: Sequence[Ints]) -> tuple[int, ...]:
+    end, found = len(numbers[0]) - 1, []
+    for number in reversed(numbers):
+        found.append(int(number[end]))
+        end -= found[-1]
+    return tuple(reversed(found))
 
 
 def check_counts(num_layers: int, num_stages: int) -> None:

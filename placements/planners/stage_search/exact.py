@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placements.planners.stage_search.counts import TooManyError, cheapest_counts
+from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.labels import Found, bounds, search
 from placements.planners.stage_search.stage_problem import ROUNDING, StageProblem, StageSolution, weigh
 from placements.planners.stage_search.tables import (
@@ -60,7 +61,9 @@ class _Part(NamedTuple):
     counted: bool = False
 
 
-def solve(problem: StageProblem, most_labels: int = _MOST_LABELS) -> StageSolution | None:
+def solve(
+    problem: StageProblem, check: Check = no_limit, most_labels: int = _MOST_LABELS
+) -> StageSolution | None:
     """Return the cheapest choice that fits; None where nothing does.
 
     Transient memory is above what all layers keep, whichever layer needs it, so that a bound by prices of
@@ -69,6 +72,7 @@ def solve(problem: StageProblem, most_labels: int = _MOST_LABELS) -> StageSoluti
 
     Args:
         problem: The stage.
+        check: Called again and again; ends the search by what it raises.
         most_labels: Partial choices kept of each layer. Where more would be needed, which takes equal layers
             at their least memory or many different ones, the choice may not be the best, and the solution's
             `least_cost` says by how much at most. Fewer bound the time.
@@ -79,13 +83,14 @@ def solve(problem: StageProblem, most_labels: int = _MOST_LABELS) -> StageSoluti
     best: Found | None = None
     left = math.inf
     while parts:
+        check()
         part = heapq.heappop(parts)
         if best is not None and part.least_cost >= _cutoff(best):
             break
         worth = part.prices[1] * (values[part.last] - values[part.first])
         if part.first == part.last or worth <= _ALIKE * part.least_cost:
             if part.counted:
-                best, dropped = _searched(part, values[part.first], best, most_labels)
+                best, dropped = _searched(part, values[part.first], best, most_labels, check)
                 left = min(left, dropped)
             else:
                 best, again = _counted(part, values[part.first], best)
@@ -140,7 +145,7 @@ def _counted(part: _Part, floor_mib: float, best: Found | None) -> tuple[Found |
 
 
 def _searched(
-    part: _Part, floor_mib: float, best: Found | None, most_labels: int
+    part: _Part, floor_mib: float, best: Found | None, most_labels: int, check: Check
 ) -> tuple[Found | None, float]:
     """Return the best choice known after a part was searched, and the least bound of what was dropped."""
     limits = bounds(
@@ -151,7 +156,9 @@ def _searched(
     dropped = math.inf
     for width in (*(each for each in _WIDTHS if each < most_labels), most_labels):
         cutoff = math.inf if best is None else _cutoff(best)
-        found, dropped = search(part.stage, part.stage.problem.capacity_mib, limits, cutoff, width)
+        found, dropped = search(
+            part.stage, part.stage.problem.capacity_mib, limits, cutoff, width, check=check
+        )
         best = found or best
         if best is not None and dropped >= _cutoff(best):
             break

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.stage_problem import ROUNDING
 from placements.planners.stage_search.tables import (
     Floats,
@@ -111,6 +112,7 @@ def search(
     cutoff: float,
     width: int,
     free: bool = False,
+    check: Check = no_limit,
 ) -> tuple[Found | None, float]:
     """Return the cheapest choice that fits and costs less than a cutoff.
 
@@ -121,6 +123,7 @@ def search(
         cutoff: Only choices cheaper than this are looked for.
         width: Labels kept of each layer; those of the least bounds where there are more.
         free: Nothing costs anything, and the least peak is wanted.
+        check: Called at each layer; ends the search by what it raises.
 
     Returns:
         The choice, None where there is none, and the least bound of all labels dropped for the width.
@@ -133,6 +136,7 @@ def search(
     room = capacity_mib + ROUNDING * max(1.0, abs(capacity_mib))
     labels = _nothing(limits.transients_mib[0])
     for i in range(len(layers) - 1, -1, -1):
+        check()
         equal = i + 1 < len(layers) and not starts[i + 1]
         labels, bound = _extended(stage, layers[i], labels, limits, i, room, cutoff, free, equal)
         if len(bound) > width:

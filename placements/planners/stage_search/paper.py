@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from placements.planners.stage_search.deadline import Check, no_limit
 from placements.planners.stage_search.stage_problem import (
     Options,
     StageError,
@@ -20,7 +21,9 @@ from placements.planners.stage_search.stage_problem import (
 from placements.planners.stage_search.tables import Floats, Ints
 
 
-def solve_as_paper(problem: StageProblem, grid_mib: float = 1.0) -> StageSolution | None:
+def solve_as_paper(
+    problem: StageProblem, check: Check = no_limit, grid_mib: float = 1.0
+) -> StageSolution | None:
     """Return the choice of Galvatron-BMW's dynamic programme (Eq. 4, App. A3, Alg. 3); None for none.
 
     The table knows the memory of the forwards alone: static memory and what all micro-batches keep, rounded
@@ -30,6 +33,7 @@ def solve_as_paper(problem: StageProblem, grid_mib: float = 1.0) -> StageSolutio
 
     Args:
         problem: The stage.
+        check: Called at each layer; ends the search by what it raises.
         grid_mib: What memory is rounded up to.
 
     Raises:
@@ -42,7 +46,7 @@ def solve_as_paper(problem: StageProblem, grid_mib: float = 1.0) -> StageSolutio
     least = max(math.floor((problem.capacity_mib - transient) / grid_mib), 0)
     if most < 0:
         return None
-    costs, steps = _table(problem, most, grid_mib)
+    costs, steps = _table(problem, most, grid_mib, check)
     best: StageSolution | None = None
     for room in range(least, most + 1):
         if math.isinf(costs[room].min()):
@@ -59,12 +63,13 @@ def _units(problem: StageProblem, options: Options, grid_mib: float) -> Ints:
     return np.ceil(np.round(weight / grid_mib, 9)).astype(np.int64)
 
 
-def _table(problem: StageProblem, most: int, grid_mib: float) -> tuple[Floats, list[Ints]]:
+def _table(problem: StageProblem, most: int, grid_mib: float, check: Check) -> tuple[Floats, list[Ints]]:
     """Return the least costs of all layers by memory and last option, and each layer's best option before."""
     costs = np.zeros((most + 1, 1))
     steps: list[Ints] = []
     before: Options | None = None
     for options in problem.layer_options:
+        check()
         through, came_from = _changed(problem, costs, before, options)
         own = problem.time_weight * options.time_ms + problem.sync_weight * options.sync_ms
         costs = np.full((most + 1, len(options)), np.inf)

@@ -12,7 +12,7 @@ from made_up_costs import MadeUpCosts, small_model
 from placements.cluster import read_cluster
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.pipeline_stages import Kinds, PipelineStages, Problem
-from placements.planners.hybrid.plan_bounds import least_bottleneck_ms, stage_bounds_ms
+from placements.planners.hybrid.plan_bounds import contents_of, least_bottleneck_ms, stage_bounds_ms
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.stage_tables import make_table
 
@@ -34,12 +34,12 @@ def test_bounds_are_never_above_what_stages_cost(seed: int) -> None:
     stages, kinds = some_stages(random.Random(seed), seed)
     size, count = kinds.num_layers, len(stages.groups)
     own = kinds.of_stage(0, size)
-    bounds_ms = stage_bounds_ms(stages.rooms, own)
+    bounds_ms = stage_bounds_ms(stages.rooms, own, contents_of(own, size))
     assert bounds_ms.shape == (count, size + 1, size + 1)
     for stage, first in itertools.product(range(count), range(size)):
         for end in range(first + 1, size + 1):
             found = stages.solution(stage, first, end)
-            assert found is None or bounds_ms[stage, first, end] <= found.cost * (1 + 1e-9)
+            assert found is None or bounds_ms[stage, end, end - first] <= found.cost * (1 + 1e-9)
     shortest = math.inf
     for cuts in itertools.combinations(range(1, size), count - 1):
         spans = itertools.pairwise((0, *cuts, size))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,11 +14,14 @@ from made_up_costs import EveryPlan, MadeUpCosts, small_model
 from placements.cluster import Cluster, read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
-from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.plan_options import STAGE_METHODS, PlanOptions, PlanStatus
 from placements.planners.hybrid.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
+from placements.planners.stage_search.deadline import Check
+from placements.planners.stage_search.exact import solve
+from placements.planners.stage_search.stage_problem import StageProblem, StageSolution
 
 NEAR = pytest.approx
 
@@ -171,7 +176,7 @@ def test_only_the_numbers_that_are_asked_for() -> None:
 
 
 def test_interrupted_searches_have_what_they_found() -> None:
-    def stop(done: int, total: int, best_ms: float | None) -> None:
+    def stop(done: int, total: int, *_: float | None) -> None:
         if done > total // 2:
             raise KeyboardInterrupt
 
@@ -182,9 +187,86 @@ def test_interrupted_searches_have_what_they_found() -> None:
     assert found.bound_ms <= whole.plans[0].time_ms
 
 
+def ticking(seconds: float) -> Callable[[], float]:
+    """Return a clock that goes on by so much whenever it is looked at."""
+    times = itertools.count()
+    return lambda: next(times) * seconds
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_search_out_of_time_claims_no_more_than_is_proved(seed: int) -> None:
+    """However early it is cut off: its plan is one that there is, and its bound is below the best of all."""
+    rng = random.Random(seed)
+    costs, cluster, batch = MadeUpCosts(seed, small_model(rng)), some_cluster(rng), rng.randint(1, 4)
+    for gib in (100.0, 2.0, 0.8):
+        options = PlanOptions(trees=TREES[seed % 3], memory_gib=gib, reserve_gib=0.0, time_limit_s=1.0)
+        least = EveryPlan(costs, cluster, batch, options).least_ms()
+        times, bounds, statuses = [], [], []
+        for num_looks in (1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 10_000):
+            found = search_plans(costs, cluster, batch, options, clock=ticking(1 / num_looks))
+            times.append(found.plans[0].time_ms if found.plans else math.inf)
+            bounds.append(found.bound_ms)
+            statuses.append(found.status)
+            assert bounds[-1] <= least * (1 + 1e-9) <= times[-1] * (1 + 2e-9)
+            assert found.out_of_time == (found.num_left > 0)
+            if found.status == PlanStatus.OPTIMAL:
+                assert times[-1] == NEAR(least)
+        assert times == sorted(times, reverse=True)
+        assert bounds == sorted(bounds)
+        assert statuses[0] == PlanStatus.UNKNOWN
+        assert statuses[-1] == (PlanStatus.INFEASIBLE if math.isinf(least) else PlanStatus.OPTIMAL)
+        assert not found.out_of_time
+
+
+def test_there_is_a_plan_early() -> None:
+    """The numbers that are likely to fit come first, before costs of all others are known."""
+    whole = search_plans(GPT, read_cluster("a100_32"), 64)
+    early = search_plans(GPT, read_cluster("a100_32"), 64, clock=ticking(1.0))
+    assert whole.status == PlanStatus.OPTIMAL
+    assert early.status == PlanStatus.FEASIBLE
+    assert early.num_left > 100
+    assert 0 < early.gap_percent <= 100
+    assert early.plans[0].time_ms < 3 * whole.plans[0].time_ms
+
+
+def test_progress_tells_the_best_and_the_bound() -> None:
+    seen: list[tuple[float, ...]] = []
+
+    def note(done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
+        seen.append((done, total, math.inf if best_ms is None else best_ms, bound_ms))
+
+    found = search_plans(GPT, read_cluster("a100_8"), 16, PlanOptions(num_plans=1), note)
+    done, totals, best_ms, bounds_ms = zip(*seen, strict=True)
+    assert done == tuple(sorted(done))
+    assert set(totals) == {done[-1]}
+    assert best_ms == tuple(sorted(best_ms, reverse=True))
+    assert bounds_ms == tuple(sorted(bounds_ms))
+    assert (best_ms[-1], bounds_ms[-1]) == (found.plans[0].time_ms, found.bound_ms)
+
+
+def test_what_stages_leave_unproved_is_in_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few labels the choices in stages may not be the best; then neither is the plan called so."""
+    costs = MadeUpCosts(5, small_model(random.Random(5)))
+    options = PlanOptions(trees=TREES[1], memory_gib=1.5, reserve_gib=0.0)
+    best = search_plans(costs, read_cluster("a100_2"), 4, options)
+
+    def unproved(problem: StageProblem, check: Check) -> StageSolution | None:
+        solved = solve(problem, check)
+        return solved and replace(solved, least_cost=0.9 * solved.cost)
+
+    monkeypatch.setitem(STAGE_METHODS, "exact", unproved)
+    found = search_plans(costs, read_cluster("a100_2"), 4, options)
+    assert best.status == PlanStatus.OPTIMAL
+    assert found.status == PlanStatus.FEASIBLE
+    assert found.bound_ms >= 0.9 * best.bound_ms * (1 - 1e-9)
+    assert found.gap_percent <= 10 + 1e-6
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        ({"time_limit_s": 0.0}, "time_limit_s: 0 is not above 0; give a number of seconds"),
+        ({"time_limit_s": math.nan}, "time_limit_s: nan is not above 0; give a number of seconds"),
         ({"method": "best"}, "method: 'best' is not known; use exact or bmw or base or megatron"),
         ({"stage_method": "x"}, "stage_method: 'x' is not known; use exact or paper"),
         ({"pipeline": "x"}, "pipeline: 'x' is not known; use 1f1b or gpipe"),

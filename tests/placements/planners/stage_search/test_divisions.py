@@ -18,6 +18,7 @@ from placements.planners.stage_search.division import (
     iteration_ms,
     memory_balanced,
     spans,
+    windows,
 )
 from placements.planners.stage_search.exact_division import Bounds, exact_partition
 from placements.planners.stage_search.paper_division import bi_objective_partition
@@ -58,8 +59,7 @@ class Chain:
 
     def least(self) -> Bounds:
         size = self.num_stages, self.num_layers + 1, self.num_layers + 1
-        until = np.cumsum([0, *self.times])
-        times_ms = np.maximum(until[None, :] - until[:, None], 0.0)
+        times_ms = windows(np.cumsum([0.0, *self.times]), self.num_layers)
         return np.broadcast_to(times_ms, size), np.zeros(size)
 
 
@@ -105,8 +105,7 @@ def test_balanced_memory(seed: int) -> None:
 
 def test_few_stages_are_solved_with_bounds() -> None:
     """96 equal layers on 16 stages: all bounds are met, so only the best division's stages are solved."""
-    ends = np.arange(97)
-    least_ms = np.broadcast_to(2.0 * np.maximum(ends[None, :] - ends[:, None], 0), (16, 97, 97))
+    least_ms = np.broadcast_to(windows(2.0 * np.arange(97), 96), (16, 97, 97))
     found = exact_partition(
         lambda stage, first, end: StageCost(2.0 * (end - first), 1.0, 0.0),
         96,
@@ -118,6 +117,46 @@ def test_few_stages_are_solved_with_bounds() -> None:
     assert found.stage_layers == (6,) * 16
     assert found.time_ms == 63 * 12 + 16 * 13
     assert found.num_solved <= 3 * 16
+
+
+def test_equal_layers_are_solved_once_in_a_stage() -> None:
+    """Where every stage of as many layers costs the same, none is asked for at a second place."""
+    asked: list[tuple[int, int]] = []
+    rng = random.Random(1)
+    times = {(stage, number): number + rng.random() for stage in range(4) for number in range(1, 14)}
+
+    def costs(stage: int, first: int, end: int) -> StageCost:
+        asked.append((stage, end - first))
+        return StageCost(times[stage, end - first], 0.0, 0.0)
+
+    least_ms = np.broadcast_to(windows(np.arange(14.0), 13), (4, 14, 14))
+    contents = np.broadcast_to(np.arange(14), (14, 14))
+    bounds = least_ms, np.zeros(least_ms.shape)
+    found = exact_partition(costs, 13, 4, 3, bounds_ms=bounds, contents=contents)
+    assert found is not None
+    assert len(asked) == len(set(asked))
+    assert found.time_ms == min(time_of(costs, each, 3, False) for each in every_division(13, 4))
+
+
+def test_a_search_that_is_stopped_has_told_its_best() -> None:
+    chain, told = Chain(11), []
+
+    def stopped(stage: int, first: int, end: int) -> StageCost | None:
+        if told:
+            raise KeyboardInterrupt
+        return chain.costs(stage, first, end)
+
+    sizes = chain.num_layers, chain.num_stages, chain.num_micro_batches
+    with pytest.raises(KeyboardInterrupt):
+        exact_partition(stopped, *sizes, bounds_ms=chain.least(), on_better=told.append)
+    assert sum(told[0]) == chain.num_layers
+    told_all: list[tuple[int, ...]] = []
+    best = exact_partition(chain.costs, *sizes, bounds_ms=chain.least(), on_better=told_all.append)
+    assert best is not None
+    assert told_all[0] == told[0]
+    assert told_all[-1] == best.stage_layers
+    times = [time_of(chain.costs, each, sizes[2], False) for each in told_all]
+    assert times == sorted(times, reverse=True)
 
 
 def test_the_paper_moves_layers_to_faster_divisions() -> None:

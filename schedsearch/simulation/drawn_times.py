@@ -1,0 +1,50 @@
+"""The times of all blocks in all iterations: with a seed the same for every schedule of a placement."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Placement
+from schedsearch.schedule import Instance, micro_batches_of
+from schedsearch.simulation.conditions import Conditions, Jitter
+
+
+def drawn_times(
+    placement: Placement, num_micro_batches: int, conditions: Conditions, iterations: int, seed: int
+) -> dict[Instance, NDArray[np.float64]]:
+    """Return the ticks of each block of each micro-batch in each iteration; each of shape ``(iterations,)``.
+
+    Args:
+        placement: Of the blocks.
+        num_micro_batches: Of an iteration.
+        conditions: That fit the placement.
+        iterations: How many.
+        seed: Of all draws. A block's draws follow from its place in the placement, and not from a schedule.
+    """
+    generator = np.random.default_rng(seed)
+    times: dict[Instance, NDArray[np.float64]] = {}
+    for block in placement.blocks:
+        slow = max(conditions.slow_devices.get(device, 1.0) for device in block.devices)
+        for micro_batch in micro_batches_of(placement, block.name, num_micro_batches):
+            if block.name in conditions.measured_ms:
+                repeats = np.asarray(conditions.measured_ms[block.name], dtype=np.float64)
+                drawn = generator.choice(repeats, iterations) / placement.tick_ms
+            else:
+                drawn = block.time * _factors(conditions, iterations, generator)
+            times[block.name, micro_batch] = drawn * slow
+    return times
+
+
+def _factors(conditions: Conditions, iterations: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Return factors of mean 1."""
+    if conditions.jitter == 0:
+        return np.ones(iterations)
+    drawn = generator.standard_normal(iterations)
+    if conditions.distribution == Jitter.NORMAL:
+        return np.maximum(1 + conditions.jitter * drawn, 0.0)
+    variance = math.log1p(conditions.jitter**2)
+    factors: NDArray[np.float64] = np.exp(math.sqrt(variance) * drawn - variance / 2)
+    return factors

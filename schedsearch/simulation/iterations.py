@@ -1,0 +1,111 @@
+"""How long iterations of a schedule take under conditions: their distribution, and who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedsearch.schedule import Schedule
+from schedsearch.shown import Tabled
+from schedsearch.simulation.conditions import Conditions, ConditionsError
+from schedsearch.simulation.drawn_times import drawn_times
+from schedsearch.simulation.events import ends_by_events
+from schedsearch.simulation.messages import Steps, steps_of
+from schedsearch.simulation.recurrence import ends_by_recurrence
+
+_CELLS = 2_000_000
+"""Blocks times iterations that are held at once: some 16 MB, and 100 where links are shared by devices."""
+
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedIterations(Tabled):
+    """Iterations, each from a barrier to the end of its last block.
+
+    Attributes:
+        iteration_ms: Of each; shape ``(iterations,)``.
+        bubble_rates: Idle share of devices times iteration, of each; likewise.
+        waiting_ms: What each device waits in an iteration, on average; shape ``(num_devices,)``.
+    """
+
+    iteration_ms: NDArray[np.float64]
+    bubble_rates: NDArray[np.float64]
+    waiting_ms: NDArray[np.float64]
+
+    @property
+    def mean_ms(self) -> float:
+        """The expected iteration."""
+        return float(self.iteration_ms.mean())
+
+    @property
+    def bubble_rate(self) -> float:
+        """The mean of `bubble_rates`."""
+        return float(self.bubble_rates.mean())
+
+    @property
+    def percentiles_ms(self) -> Mapping[int, float]:
+        """The iteration that so many of 100 are not longer than, by `PERCENTILES`."""
+        return {each: float(np.percentile(self.iteration_ms, each)) for each in PERCENTILES}
+
+
+def simulate(
+    schedule: Schedule, conditions: Conditions | None = None, iterations: int = 1000, seed: int = 0
+) -> SimulatedIterations:
+    """Return how long iterations take when each device keeps its order and starts blocks as soon as it can.
+
+    Without conditions each takes the makespan of the schedule, or less where blocks start later in it than
+    they could.
+
+    Args:
+        schedule: Valid.
+        conditions: What differs from the placement's times; None for nothing.
+        iterations: How many; at least 1. A thousand of 16 devices take about a second where no link is shared
+            by devices, and some 10 s with 3000 blocks where one is.
+        seed: Of all draws; equal for every schedule of a placement.
+
+    Raises:
+        ConditionsError: Conditions do not fit the placement, or a number is out of its range.
+    """
+    conditions = conditions or Conditions()
+    conditions.check(schedule.placement)
+    _check_whole("iterations", iterations, 1)
+    _check_whole("seed", seed, 0)
+    steps = steps_of(schedule, conditions)
+    chunk = max(1, _CELLS // max(1, len(steps.steps)))
+    parts = [
+        _simulate(schedule, conditions, steps, min(chunk, iterations - first), seed + number)
+        for number, first in enumerate(range(0, iterations, chunk))
+    ]
+    ends, busy = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+    makespan = ends.max(axis=0)
+    tick_ms = schedule.placement.tick_ms
+    length = np.where(makespan > 0, makespan, 1.0)  # measured times may all be 0
+    return SimulatedIterations(
+        makespan * tick_ms,
+        1 - busy.sum(axis=0) / (len(busy) * length),
+        (makespan - busy).mean(axis=1) * tick_ms,
+    )
+
+
+def _simulate(
+    schedule: Schedule, conditions: Conditions, steps: Steps, iterations: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return each device's last end and its work in ticks; shapes ``(num_devices, iterations)``."""
+    drawn = drawn_times(schedule.placement, schedule.num_micro_batches, conditions, iterations, seed)
+    times = [drawn[step.instance] for step in steps.steps]
+    busy = np.zeros((steps.num_devices, iterations))
+    for step, time in zip(steps.steps, times, strict=True):
+        for device in step.devices:
+            busy[device] += time
+    ends = (ends_by_events if steps.is_shared else ends_by_recurrence)(steps, times, iterations)
+    return ends, busy
+
+
+def _check_whole(where: str, value: object, least: int) -> None:
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or value.__index__() < least:
+        raise ConditionsError(f"{where}: {value!r} is not a whole number of {least} or more; give one")

@@ -1,0 +1,103 @@
+"""A schedule's blocks in an order in which each comes after all that it waits for, and what each sends.
+
+A block whose devices differ from those of a block that waits for it sends it a message. The first link that
+carries a pair of their devices carries it; where none does, it waits for no other message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schedsearch.schedule import Instance, Schedule, dependencies
+from schedsearch.simulation.conditions import Conditions
+
+NO_LINK = -1
+"""The link of a message that waits for no other."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a block sends to another, or that this one waits for it.
+
+    Attributes:
+        target: Position of the other block.
+        link: That carries it; `NO_LINK` for none.
+        occupied: Ticks for which it occupies the link, not whole.
+        latency: Ticks after that until it is there.
+    """
+
+    target: int
+    link: int
+    occupied: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A block of one micro-batch.
+
+    Attributes:
+        instance: Block and micro-batch.
+        devices: Where it runs.
+        messages: To all blocks that wait for it.
+    """
+
+    instance: Instance
+    devices: tuple[int, ...]
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A schedule under conditions, without times of blocks.
+
+    Attributes:
+        steps: In an order in which each comes after all that it waits for.
+        num_devices: Of the placement.
+        num_links: Of the conditions.
+        is_shared: Whether some link has messages of blocks that run on several devices, so that their order
+            depends on the times.
+    """
+
+    steps: tuple[Step, ...]
+    num_devices: int
+    num_links: int
+    is_shared: bool
+
+
+def steps_of(schedule: Schedule, conditions: Conditions) -> Steps:
+    """Return a schedule's blocks in order with what they send.
+
+    Args:
+        schedule: Valid.
+        conditions: That fit its placement.
+    """
+    placement = schedule.placement
+    instances = [(name, micro_batch) for _, micro_batch, name in schedule.blocks]
+    position = {instance: i for i, instance in enumerate(instances)}
+    link_of = {pair: i for i, link in enumerate(conditions.links) for pair in link.pairs}
+    sent: list[list[Message]] = [[] for _ in instances]
+    senders: list[set[tuple[int, ...]]] = [set() for _ in conditions.links]
+    for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches):
+        sources, targets = placement.by_name[earlier[0]].devices, placement.by_name[later[0]].devices
+        pairs = [(a, b) for a in sources for b in targets if a != b] if sources != targets else []
+        factor = max((conditions.slow_pairs.get(pair, 1.0) for pair in pairs), default=1.0)
+        link = next((link_of[pair] for pair in pairs if pair in link_of), NO_LINK)
+        occupied, latency = ticks * factor, 0.0
+        if link != NO_LINK:
+            carrier, tick_ms = conditions.links[link], placement.tick_ms
+            if carrier.bandwidth_gb_s is not None:
+                occupied = carrier.occupied_ms(0.0) / tick_ms * factor
+            latency = carrier.latency_ms / tick_ms
+            senders[link].add(sources)
+        sent[position[earlier]].append(Message(position[later], link, occupied, latency))
+    steps = tuple(
+        Step(instance, placement.by_name[instance[0]].devices, tuple(sorted(messages, key=_by_target)))
+        for instance, messages in zip(instances, sent, strict=True)
+    )
+    is_shared = any(len(each) > 1 for each in senders)
+    return Steps(steps, placement.num_devices, len(conditions.links), is_shared)
+
+
+def _by_target(message: Message) -> int:
+    return message.target

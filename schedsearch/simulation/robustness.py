@@ -1,0 +1,106 @@
+"""Schedules beside each other under several conditions, and of some equal ones the one that suffers least."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from placements import Placement
+from schedsearch.schedule import Schedule
+from schedsearch.shown import Tabled
+from schedsearch.simulation.conditions import Conditions, ConditionsError
+from schedsearch.simulation.iterations import SimulatedIterations, simulate
+
+JITTER, SLOW_DEVICE, SLOW_PAIR = 0.1, 1.2, 4.0
+"""Of `usual_conditions`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Degraded:
+    """A schedule under conditions.
+
+    Attributes:
+        schedule: Its name.
+        conditions: Their name.
+        undisturbed_ms: The iteration without conditions.
+        iterations: With them.
+    """
+
+    schedule: str
+    conditions: str
+    undisturbed_ms: float
+    iterations: SimulatedIterations
+
+    @property
+    def longer(self) -> float:
+        """By how much the mean iteration is longer, as a part of the undisturbed one."""
+        return self.iterations.mean_ms / self.undisturbed_ms - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Degradation(Tabled):
+    """Every schedule under every condition.
+
+    Attributes:
+        rows: Schedule after schedule.
+    """
+
+    rows: tuple[Degraded, ...]
+
+
+def usual_conditions(placement: Placement) -> dict[str, Conditions]:
+    """Return jitter of a tenth, a middle device that is a fifth slower, and a middle link four times as slow.
+
+    A slow link is of no effect where the placement has no transfer times.
+    """
+    middle = placement.num_devices // 2
+    conditions = {
+        f"jitter {JITTER:.0%}": Conditions(jitter=JITTER),
+        f"device {middle} x {SLOW_DEVICE:g}": Conditions(slow_devices={middle: SLOW_DEVICE}),
+    }
+    if middle > 0:
+        pairs = {(middle - 1, middle): SLOW_PAIR, (middle, middle - 1): SLOW_PAIR}
+        conditions[f"link {middle - 1}-{middle} x {SLOW_PAIR:g}"] = Conditions(slow_pairs=pairs)
+    return conditions
+
+
+def degradation(
+    schedules: Mapping[str, Schedule],
+    conditions: Mapping[str, Conditions] | None = None,
+    iterations: int = 1000,
+    seed: int = 0,
+) -> Degradation:
+    """Return how much longer iterations become, for each schedule under each of some conditions.
+
+    Args:
+        schedules: By name.
+        conditions: By name; None for `usual_conditions` of each schedule's placement.
+        iterations: For each schedule and condition.
+        seed: Of all draws.
+
+    Raises:
+        ConditionsError: Conditions do not fit a placement.
+    """
+    rows = []
+    for name, schedule in schedules.items():
+        undisturbed_ms = simulate(schedule, iterations=1).mean_ms
+        applied = usual_conditions(schedule.placement) if conditions is None else conditions
+        for condition, each in applied.items():
+            rows.append(Degraded(name, condition, undisturbed_ms, simulate(schedule, each, iterations, seed)))
+    return Degradation(tuple(rows))
+
+
+def most_robust(
+    schedules: Sequence[Schedule], conditions: Conditions, iterations: int = 1000, seed: int = 0
+) -> Schedule:
+    """Return the schedule of the least expected iteration; the first of equal ones.
+
+    Of schedules that take equally long undisturbed it is the one whose slack is in the right places. All of
+    one placement have the same draws.
+
+    Raises:
+        ConditionsError: There is no schedule, or conditions do not fit a placement.
+    """
+    if not schedules:
+        raise ConditionsError("schedules: is empty; give at least one")
+    return min(schedules, key=lambda schedule: simulate(schedule, conditions, iterations, seed).mean_ms)

@@ -1,0 +1,256 @@
+"""Iterations under conditions: exact without any, by hand and by brute force with some."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements as random_placements
+
+import schedsearch
+from placements import Block, Kind, Placement
+from placements.shapes import m_shape, v_shape, x_shape
+from schedsearch.baselines import applicable, chimera, eager_one_f_one_b, gpipe, one_f_one_b
+from schedsearch.metrics import bubble_rate
+from schedsearch.schedule import Schedule, as_soon_as_possible, dependencies
+from schedsearch.simulation.conditions import MIB_PER_MS_OF_GB_S, Conditions, ConditionsError, Link
+from schedsearch.simulation.drawn_times import drawn_times
+from schedsearch.simulation.events import ends_by_events
+from schedsearch.simulation.iterations import simulate
+from schedsearch.simulation.messages import steps_of
+from schedsearch.simulation.recurrence import ends_by_recurrence
+from schedsearch.simulation.robustness import degradation, most_robust
+
+
+def with_transfer(placement: Placement, ticks: int) -> Placement:
+    """Return a placement with so many ticks between blocks on different devices."""
+    transfer = tuple(
+        (name, block.name, ticks)
+        for block in placement.blocks
+        for name in block.after
+        if placement.by_name[name].devices != block.devices
+    )
+    return replace(placement, transfer=transfer)
+
+
+def orders_of(schedule: Schedule) -> list[tuple[tuple[str, int], ...]]:
+    return [schedule.order(device) for device in range(schedule.placement.num_devices)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_placements(), st.integers(1, 5))
+def test_without_conditions_it_is_the_makespan(placement: Placement, number: int) -> None:
+    """Exactly, with the placement's transfers; its bubble too."""
+    for schedule in applicable(placement, number).values():
+        found = simulate(schedule, iterations=2)
+        assert found.iteration_ms.tolist() == [placement.ms(schedule.makespan)] * 2
+        assert found.bubble_rate == pytest.approx(bubble_rate(schedule))
+
+
+@pytest.mark.parametrize("ticks", [0, 1, 5])
+def test_constant_transfers_are_those_of_the_placement(ticks: int) -> None:
+    """A link for each pair, wide enough for one message at a time, is as good as none."""
+    placement = with_transfer(v_shape(4, 7, 14), ticks)
+    schedule = one_f_one_b(placement, 8)
+    pairs = [(a, a + 1) for a in range(3)] + [(a + 1, a) for a in range(3)]
+    links = tuple(Link((pair,)) for pair in pairs)
+    assert simulate(schedule, Conditions(links=links), 1).mean_ms == schedule.makespan
+    far = tuple(Link((pair,), latency_ms=3) for pair in pairs)
+    later = as_soon_as_possible(with_transfer(placement, ticks + 3), 8, orders_of(schedule))
+    assert simulate(schedule, Conditions(links=far), 1).mean_ms == later.makespan
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_placements(max_devices=3), st.integers(1, 4), st.integers(0, 3))
+def test_both_ways_give_the_same_ends(placement: Placement, number: int, seed: int) -> None:
+    """Event by event, and all iterations at once, where each link has one sender."""
+    schedule = gpipe(with_transfer(placement, 2), number)
+    devices = range(placement.num_devices)
+    links = tuple(Link(((a, b),), 0.5) for a, b in itertools.permutations(devices, 2))
+    conditions = Conditions(jitter=0.3, links=links)
+    steps = steps_of(schedule, conditions)
+    drawn = drawn_times(schedule.placement, number, conditions, 3, seed)
+    times = [drawn[step.instance] for step in steps.steps]
+    if not steps.is_shared:
+        np.testing.assert_allclose(ends_by_events(steps, times, 3), ends_by_recurrence(steps, times, 3))
+
+
+def by_brute_force(schedule: Schedule, shared: set[tuple[int, int]]) -> int:
+    """Return the makespan tick by tick: one link carries what goes between shared pairs, first come first."""
+    placement, number = schedule.placement, schedule.num_micro_batches
+    edges = list(dependencies(placement, number))
+    orders = [list(order) for order in orders_of(schedule)]
+    rank = {(name, n): i for i, (_, n, name) in enumerate(schedule.blocks)}
+    ends: dict[tuple[str, int], int] = {}
+    arrived: dict[tuple[tuple[str, int], tuple[str, int]], int] = {}
+    queue: list[tuple[int, int, int, int]] = []
+    free = tick = 0
+    while any(orders) or tick < max(ends.values(), default=0):
+        for i, (earlier, later, ticks) in enumerate(edges):
+            if ends.get(earlier) == tick:
+                a, b = (placement.by_name[each[0]].devices[0] for each in (earlier, later))
+                if (a, b) in shared:
+                    queue.append((tick, rank[earlier], rank[later], i))
+                else:
+                    arrived[earlier, later] = tick + ticks
+        queue.sort()
+        while queue and free <= tick:
+            _, _, _, i = queue.pop(0)
+            earlier, later, ticks = edges[i]
+            free = arrived[earlier, later] = max(tick, free) + ticks
+        for device, order in enumerate(orders):
+            if order and all(ends[each] <= tick for each in orders_of(schedule)[device] if each in ends):
+                first = order[0]
+                needed = [(e, later) for e, later, _ in edges if later == first]
+                if all(arrived.get(edge, tick + 1) <= tick for edge in needed):
+                    ends[first] = tick + placement.by_name[first[0]].time
+                    order.pop(0)
+        tick += 1
+    return max(ends.values())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(2, 5), st.integers(2, 3))
+def test_a_shared_link_is_as_by_brute_force(
+    forward: int, backward: int, ticks: int, number: int, devices: int
+) -> None:
+    """All messages of a V-shape over one link, and those in one direction."""
+    schedule = one_f_one_b(with_transfer(v_shape(devices, forward, backward), ticks), number)
+    down = [(a, a + 1) for a in range(devices - 1)]
+    for pairs in (down, [*down, *((b, a) for a, b in down)]):
+        found = simulate(schedule, Conditions(links=(Link(tuple(pairs)),)), 1)
+        assert found.mean_ms == by_brute_force(schedule, set(pairs))
+
+
+def test_two_senders_share_a_network_card_by_hand() -> None:
+    """Devices 0 and 1 send at 4 and 5 to 2, 10 ticks each: there at 14 and 24."""
+    blocks = (
+        Block("A", Kind.F, (0,), 4),
+        Block("B", Kind.F, (1,), 5),
+        Block("C", Kind.F, (2,), 1, 0, ("A", "B")),
+    )
+    placement = Placement("join", 3, blocks, transfer=(("A", "C", 10), ("B", "C", 10)))
+    schedule = gpipe(placement, 1)
+    assert simulate(schedule, iterations=1).mean_ms == 16
+    shared = Conditions(links=(Link(((0, 2), (1, 2))),))
+    assert simulate(schedule, shared, 1).mean_ms == 25
+    wide = Link(((0, 2), (1, 2)), bandwidth_gb_s=1.0, message_mib=2 * MIB_PER_MS_OF_GB_S)
+    assert simulate(schedule, Conditions(links=(wide,)), 1).mean_ms == pytest.approx(9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 99), st.floats(0.01, 0.5), st.sampled_from(["lognormal", "normal"]))
+def test_iterations_grow_with_everything(seed: int, jitter: float, distribution: str) -> None:
+    """Times x 3 give iterations x 3; a slow device, a slow or a shared link never make one shorter."""
+    placement = with_transfer(x_shape(4, 2, 4), 1)
+    schedule = chimera(placement, 4)
+    base = Conditions(jitter=jitter, distribution=distribution)
+    found = simulate(schedule, base, 20, seed).iteration_ms
+    longer = replace(
+        placement,
+        blocks=tuple(replace(block, time=3 * block.time) for block in placement.blocks),
+        transfer=tuple((a, b, 3 * ticks) for a, b, ticks in placement.transfer),
+    )
+    tripled = as_soon_as_possible(longer, 4, orders_of(schedule))
+    np.testing.assert_allclose(simulate(tripled, base, 20, seed).iteration_ms, 3 * found)
+    worse = [
+        replace(base, slow_devices={1: 1.5}),
+        replace(base, slow_pairs={(0, 1): 3.0}),
+        replace(base, links=(Link(((0, 1), (1, 0), (2, 1)), latency_ms=1),)),
+    ]
+    for conditions in worse:
+        assert (simulate(schedule, conditions, 20, seed).iteration_ms >= found - 1e-9).all()
+
+
+def test_draws_have_their_mean_and_deviation_and_follow_the_seed() -> None:
+    placement = v_shape(1, 10, 20)
+    for distribution in ("lognormal", "normal"):
+        conditions = Conditions(jitter=0.2, distribution=distribution)
+        drawn = drawn_times(placement, 1, conditions, 40_000, 7)["F0", 0]
+        assert drawn.mean() == pytest.approx(10, rel=0.01)
+        assert drawn.std() == pytest.approx(2, rel=0.02)
+        again = drawn_times(placement, 1, conditions, 40_000, 7)["F0", 0]
+        assert (drawn == again).all()
+    repeats = Conditions(jitter=0.5, measured_ms={"F0": [9.0, 12.0]}, slow_devices={0: 2.0})
+    assert set(drawn_times(placement, 1, repeats, 100, 0)["F0", 0]) == {18.0, 24.0}
+
+
+def test_large_iterations_come_in_parts() -> None:
+    """So many blocks that the iterations are drawn in several parts; each is on its own."""
+    schedule = gpipe(v_shape(16), 64)
+    found = simulate(schedule, Conditions(jitter=0.1), 2000)
+    assert found.iteration_ms.shape == found.bubble_rates.shape == (2000,)
+    assert len(set(found.iteration_ms.tolist())) == 2000
+    assert found.waiting_ms.shape == (16,)
+    assert found.percentiles_ms[50] <= found.percentiles_ms[95] <= found.percentiles_ms[99]
+
+
+def test_of_equal_schedules_the_one_with_slack_is_chosen() -> None:
+    """Eager 1F1B takes as long as 1F1B, and has its forward blocks ready where others are late."""
+    placement = v_shape(4, 10, 20)
+    schedules = [one_f_one_b(placement, 16), eager_one_f_one_b(placement, 16)]
+    assert len({schedule.makespan for schedule in schedules}) == 1
+    assert most_robust(schedules, Conditions(jitter=0.2)) is schedules[1]
+    assert most_robust(schedules, Conditions()) is schedules[0]
+
+
+def test_schedules_beside_each_other() -> None:
+    placement = with_transfer(v_shape(4, 10, 20), 1)
+    schedules = {"1F1B": one_f_one_b(placement, 8), "GPipe": gpipe(placement, 8)}
+    found = degradation(schedules, iterations=50)
+    frame = found.to_frame()
+    assert frame["schedule"].tolist() == ["1F1B"] * 3 + ["GPipe"] * 3
+    assert frame["conditions"].tolist()[:3] == ["jitter 10%", "device 2 x 1.2", "link 1-2 x 4"]
+    assert (frame["longer"] > 0).all()
+    assert found.plot().axes
+    row = simulate(schedules["1F1B"], iterations=3).to_frame().iloc[0]
+    assert row["mean_ms"] == row["p99_ms"] == schedules["1F1B"].makespan
+    assert simulate(schedules["1F1B"], Conditions(jitter=0.1), 30).plot().axes
+    assert schedsearch.simulate is simulate
+
+
+def test_blocks_on_several_devices_wait_for_all() -> None:
+    schedule = gpipe(m_shape(4), 3)
+    assert simulate(schedule, iterations=1).mean_ms == schedule.makespan
+    slow = simulate(schedule, Conditions(slow_devices={0: 2.0}), 1)
+    assert slow.mean_ms > schedule.makespan
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Conditions(jitter=-1), "jitter: -1 is not 0 or more"),
+        (lambda: Conditions(jitter=float("nan")), "jitter: nan is not 0 or more"),
+        (
+            lambda: Conditions(distribution="flat"),
+            "distribution: 'flat' is not known; use lognormal or",
+        ),
+        (lambda: Conditions(measured_ms={"F0": []}), r"measured_ms\['F0'\]: is empty"),
+        (lambda: Conditions(slow_devices={0: 0}), r"slow_devices\[0\]: 0 is not a factor above 0"),
+        (lambda: Conditions(slow_pairs={(1, 1): 2}), r"slow_pairs: \(1, 1\) is one device"),
+        (lambda: Link(()), "links.pairs: is empty"),
+        (
+            lambda: Link(((0, 1),), bandwidth_gb_s=0),
+            "links.bandwidth_gb_s: 0 is not a number of GB/s",
+        ),
+        (lambda: Conditions(links=(Link(((0, 1),)), Link(((0, 1),)))), r"links: \(0, 1\) is there twice"),
+        (lambda: simulated(measured_ms={"Z": [1]}), "measured_ms: there is no block 'Z'; the blocks are B0"),
+        (lambda: simulated(slow_devices={9: 2}), "slow_devices: there is no device 9; use 0 to 1"),
+        (lambda: simulated(links=(Link(((0, 2),)),)), "links.pairs: there is no device 2; use 0 to 1"),
+        (lambda: simulate(gpipe(v_shape(2), 1), None, 0), "iterations: 0 is not a whole number of 1 or more"),
+        (lambda: most_robust([], Conditions()), "schedules: is empty; give at least one"),
+    ],
+)
+def test_wrong_conditions_are_named(make: object, message: str) -> None:
+    assert callable(make)
+    with pytest.raises(ConditionsError, match=f"^{message}"):
+        make()
+
+
+def simulated(**conditions: object) -> object:
+    """Simulate a small schedule under conditions that may not fit it."""
+    return simulate(gpipe(v_shape(2), 1), Conditions(**conditions), 1)  # type: ignore[arg-type]
