@@ -113,8 +113,8 @@ def _item(number: str, title: str) -> Item:
         _trends,
         partial(_draw, number),
         because=(
-            "The figure prints no values; published are the text's formulas. A tick, half a forward, is drawn "
-            "as 1 ms."
+            "The figure prints no values; published are the text's formulas. "
+            "A tick, half a forward, is drawn as 1 ms."
         ),
     )
 

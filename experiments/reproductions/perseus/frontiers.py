@@ -33,6 +33,9 @@ TIME, ENERGY = "time_s", "energy_j"
 SIMULATED, MEASURED = "", "measured "
 """What stands before the name of a curve."""
 
+_NUMBER = ", plan "
+"""What stands between the name of a curve and the number of its point."""
+
 LATEST = 1.6
 """Times over that of the highest clocks that are drawn; Zeus's lowest power limits are later."""
 
@@ -58,8 +61,9 @@ def _rows(options: PerseusOptions, case: str) -> list[Row]:
         _pair(case, ALL_MAXIMUM, frontier.all_maximum.time_ms, frontier.all_maximum.energy_mj, costs.note)
     )
     for method, points in plans.items():
-        for plan in points:
-            rows += _pair(case, ZEUS.get(method, method), plan.time_ms, plan.energy_mj, costs.note)
+        for number, plan in enumerate(points):
+            label = f"{ZEUS.get(method, method)}{_NUMBER}{number}"
+            rows += _pair(case, label, plan.time_ms, plan.energy_mj, costs.note)
     if folder is not None:
         rows += _measured_rows(case, measured_frontier(folder, workload), measured_zeus(folder, workload))
     return rows
@@ -76,9 +80,11 @@ def _measured_rows(
     """Yield what was measured; ZeusGlobal's highest power limit leaves all clocks at the highest."""
     curves = {"Perseus": perseus, **zeus, ALL_MAXIMUM: zeus["ZeusGlobal"][:1]}
     for name, points in curves.items():
-        for point in points:
+        for number, point in enumerate(points):
             for metric, value in ((TIME, point.time_s), (ENERGY, point.energy_j)):
-                yield Row(case, f"{MEASURED}{name}", metric, None, value, 3, note=_MEASURED_NOTE)
+                yield Row(
+                    case, f"{MEASURED}{name}{_NUMBER}{number}", metric, None, value, 3, note=_MEASURED_NOTE
+                )
 
 
 def curve_of(rows: Sequence[Row], case: str, label: str) -> list[tuple[float, float]]:
@@ -87,7 +93,7 @@ def curve_of(rows: Sequence[Row], case: str, label: str) -> list[tuple[float, fl
         metric: [
             value
             for row in rows
-            if (row.case, row.label, row.metric) == (case, label, metric)
+            if (row.case, row.label.partition(_NUMBER)[0], row.metric) == (case, label, metric)
             and (value := row.ours if row.ours is not None else row.published) is not None
         ]
         for metric in (TIME, ENERGY)
