@@ -10,7 +10,7 @@ from itertools import groupby
 
 from placements.cluster import Cluster
 from placements.models.layers import Layer
-from placements.models.parallel import LayerStrategy
+from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.plan_options import RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
 from schedsearch.planning.plans import Plans, ProposedPlan
@@ -166,7 +166,17 @@ def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
 
 def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
     """Yield, for each kind of layer and strategy of a stage, what it costs beside the fastest others."""
-    head = ["stage", "layer", "strategy", "ms", "of it copies", "states GiB", "kept GiB", "and then"]
+    head = [
+        "stage",
+        "layer",
+        "strategy",
+        "ms",
+        "of it copies",
+        "update ms",
+        "states GiB",
+        "kept GiB",
+        "and then",
+    ]
     rows = [head]
     seen: set[object] = set()
     first = 0
@@ -179,7 +189,9 @@ def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
                     seen.add(key)
                     rows += _choices(best, plans, chain, number, first + number, layer, chosen, count)
         first += plan.num_stages
-    yield "Time of one micro-batch through one layer, and the fastest other ways to share it."
+    yield "Time of one micro-batch through one layer, and of the layer's update, once in an iteration."
+    yield "Below each the fastest other ways: how much longer a micro-batch through all these layers would be,"
+    yield "with its share of the update and without what a change of layout costs, and the peak of a GPU."
     yield ""
     yield from table(rows)
 
@@ -202,9 +214,12 @@ def _choices(
     by_strategy = dict(zip(found.strategies, found.costs, strict=True))
     own = by_strategy.get(chosen) or costs.cost(layer, chosen, plan.micro_batch_size, m, group)
     capacity_mib = best.capacities_gib(plans.options)[row] * 1024
+
+    def whole_ms(cost: Cost) -> float:
+        return cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m
+
     others = sorted(
-        (each for each in by_strategy if each != chosen),
-        key=lambda each: by_strategy[each].forward.time_ms + by_strategy[each].backward.time_ms,
+        (each for each in by_strategy if each != chosen), key=lambda each: whole_ms(by_strategy[each])
     )[:_OTHERS]
     for strategy in (chosen, *others):
         cost = own if strategy == chosen else by_strategy[strategy]
@@ -215,7 +230,7 @@ def _choices(
         peak_mib = best.peaks_mib[row] + held / 2**20
         verdict = "chosen"
         if strategy != chosen:
-            longer = count * (time_ms - own.forward.time_ms - own.backward.time_ms)
+            longer = count * (whole_ms(cost) - whole_ms(own))
             fits = "" if peak_mib <= capacity_mib else ", which does not fit"
             verdict = f"{longer:+.3g} ms, {peak_mib / 1024:.1f} GiB{fits}"
         yield [
@@ -224,6 +239,7 @@ def _choices(
             strategy_in_words(strategy),
             f"{time_ms:.4g}",
             f"{(cost.forward.copy_ms + cost.backward.copy_ms) / time_ms:.0%}" if time_ms else "",
+            f"{cost.update_ms:.3g}",
             f"{cost.static_bytes / 2**30:.3g}",
             f"{cost.kept_bytes / 2**30:.3g}",
             verdict,
