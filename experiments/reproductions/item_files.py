@@ -94,7 +94,8 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
 def _without_inputs(made: MadeItem) -> dict[str, Any]:
     """Return the options but for the paths of inputs, which are other ones on each machine."""
     options = plain_options(made.options)
-    return {name: value for name, value in options.items() if name not in made.item.inputs}
+    inputs = {**made.item.inputs, **made.item.optional_inputs}
+    return {name: value for name, value in options.items() if name not in inputs}
 
 
 def commit() -> str:
