@@ -1,7 +1,8 @@
 """Published tables and figures made again, each with the published values beside ours.
 
 - `item`: a table or figure that can be made again, and what is claimed of it
-- `galvatron`, `tessel`: the items of a paper; `measured`: those of published measurements
+- `galvatron`, `tessel`, `perseus`, `dissertation`: the items of a paper
+- `measured`: those of published measurements
 - `catalogue`: all items by name
 - `kept_cases`: the rows that are made, in a file; `run_item`: an item made case by case
 - `item_files`: what is written and said of it

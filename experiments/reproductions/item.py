@@ -16,8 +16,8 @@ class Claim(StrEnum):
     """What is claimed of a reproduced item.
 
     EXACT: every value is the published one, to the digits that are printed. WITHIN: every value is within
-    `Item.tolerance` of it. TREND: only what `Item.trends` says must hold. NOT_HERE: it cannot be made without
-    what is missing here; `Item.because` says what.
+    `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.trends` says must hold. NOT_HERE: it
+    cannot be made without what is missing here; `Item.because` says what.
     """
 
     EXACT = "exact"
@@ -39,6 +39,7 @@ class Row:
         digits: Digits after the point that are printed; of no use without `published`.
         read_off: Whether the published value was read off a figure, and is only as exact as that.
         note: Why the two differ, or what ours is; empty where nothing needs to be said.
+        claim: What is claimed of this row, where it is not the item's claim; None for that.
     """
 
     case: str
@@ -49,6 +50,7 @@ class Row:
     digits: int = 4
     read_off: bool = False
     note: str = ""
+    claim: Claim | None = None
 
     @property
     def difference(self) -> float | None:
@@ -93,7 +95,9 @@ class Item:
         files: Other files of all rows, by name: their text. ``NAME_rows.csv`` with the rows comes besides.
         inputs: The options that are paths of data which the project does not contain; where each is in the
             folder that ``experiment=all`` is given.
+        optional_inputs: Likewise, of data without which the item is made in another way.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
+        margin: Likewise, in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
     """
 
@@ -109,13 +113,32 @@ class Item:
     draw: Callable[[Sequence[Row]], Any] | None = None
     files: Callable[[Sequence[Row]], Mapping[str, str]] = lambda _: {}
     inputs: Mapping[str, str] = field(default_factory=dict)
+    optional_inputs: Mapping[str, str] = field(default_factory=dict)
     tolerance: float = 0.0
+    margin: float = 0.0
     because: str = ""
 
+    def claim_of(self, row: Row) -> Claim:
+        """Return what is claimed of a row: its own claim, or else the item's."""
+        return row.claim or self.claim
+
     def is_as_claimed(self, row: Row) -> bool:
-        """Return whether a row is as near to the paper as `claim` says; true of a row that has no value."""
-        if row.ours is None or row.published is None or self.claim in (Claim.TREND, Claim.NOT_HERE):
+        """Return whether a row is as near to the paper as is claimed; true of a row that lacks a value."""
+        claim = self.claim_of(row)
+        if row.ours is None or row.published is None or claim in (Claim.TREND, Claim.NOT_HERE):
             return True
-        if self.claim is Claim.EXACT:
+        if claim is Claim.EXACT:
             return round(row.ours, row.digits) == round(row.published, row.digits)
-        return abs(row.ours - row.published) <= self.tolerance * abs(row.published)
+        return abs(row.ours - row.published) <= max(self.tolerance * abs(row.published), self.margin)
+
+
+def chosen_cases(known: Sequence[str], only: Sequence[str]) -> list[str]:
+    """Return the cases that an option ``only`` names, in the item's order; all of them where it names none.
+
+    Raises:
+        ValueError: It names one that there is not.
+    """
+    for name in only:
+        if name not in known:
+            raise ValueError(f"only: {name!r} is not a case; the cases are {', '.join(known)}")
+    return [name for name in known if not only or name in only]

@@ -21,7 +21,7 @@ from experiments.reproductions.run_item import MadeItem
 from placements.files import write_bytes, write_json, write_text
 from schedsearch.figures.canvas import image
 
-COLUMNS = ("case", "label", "metric", "ours", "published", "difference", "read_off", "note")
+COLUMNS = ("case", "label", "metric", "ours", "published", "difference", "read_off", "claim", "note")
 """Of the CSV of rows."""
 
 SCHEMA_VERSION = 1
@@ -56,10 +56,9 @@ def rows_to_csv(rows: Iterable[Row]) -> str:
     writer.writerow(COLUMNS)
     for row in rows:
         ours, difference = _plain(row.ours), _plain(row.difference)
-        read_off = str(row.read_off).lower()
-        writer.writerow(
-            (row.case, row.label, row.metric, ours, _plain(row.published), difference, read_off, row.note)
-        )
+        read_off, claim = str(row.read_off).lower(), row.claim or ""
+        values = (ours, _plain(row.published), difference, read_off, claim)
+        writer.writerow((row.case, row.label, row.metric, *values, row.note))
     return text.getvalue()
 
 
@@ -73,6 +72,7 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
         "title": item.title,
         "claim": item.claim.value,
         "tolerance": item.tolerance,
+        "margin": item.margin,
         "because": item.because,
         "size": size,
         "options": _without_inputs(made),
@@ -94,7 +94,8 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
 def _without_inputs(made: MadeItem) -> dict[str, Any]:
     """Return the options but for the paths of inputs, which are other ones on each machine."""
     options = plain_options(made.options)
-    return {name: value for name, value in options.items() if name not in made.item.inputs}
+    inputs = {**made.item.inputs, **made.item.optional_inputs}
+    return {name: value for name, value in options.items() if name not in inputs}
 
 
 def commit() -> str:
@@ -136,7 +137,9 @@ def described(made: MadeItem) -> str:
 def claim_in_words(made: MadeItem) -> str:
     """Return what is claimed, and of how many rows it is so."""
     item = made.item
-    within = f" {item.tolerance:.3g} of the paper's" if item.tolerance else ""
+    limits = [f"{item.tolerance:.3g} of the paper's"] if item.tolerance else []
+    limits += [f"{item.margin:.3g} in the row's unit"] if item.margin else []
+    within = f" {' or '.join(limits)}" if limits else ""
     compared = len(made.compared)
     held = f": {compared - len(made.not_as_claimed)} of {compared} rows" if compared else ""
     return f"{item.claim.value}{within}{held}"

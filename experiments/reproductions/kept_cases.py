@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.reproductions.item import Item, Row
+from experiments.reproductions.item import Claim, Item, Row
 from placements.files import read_json, write_json
 from placements.plain_data import Field, in_file
 
@@ -99,7 +99,7 @@ def plain_options(options: Any) -> dict[str, Any]:
 
 def input_hashes(item: Item, options: Any) -> dict[str, str]:
     """Return the SHA-256 of each input that is given, by option; of a folder that of all its files."""
-    paths = {name: getattr(options, name) for name in item.inputs}
+    paths = {name: getattr(options, name) for name in (*item.inputs, *item.optional_inputs)}
     return {name: _hash_of(Path(path)) for name, path in paths.items() if path is not None}
 
 
@@ -149,6 +149,7 @@ def _row(row: Field) -> Row:
         row["digits"].whole(),
         row["read_off"].value is True,
         str(row["note"].value),
+        None if row["claim"].value is None else Claim(row["claim"].choice([each.value for each in Claim])),
     )
 
 

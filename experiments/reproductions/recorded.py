@@ -111,6 +111,7 @@ def _read_rows(path: Path) -> Iterator[Row]:
                 digits = len(published.partition(".")[2])
                 ours, paper = (float(text) if text else None for text in (row["ours"], published))
                 place = row["case"], row["label"], row["metric"]
-                yield Row(*place, ours, paper, digits, row["read_off"] == "true", row["note"])
+                claim = Claim(row["claim"]) if row.get("claim") else None
+                yield Row(*place, ours, paper, digits, row["read_off"] == "true", row["note"], claim)
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise RecordedError(f"{path}: is not a table of rows ({error}); record the item anew") from None

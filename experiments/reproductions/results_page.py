@@ -74,7 +74,9 @@ def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
 
 
 def _claim(item: Item) -> str:
-    within = f" ({item.tolerance:.3g} of the paper's value)" if item.claim is Claim.WITHIN else ""
+    limits = [f"{item.tolerance:.3g} of the paper's value"] if item.tolerance else []
+    limits += [f"{item.margin:.3g} in the row's unit"] if item.margin else []
+    within = f" ({' or '.join(limits)})" if item.claim is Claim.WITHIN else ""
     return f"{CLAIMS[item.claim]}{within}"
 
 

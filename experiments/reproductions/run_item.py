@@ -62,10 +62,9 @@ class MadeItem:
 
     @property
     def compared(self) -> tuple[Row, ...]:
-        """The rows of which there are both values, if the claim is of values."""
-        if self.item.claim not in (Claim.EXACT, Claim.WITHIN):
-            return ()
-        return tuple(row for row in self.rows if row.ours is not None and row.published is not None)
+        """The rows of which there are both values, and of which something is claimed of the values."""
+        both = (row for row in self.rows if row.ours is not None and row.published is not None)
+        return tuple(row for row in both if self.item.claim_of(row) in (Claim.EXACT, Claim.WITHIN))
 
     @property
     def not_as_claimed(self) -> tuple[Row, ...]:

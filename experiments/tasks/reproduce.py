@@ -110,6 +110,10 @@ def _with_inputs(item: Item, own: Any, options: ReproduceAllOptions) -> tuple[st
         if not path.exists():
             return f"needs {path}, which is not there", own
         own = replace(own, **{name: str(path)})
+    if options.data is not None:
+        for name, place in item.optional_inputs.items():
+            if (path := Path(options.data) / place).exists():
+                own = replace(own, **{name: str(path)})
     return "", own
 
 

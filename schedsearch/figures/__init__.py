@@ -3,5 +3,6 @@
 - `canvas`: axes, rows, legends and files that all share
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time
 - `panels`: curves side by side; `bars`: bars in groups; `comparison`: schedules above each other
+- `power`: timelines whose colours are powers
 - `plan`: stages over GPUs, and how these share the layers
 """

@@ -9,7 +9,7 @@ import pytest
 from places import SHARED_DATA
 
 from experiments.reproductions.catalogue import ITEMS
-from experiments.reproductions.item import Claim
+from experiments.reproductions.item import Claim, Item
 from experiments.reproductions.recorded import FOLDER, changes, read_recorded
 from experiments.reproductions.results_page import PAGE, results_page
 
@@ -24,11 +24,16 @@ def test_every_kept_result_is_that_of_an_item() -> None:
     assert small == {name for name, item in ITEMS.items() if item.claim is not Claim.NOT_HERE}
 
 
+
+def _inputs(item: Item) -> list[tuple[str, str]]:
+    return [*item.inputs.items(), *item.optional_inputs.items()]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, each in ITEMS.items() if each.claim is not Claim.NOT_HERE])
 def test_the_small_version_is_as_it_was(name: str, tmp_path: Path) -> None:
     item, recorded = ITEMS[name], read_recorded(name, "small")
-    paths = {option: SHARED_DATA / place for option, place in item.inputs.items()}
+    paths = {option: SHARED_DATA / place for option, place in _inputs(item)}
     if not all(path.exists() for path in paths.values()):
         pytest.skip("the shared data are not here")
     options = replace(item.small, **{option: str(path) for option, path in paths.items()})

@@ -1,0 +1,25 @@
+"""All items of the dissertation."""
+
+from __future__ import annotations
+
+from experiments.reproductions.dissertation.bubbles import FIGURE_4_6_ITEM, TABLE_7_1_ITEM, TENSOR_ITEM
+from experiments.reproductions.dissertation.configurations import TABLE_2_2_ITEM
+from experiments.reproductions.dissertation.memory import FIGURE_3_7_ITEM
+from experiments.reproductions.dissertation.parameters_and_days import TABLE_4_1_ITEM, TABLE_4_2_ITEM
+from experiments.reproductions.dissertation.throughput import FIGURE_4_8_ITEM, SWEEP_ITEMS
+from experiments.reproductions.dissertation.timelines import TIMELINE_ITEMS
+from experiments.reproductions.item import Item
+
+ITEMS: tuple[Item, ...] = (
+    TABLE_2_2_ITEM,
+    TABLE_4_1_ITEM,
+    TABLE_4_2_ITEM,
+    TABLE_7_1_ITEM,
+    *TIMELINE_ITEMS,
+    FIGURE_3_7_ITEM,
+    FIGURE_4_6_ITEM,
+    TENSOR_ITEM,
+    FIGURE_4_8_ITEM,
+    *SWEEP_ITEMS,
+)
+"""Tables, then figures."""
