@@ -13,6 +13,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
     state_space     exact answers by dynamic programming
     baselines       schedules made by hand
+    semantics       versions of weights: which a block reads and makes, with and without a flush
     starts          repetends and schedules without a solver, to begin a search with
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
