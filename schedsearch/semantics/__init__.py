@@ -1,4 +1,4 @@
-"""Which version of the weights a block reads, and which it helps to make, in schedules with and without flush.
+"""Versions of weights: which a block reads, and which it helps to make, with a flush and without.
 
 It knows neither torch nor how a schedule was found. In the order in which to read:
 

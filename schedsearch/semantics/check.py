@@ -11,7 +11,6 @@ from placements import Kind, Placement
 from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import Orders, StageWeights, WeightMode, WeightVersions
 
-
 Newest = Mapping[Instance, int]
 """For each (forward block, micro-batch) how many updates its stage has made before."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from placements import Placement
 from schedsearch.baselines.structure import Stage, pipelines
 from schedsearch.schedule import Schedule
 from schedsearch.semantics.versions import (

@@ -231,6 +231,6 @@ def _check_there(
                     "use another schedule"
                 )
             raise WeightVersionError(
-                f"weight_versions: {updates.mode} lets {name} of micro-batch {n} read version {version}, when "
-                f"its device has made {at_hand[name, n]}; {remedy}"
+                f"weight_versions: {updates.mode} lets {name} of micro-batch {n} read version {version}, but "
+                f"its device has made only {at_hand[name, n]}; {remedy}"
             )

@@ -1,4 +1,4 @@
-"""Versions of weights: the closed forms of the dissertation, and a check that sees every version off by one."""
+"""Versions of weights: the closed forms of the dissertation, and a check that sees each one off by one."""
 
 from __future__ import annotations
 
