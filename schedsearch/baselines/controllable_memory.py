@@ -1,8 +1,9 @@
-"""V-Half and V-Min: waves whose activation memory follows from one building block.
+"""V-Half, V-Min and 1F1B-V: waves whose activation memory follows from one building block.
 
 A building block is when one micro-batch's blocks run on each device; repeated every six ticks without
 collision it is a schedule, and the longer its activations live, the more it holds ("Pipeline Parallelism
-with Controllable Memory"). All blocks count as one tick long; with other times the order is kept.
+with Controllable Memory"). Blocks count as one tick long, whole backward
+blocks as two; with other times the order is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from placements import Kind, Placement
 from schedsearch.baselines.structure import Stage, wave_stages
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, memory_needed
 
 _INTERVAL = 6
 """Ticks from one micro-batch to the next: a device's work for one, two chunks of F, I and W."""
@@ -38,6 +39,83 @@ def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
         UnsuitablePlacementError: The placement is not a wave of two chunks with split backward.
     """
     return _from_building_block(placement, num_micro_batches, "V-Min", _min)
+
+
+def one_f_one_b_v(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return 1F1B-V: two thirds to three quarters of the activations of 1F1B, with whole backward blocks.
+
+    Before the first forward block of its second chunk a device runs as many of the first as it has time and
+    room for.
+
+    Raises:
+        UnsuitablePlacementError: The placement is not a wave of two chunks with whole backward.
+    """
+    stages = wave_stages(placement, "1F1B-V")
+    num_devices = len(stages) // 2
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    for d, ticks in enumerate(_whole(num_devices)):
+        orders[stages[d].device] = _repeated(stages[d], stages[-1 - d], ticks, num_micro_batches)
+    limits = [int(units) for units in peak_memory(as_soon_as_possible(placement, num_micro_batches, orders))]
+    for d in range(num_devices):
+        device, time_before = stages[d].device, 2 * (num_devices - d) - 1
+        orders[device] = _filled(placement, stages[d], orders[device], time_before, limits[device])
+    return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+def _whole(p: int) -> list[tuple[int, int, int, int]]:
+    """Return for each device the earliest ticks of a building block with whole backward blocks.
+
+    Forward blocks run without a pause, down the devices and up again. Then each backward block comes as
+    early as it can, if it leaves two ticks in a row for the other one in every interval.
+    """
+    far: list[int] = []
+    for d in range(p):
+        free = set(range(_INTERVAL)) - {d % _INTERVAL, (2 * p - 1 - d) % _INTERVAL}
+        earliest = far[-1] + 2 if far else 2 * p
+        far.append(_first(earliest, [each for each in _pairs() if each <= free and free - each in _pairs()]))
+    near = [0] * (p + 1)
+    near[p] = far[-1]
+    for d in reversed(range(p)):
+        taken = {d % _INTERVAL, (2 * p - 1 - d) % _INTERVAL, far[d] % _INTERVAL, (far[d] + 1) % _INTERVAL}
+        near[d] = _first(near[d + 1] + 2, [set(range(_INTERVAL)) - taken])
+    return [(d, 2 * p - 1 - d, far[d], near[d]) for d in range(p)]
+
+
+def _pairs() -> list[set[int]]:
+    """Return the pairs of ticks of an interval that a block of two ticks can take."""
+    return [{tick, (tick + 1) % _INTERVAL} for tick in range(_INTERVAL)]
+
+
+def _first(earliest: int, pairs: list[set[int]]) -> int:
+    """Return the first tick from some on at which a block of two ticks takes one of some pairs."""
+    ticks = range(earliest, earliest + _INTERVAL)
+    return next(tick for tick in ticks if {tick % _INTERVAL, (tick + 1) % _INTERVAL} in pairs)
+
+
+def _filled(
+    placement: Placement, near: Stage, order: list[Instance], time_before: int, limit: int
+) -> list[Instance]:
+    """Return an order with more forward blocks of the first chunk at its begin.
+
+    Args:
+        placement: What runs where.
+        near: The first chunk.
+        order: Of the device.
+        time_before: Ticks before the first forward block of the second chunk can begin.
+        limit: Units that the device may hold.
+    """
+    filled = 0
+    while filled < time_before:
+        earlier = next((each for each in order[filled:] if each[0] == near.forward), None)
+        if earlier is None:
+            break
+        others = [each for each in order if each != earlier]
+        changed = [*others[:filled], earlier, *others[filled:]]
+        if max(memory_needed(placement, near.device, changed)) > limit:
+            break
+        order = changed
+        filled += 1
+    return order
 
 
 def _half(d: int, p: int) -> tuple[int, int, int, int]:
@@ -69,7 +147,7 @@ def _repeated(
 ) -> list[Instance]:
     """Return the order of one device: the building block again and again, weight halves in the first gap."""
     names = near.forward, far.forward, far.backward, near.backward
-    weights = {far.backward: str(far.weight), near.backward: str(near.weight)}
+    weights = {stage.backward: stage.weight for stage in (near, far) if stage.weight is not None}
     at: dict[int, Instance] = {}
     for n in range(num_micro_batches):
         for tick, name in zip(ticks, names, strict=True):
