@@ -13,7 +13,6 @@ Rooms and files in the order in which to read them; each imports only those abov
     cluster           nodes of GPUs, their links, and what collectives take
     measured          measured layers and links, and plans that were run with them
     shapes            V, X, M, NN and K (Tessel), wave and loop
-    replicated        a chain whose stages are replicated (PipeDream)
     models            what the layers of models cost
     planners          placements from what a planner decided
     stages            a model as a chain of stages in ms and MiB, and cut into other pieces

@@ -20,7 +20,7 @@ def pipedream(placement: Placement, num_micro_batches: int) -> Schedule:
     has NOAM of them. Then it runs one backward and one forward block in turn. Without replicas this is 1F1B.
 
     Args:
-        placement: A V-shape, or `placements.replicated`; its micro-batches are rounds of inputs.
+        placement: A V-shape, or `placements.planners.replicated`; its micro-batches are rounds of inputs.
         num_micro_batches: How many rounds.
 
     Raises:

@@ -41,7 +41,7 @@ def versions_of(
         mode: Which version is read.
         micro_batches_per_update: See `Updates`.
         replicated: Whether the chains are inputs of one pipeline whose stages are replicated, as in
-            `placements.replicated`: the stages at one place on one device then share their weights.
+            `placements.planners.replicated`: the stages at one place on one device then share their weights.
 
     Raises:
         WeightVersionError: See `find_versions`; or the placement has no such chains, the mode is not known,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placements import PlacementError
-from placements.replicated import replicated_stages
+from placements.planners.replicated import replicated_stages
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import (
     UnsuitablePlacementError,
