@@ -1,7 +1,7 @@
 # make run: the main job on a fresh machine, with a tenth more time than at the highest clocks to save energy in. make test: lint, types and the whole test suite, without a GPU.
 # make test-fast: a minute's tests, which start no process. WORKERS=1 for fewer processes than the machine has cores.
 # make test-gpu: what needs one; put a CUDA build of torch into .venv first.
-# make docs: the site, in build/docs.
+# make docs: the site, in build/docs. make notebooks: opens notebooks/ in Jupyter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed
 WORKERS ?= logical
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: run test test-fast test-gpu docs clean
+.PHONY: run test test-fast test-gpu docs notebooks clean
 
 run: $(INSTALLED)
 	$(BIN)/python -m experiments.run energy.slowdown=1.1
@@ -30,6 +30,12 @@ test-gpu: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,docs]'
 	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
+
+# The setting is kept in build, so that the user's own is as it was: Python files open as notebooks.
+notebooks: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,notebooks]'
+	$(BIN)/jupytext-config --settings-file build/jupyter/labconfig/default_setting_overrides.json set-default-viewer python
+	JUPYTER_CONFIG_PATH=$(CURDIR)/build/jupyter $(BIN)/jupyter lab notebooks
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "schedsearch needs Python 3.11 or later; make PYTHON=/path/to/python3.11")'

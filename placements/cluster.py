@@ -185,17 +185,17 @@ class DeviceGroup:
         return 2 * self.all_gather_ms(num_bytes, degree, stride)
 
     def all_gather_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time of a ring all-gather or reduce-scatter of a tensor with so many bytes in all."""
+        """Return the time of a ring all-gather or reduce-scatter of a tensor of `num_bytes` in all."""
         return (degree - 1) * self.transfer_ms(num_bytes / degree, degree, stride)
 
     def transfer_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time in which each GPU sends so many bytes to the next of its ring."""
+        """Return the time in which each GPU sends `num_bytes` to the next of its ring."""
         if degree == 1:
             return 0.0
         return self._seconds(num_bytes, self._ring_gb_s(degree, stride)) * 1e3
 
     def all_to_all_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time in which each GPU gives each other of its set an equal part of so many bytes.
+        """Return the time in which each GPU gives each other of its set an equal part of `num_bytes`.
 
         What stays in the node goes by its links and the rest by the node's bandwidth, at the same time.
         """

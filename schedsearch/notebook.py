@@ -20,7 +20,7 @@ from schedsearch.figures.plan import draw_plan
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.modulo.result import SearchResult
 from schedsearch.planning.explanation import strategy_in_words
-from schedsearch.planning.planner import PLAN_COLUMNS, Plans, capacities_of
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_result, read_schedule, result_to_dict, schedule_to_dict
 
@@ -138,9 +138,15 @@ def _(result: Comparison) -> Any:
 
 @figure.register
 def _(result: Plans) -> Any:
-    rated = result.best.rated
-    names = {each: strategy_in_words(each) for each in rated.plan.strategies}
-    return draw_plan(rated, names, capacities_of(rated, result.options), result.best.name)
+    best = result.best
+    used = [strategy for chain in best.chains for strategy in chain.plan.strategies]
+    names = {
+        each: strategy_in_words(each) for each in (*used, *([best.shared.strategy] if best.shared else ()))
+    }
+    peaks_gib = [each / 1024 for each in best.peaks_mib]
+    return draw_plan(
+        best.chains, names, peaks_gib, best.capacities_gib(result.options), best.shared, best.name
+    )
 
 
 @singledispatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -9,12 +10,14 @@ from typing import NamedTuple
 from experiments.config.records import GptPlacementOptions, PlanPlacementOptions
 from placements import Kind, Placement
 from placements.hardware import Gpu
-from placements.models.layers import TransformerLayer
+from placements.models.layers import Layer, TransformerLayer
+from placements.models.parallel import LayerStrategy
 from placements.models.rates import Rates
 from placements.models.transformer import GptConfig
 from placements.models.workload import Workload
 from placements.planners.galvatron import layer_times_ms, recomputed_blocks
 from placements.planners.galvatron_file import read_galvatron
+from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan
 from placements.planners.parallel_plan import ParallelPlan
 from placements.planners.partition import in_proportion, least_imbalance, least_largest
@@ -48,44 +51,106 @@ class PlannedRun(NamedTuple):
         num_micro_batches: Of an iteration.
         micro_batch_size: Samples of one, of all data-parallel groups together.
         recompute: Forward blocks that are computed again for the backward.
-        layers_per_block: Transformer layers of each forward block that has some.
+        layers: Transformer layers of each forward block that has some: of the chain; or of each branch, and
+            then of what joins them.
     """
 
     num_micro_batches: int
     micro_batch_size: int
     recompute: tuple[str, ...]
-    layers_per_block: dict[str, int]
+    layers: tuple[dict[str, int], ...]
+
+    @property
+    def layers_per_block(self) -> dict[str, int]:
+        """Of all blocks; empty where the plan says nothing of layers."""
+        return {name: count for part in self.layers for name, count in part.items()}
 
     def shared_layers(self, num_layers: object) -> dict[str, int] | None:
-        """Return the layers of each block: the plan's, or so many in its proportions; None where it has none.
+        """Return the layers of each block, the plan's or a number in its proportions; None for none.
+
+        The number is that of a chain, or of each branch; what joins these has half of it, as in
+        `runtime.models.zoo.flava`.
 
         Raises:
             PlanError: There are fewer layers than blocks.
         """
-        if not isinstance(num_layers, int) or not self.layers_per_block:
+        if not isinstance(num_layers, int) or not self.layers:
             return self.layers_per_block or None
-        shares = in_proportion(tuple(self.layers_per_block.values()), num_layers)
-        return dict(zip(self.layers_per_block, shares, strict=True))
+        *branches, last = self.layers
+        numbers = [num_layers for _ in branches] + [max(1, num_layers // 2) if branches else num_layers]
+        shared: dict[str, int] = {}
+        for part, number in zip((*branches, last), numbers, strict=True):
+            shared |= zip(part, in_proportion(tuple(part.values()), number), strict=True)
+        return shared
 
 
-def of_plan(plan: Plan, placement: Placement) -> PlannedRun:
+class _PlannedBlock(NamedTuple):
+    """A forward block that a plan wants.
+
+    Attributes:
+        devices: Where.
+        num_inner: Transformer layers that it has.
+        is_recomputed: Whether the first of these is, or of others the first layer.
+    """
+
+    devices: tuple[int, ...]
+    num_inner: int
+    is_recomputed: bool
+
+
+def of_plan(plan: Plan | JoinedPlan, placement: Placement) -> PlannedRun:
     """Return what a plan of `placements.planners.hybrid` says of a run.
 
     Args:
         plan: What was planned.
         placement: Its blocks. Where they are not the plan's pieces one by one, as in a wave or an M-shape,
-            the plan says nothing of layers and recomputation.
+            the plan says nothing of layers and recomputation. Nor does it of layers where a block has none,
+            or where there are more than the two branches that a model of the runtime has: a run then shares
+            its layers evenly.
     """
-    layers, recompute = {}, []
+    numbers = plan.num_micro_batches, plan.micro_batch_size
     forwards = [block for block in placement.blocks if block.kind is Kind.F]
-    is_chain = [block.devices for block in forwards] == [(piece.stage,) for piece in plan.pieces]
-    for i, piece in enumerate(plan.pieces if is_chain else ()):
-        inner = [each for each in piece.layers if isinstance(plan.model.layers[each], TransformerLayer)]
-        if inner:
-            layers[f"F{i}"] = len(inner)
-        if plan.strategies[(inner or list(piece.layers))[0]].recompute == "full":
-            recompute.append(f"F{i}")
-    return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, tuple(recompute), layers)
+    parts = _parts(plan)
+    wanted = [block for part in parts for block in part]
+    if [block.devices for block in forwards] != [block.devices for block in wanted]:
+        return PlannedRun(*numbers, (), ())
+    names = [f"F{i}" for i in range(len(wanted))]
+    recompute = [name for name, block in zip(names, wanted, strict=True) if block.is_recomputed]
+    layers = []
+    if all(block.num_inner for block in wanted) and len(parts) <= 3:
+        left = iter(names)
+        layers = [{next(left): block.num_inner for block in part} for part in parts]
+    return PlannedRun(*numbers, tuple(recompute), tuple(layers))
+
+
+def _parts(plan: Plan | JoinedPlan) -> list[list[_PlannedBlock]]:
+    """Return the forward blocks of a chain; or of each branch, and then the one that joins them."""
+    if isinstance(plan, Plan):
+        return [_blocks_of(plan, 0)]
+    parts, first = [], 0
+    for branch in plan.branches:
+        parts.append(_blocks_of(branch, first))
+        first += branch.num_stages
+    joined = _block(tuple(range(first)), plan.model.layers, (plan.joined,) * len(plan.model.layers))
+    return [*parts, [joined]]
+
+
+def _blocks_of(plan: Plan, first_device: int) -> list[_PlannedBlock]:
+    return [
+        _block(
+            (piece.stage + first_device,),
+            [plan.model.layers[i] for i in piece.layers],
+            tuple(plan.strategies[i] for i in piece.layers),
+        )
+        for piece in plan.pieces
+    ]
+
+
+def _block(
+    devices: tuple[int, ...], layers: Sequence[Layer], strategies: tuple[LayerStrategy, ...]
+) -> _PlannedBlock:
+    inner = [i for i, layer in enumerate(layers) if isinstance(layer, TransformerLayer)]
+    return _PlannedBlock(devices, len(inner), strategies[inner[0] if inner else 0].recompute == "full")
 
 
 class Planned(NamedTuple):

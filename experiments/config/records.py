@@ -99,6 +99,8 @@ class ProfilingOptions:
 
     Attributes:
         in_pipeline: Whether the blocks are measured where the schedule runs them, beside the others.
+        trace: Path of a trace of a run, or of a folder of them, from which times are read instead.
+        pattern: Of its labels; see `placements.measured.run_trace.read_traces`.
     """
 
     iterations: int
@@ -106,6 +108,8 @@ class ProfilingOptions:
     rises: int
     blocking_clocks: int
     in_pipeline: bool
+    trace: str | None
+    pattern: str | None
 
 
 @dataclass(frozen=True)

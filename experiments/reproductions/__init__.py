@@ -1,6 +1,7 @@
 """Published tables made again, each with the published figures beside ours.
 
 - `item`: a table or figure that can be made again, and what is claimed of it
+- `measured`: published measurements, and what our schedules of the same times give
 - `galvatron_published`: what Galvatron-BMW's paper says of three rows
 - `galvatron_tables`: its cells from the constants of 2022
 - `galvatron_cells`: what the paper says of all rows and tables

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import math
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,8 @@ from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.planning.explanation import explain, in_words, table
-from schedsearch.planning.planner import PLAN_COLUMNS, Plans, plan
+from schedsearch.planning.planner import plan
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans
 from schedsearch.schedule_file import schedule_to_dict
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,9 @@ def task(config: DictConfig) -> dict[str, float | str]:
     if found.interrupted:
         raise Interrupted(f"interrupted; the best plans until then are in {directory}")
     best = found.best
-    return {
-        "plan": best.name,
-        "samples_per_s": best.samples_per_s or math.nan,
-        "formula_samples_per_s": best.rated.samples_per_s,
-        "num_gpus": best.rated.plan.num_gpus,
-    }
+    rates = {"samples_per_s": best.samples_per_s, "formula_samples_per_s": best.formula_samples_per_s}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    return {"plan": best.name, **known, "num_gpus": best.num_gpus}
 
 
 def save(plans: Plans, directory: Path, costs_in_words: str) -> None:
@@ -101,7 +98,7 @@ def save(plans: Plans, directory: Path, costs_in_words: str) -> None:
     if not plans.proposed:
         return
     best = plans.best
-    write_json(directory / "plan.json", plan_to_dict(best.rated.plan))
+    write_json(directory / "plan.json", plan_to_dict(best.plan))
     write_text(directory / "placement.yaml", placement_to_yaml(best.candidate.placement))
     if best.ranked is not None and best.ranked.schedule is not None:
         write_json(directory / "schedule.json", schedule_to_dict(best.ranked.schedule))
@@ -168,7 +165,7 @@ def _model(options: PlanCommandOptions) -> ModelShape:
         if getattr(options, name) is not None
     }
     try:
-        return read_model(required_model(options), **sizes).chained
+        return read_model(required_model(options), **sizes)
     except PlacementError as error:
         raise OptionError(str(error)) from None
 
@@ -204,7 +201,7 @@ def _costs(options: PlanCommandOptions, model: ModelShape) -> ShapeCosts:
 def _costs_in_words(options: PlanCommandOptions, costs: ShapeCosts, cluster: Cluster) -> str:
     measured, calibration = "", costs.options.calibration
     if calibration is not None:
-        error = model_error_percent(calibration, costs.model.layers, cluster, costs.options)
+        error = model_error_percent(calibration, costs.model.chained.layers, cluster, costs.options)
         measured = f"; measured layer times of {options.layer_times}; computed ones differ by {error:.1f} %"
     return (
         "costs: computed from shapes and data sheets, layers at "

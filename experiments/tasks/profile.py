@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
 from experiments.config.command import Failed
-from experiments.config.options import planned_by, read_options, require, require_least
+from experiments.config.options import planned_by, read_options, require, require_least, require_path
 from experiments.config.progress import IterationBar
 from experiments.config.records import ProfileCommandOptions
 from experiments.config.run_options import (
@@ -25,6 +26,7 @@ from experiments.steps.profile_reading import PROFILE_FILES, read_profile
 from experiments.steps.search_step import output_directory, search_and_save
 from placements import OperatingPoint, Placement, Profile
 from placements.files import write_json, write_text
+from placements.measured.run_trace import TraceError, block_times, read_traces
 from placements.placement_file import placement_to_yaml
 from placements.profile_csv import write_profile_rows
 from runtime.codegen.codegen import generate
@@ -51,11 +53,52 @@ def task(config: DictConfig) -> None:
     _check_profiling_options(options)
     directory = output_directory()
     placement = build_placement(options, read_profile(options))
+    if options.profiling.trace is not None:
+        save_traced(placement, options.profiling.trace, options.profiling.pattern, directory)
+        return
     check_device_of(options.runtime, placement)
     number = options.search.num_micro_batches
     model = choose_model(options.runtime, placement, number, planned_by(options))
     measurement = _run(options, _schedule(options, placement, directory), model, directory / "scripts")
     save_profile(placement, measurement, directory)
+
+
+def save_traced(placement: Placement, trace: str, pattern: str | None, directory: Path) -> None:
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of blocks that a trace has times of.
+
+    Blocks that it does not name keep their times.
+
+    Args:
+        placement: Whose blocks ran.
+        trace: A file or a folder; see `placements.measured.run_trace.read_traces`.
+        pattern: Of the labels; None for those of torch's pipelines.
+        directory: Of the output.
+
+    Raises:
+        TraceError: The trace is wrong, or names blocks that the placement does not have.
+    """
+    runs = read_traces(require_path("profiling.trace", trace), pattern)
+    times = block_times(runs)
+    unknown = [name for name in times if name not in placement.by_name]
+    if unknown:
+        raise TraceError(
+            f"{trace}: has the block {unknown[0]}, and {placement.name} has "
+            f"{', '.join(placement.by_name)}; give the placement that was run"
+        )
+    by_kernels = sum(run.by_kernels for run in runs)
+    described = f"medians of {len(runs)} labelled spans of {trace}"
+    if by_kernels:
+        described += f", {by_kernels} of them by their kernels"
+    costs = {name: (Cost(name, None, each.median_ms, None),) for name, each in times.items()}
+    measured = _Measured(costs, {}, "a traced run", described, max(each.num_runs for each in times.values()))
+    _save(placement, measured, directory)
+    log.info(
+        "%s",
+        "\n".join(
+            f"  {name}: {each.low_ms:.4g} to {each.high_ms:.4g} ms in {each.num_runs} runs"
+            for name, each in times.items()
+        ),
+    )
 
 
 def _schedule(options: ProfileCommandOptions, placement: Placement, directory: Path) -> Schedule:
@@ -114,26 +157,54 @@ def _run(
 
 
 def save_profile(placement: Placement, measurement: Measurement, directory: Path) -> None:
-    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml``, and say what was measured.
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of a run, and say what was measured.
 
     Blocks that did not run (optimizer blocks) keep their times; beside them energies are not used, since a
     frontier needs those of all blocks.
     """
-    costs = merged(measurement.profiles)
+    measured = _Measured(
+        merged(measurement.profiles),
+        blocking_by_clock(measurement.profiles),
+        measurement.device_names[0],
+        measurement.profiles[0].description,
+        measurement.iterations,
+    )
+    _save(placement, measured, directory)
+
+
+class _Measured(NamedTuple):
+    """What was measured of blocks.
+
+    Attributes:
+        costs: Of each block, by increasing clock.
+        blocking_w: By clock.
+        device: What ran them, or the file that says so.
+        description: One line: how.
+        iterations: In which they ran.
+    """
+
+    costs: Mapping[str, tuple[Cost, ...]]
+    blocking_w: Mapping[Any, float]
+    device: str
+    description: str
+    iterations: int
+
+
+def _save(placement: Placement, measured: _Measured, directory: Path) -> None:
+    costs, powers = measured.costs, measured.blocking_w
     rows = [
         (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
     ]
     write_profile_rows(directory / PROFILE_FILES.csv, rows)
-    powers = blocking_by_clock(measurement.profiles)
     not_run = [block.name for block in placement.blocks if block.name not in costs]
     has_energy = all(cost.energy_mj is not None for found in costs.values() for cost in found)
     facts = {
         "schema_version": PROFILE_SCHEMA_VERSION,
-        "device": measurement.device_names[0],
-        "measured": measurement.profiles[0].description,
+        "device": measured.device,
+        "measured": measured.description,
         "energy": has_energy and not not_run,
-        "blocking_power_w": powers if len(powers) > 1 else next(iter(powers.values()), None),
-        "iterations": measurement.iterations,
+        "blocking_power_w": dict(powers) if len(powers) > 1 else next(iter(powers.values()), None),
+        "iterations": measured.iterations,
     }
     write_json(directory / PROFILE_FILES.facts, facts)
     write_text(directory / PROFILE_FILES.placement, placement_to_yaml(with_measured_times(placement, costs)))

@@ -73,7 +73,7 @@ def least_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ..
 
 
 def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
-    """Return so many layers divided in nearly the same proportions, at least one for each stage.
+    """Return a number of layers divided in nearly the same proportions, at least one for each stage.
 
     Each stage gets one, and each other layer the stage that then lacks most of its exact share.
 

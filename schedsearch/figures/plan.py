@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -11,6 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from placements.models.parallel import LayerStrategy
+from placements.planners.hybrid.placing.shared_layers import SharedLayers
+from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan
 from schedsearch.figures.canvas import ROW_HEIGHT, STYLE, legend_below
 
@@ -19,50 +22,106 @@ _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linesty
 
 
 def draw_plan(
-    rated: RatedPlan, names: dict[LayerStrategy, str], capacities_gib: Sequence[float], title: str = ""
+    chains: Sequence[RatedPlan],
+    names: Mapping[LayerStrategy, str],
+    peaks_gib: Sequence[float],
+    capacities_gib: Sequence[float],
+    shared: SharedLayers | None = None,
+    title: str = "",
 ) -> Figure:
     """Draw a row for each stage: its layers in order, coloured by how its GPUs share them, and its memory.
 
+    Layers on all GPUs go through all rows.
+
     Args:
-        rated: The plan and what its stages hold.
-        names: Of each strategy in it, for the legend.
+        chains: The plans and what their stages hold; of several branches one each.
+        names: Of each strategy in them, for the legend.
+        peaks_gib: The most memory of a GPU of each stage, with what is on all GPUs.
         capacities_gib: What each GPU of a stage has for states and activations, by stage.
+        shared: The layers on all GPUs.
         title: Shown above.
     """
-    plan = rated.plan
-    colors = {
-        strategy: _COLORS[i % len(_COLORS)] for i, strategy in enumerate(dict.fromkeys(plan.strategies))
-    }
+    own = [strategy for chain in chains for strategy in chain.plan.strategies]
+    used = dict.fromkeys(own if shared is None else [*own, shared.strategy])
+    colors = {strategy: _COLORS[i % len(_COLORS)] for i, strategy in enumerate(used)}
+    stages = [(stage, _kinds(chain.plan, i)) for chain in chains for i, stage in enumerate(chain.plan.stages)]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(12.0, 1.6 + 0.34 * plan.num_stages), layout="constrained")
+        figure = Figure(figsize=(12.0, 1.6 + 0.34 * len(stages)), layout="constrained")
         layers, memory = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
-        _draw_layers(layers, rated, colors)
-        _draw_memory(memory, [stage.peak_mib / 1024 for stage in rated.stages], capacities_gib)
-        rows = [f"stage {i}: GPUs {_span(stage.gpus)}" for i, stage in enumerate(plan.stages)]
-        layers.set_yticks(range(plan.num_stages), rows)
-        layers.set_ylim(plan.num_stages - 0.45, -0.55)
+        _draw_layers(layers, _bars(chains, shared), colors)
+        _draw_memory(memory, peaks_gib, capacities_gib)
+        rows = [f"stage {i}: GPUs {_span(stage.gpus)}{kind}" for i, (stage, kind) in enumerate(stages)]
+        layers.set_yticks(range(len(stages)), rows)
+        layers.set_ylim(len(stages) - 0.45, -0.55)
         layers.set_title(title, loc="left")
         legend_below(figure, [Patch(color=color, label=names[how]) for how, color in colors.items()])
     return figure
 
 
-def _draw_layers(axes: Axes, rated: RatedPlan, colors: dict[LayerStrategy, str]) -> None:
-    for row in range(rated.plan.num_stages):
-        place = rated.plan.stages[row].layers.start
-        for layer, strategy, count in rated.plan.runs(row):
-            axes.barh(row, count, ROW_HEIGHT, left=place, color=colors[strategy], edgecolor="white")
-            if count >= len(rated.plan.model.layers) / 24:
-                axes.text(
-                    place + count / 2,
-                    row,
-                    f"{count} {layer.name}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color="white",
-                )
-            place += count
-    axes.set_xlim(0, len(rated.plan.model.layers))
+class _Bar(NamedTuple):
+    """Equal layers of one stage, or of several on all GPUs.
+
+    Attributes:
+        rows: The stages.
+        left: Layers before them.
+        number: How many there are.
+        name: Of the layers.
+        strategy: How they are shared.
+    """
+
+    rows: range
+    left: int
+    number: int
+    name: str
+    strategy: LayerStrategy
+
+
+def _bars(chains: Sequence[RatedPlan], shared: SharedLayers | None) -> list[_Bar]:
+    """Return the bars of all stages, and those of the layers on all GPUs between them."""
+    places = () if shared is None else shared.places
+    bars: list[_Bar] = []
+    first = 0
+    for chain in chains:
+        for number, stage in enumerate(chain.plan.stages):
+            place, rows = stage.layers.start, range(first + number, first + number + 1)
+            for layer, strategy, count in chain.plan.runs(number):
+                for begin, end in pairwise(_cut(place, place + count, places)):
+                    left = begin + sum(each <= begin for each in places)
+                    bars.append(_Bar(rows, left, end - begin, layer.name, strategy))
+                place += count
+        first += chain.plan.num_stages
+    if shared is None:
+        return bars
+    alike = groupby(enumerate(shared.layers), key=lambda each: (places[each[0]], each[1].name))
+    for (place, name), layers in alike:
+        indices = [i for i, _ in layers]
+        bars.append(_Bar(range(first), place + indices[0], len(indices), name, shared.strategy))
+    return bars
+
+
+def _cut(begin: int, end: int, places: Sequence[int]) -> list[int]:
+    """Return where layers begin and end, and the places between at which other ones come."""
+    return sorted({begin, end, *(place for place in places if begin < place < end)})
+
+
+def _draw_layers(axes: Axes, bars: Sequence[_Bar], colors: Mapping[LayerStrategy, str]) -> None:
+    num_layers = max(bar.left + bar.number for bar in bars)
+    for bar in bars:
+        middle, height = (bar.rows[0] + bar.rows[-1]) / 2, len(bar.rows) - 1 + ROW_HEIGHT
+        axes.barh(middle, bar.number, height, left=bar.left, color=colors[bar.strategy], edgecolor="white")
+        is_tall = len(bar.rows) > 1
+        if bar.number >= num_layers / 24 or is_tall:
+            axes.text(
+                bar.left + bar.number / 2,
+                middle,
+                f"{bar.number} {bar.name}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white",
+                rotation=90 if is_tall else 0,
+            )
+    axes.set_xlim(0, num_layers)
     axes.set_xlabel("layers of the model")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -71,13 +130,21 @@ def _draw_layers(axes: Axes, rated: RatedPlan, colors: dict[LayerStrategy, str])
 def _draw_memory(axes: Axes, peaks_gib: Sequence[float], capacities_gib: Sequence[float]) -> None:
     axes.barh(range(len(peaks_gib)), peaks_gib, ROW_HEIGHT, color="#BBBBBB")
     different = sorted(set(capacities_gib))
-    for each in different:
-        axes.axvline(each, **_CAPACITY_LINE)
+    for row, each in enumerate(capacities_gib):
+        axes.vlines(each, row - 0.5, row + 0.5, **_CAPACITY_LINE)
     axes.set_xlim(0, max(*peaks_gib, *capacities_gib) * 1.05)
     listed = " and ".join(f"{each:.4g}" for each in different)
     axes.set_xlabel(f"peak of one GPU in GiB,\nof {listed} (dashed)")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _kinds(plan: Plan, stage: int) -> str:
+    """Return the GPUs of a stage in words, where the cluster has several kinds."""
+    if len({nodes.gpu for nodes in plan.cluster.nodes}) == 1:
+        return ""
+    names = dict.fromkeys(name.removeprefix("NVIDIA ") for name, _ in plan.group(stage).pattern)
+    return f", {' and '.join(names)}"
 
 
 def _span(gpus: range) -> str:

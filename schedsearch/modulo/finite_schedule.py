@@ -18,6 +18,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.first_repetends import hand_made, simulated
+from schedsearch.starts.turns import in_turns
 from schedsearch.validate import InvalidScheduleError, validate
 
 _PATIENCE = 12
@@ -89,8 +90,8 @@ class FiniteSchedule:
         """Shorten the whole schedule.
 
         It begins with the shortest of the unrolled repetend, the hand-made schedules that fit, and those that
-        rules make (`schedsearch.starts.event_simulation`). Where the latency is limited nothing is done,
-        since another order of the blocks would not keep it.
+        rules make (`schedsearch.starts.turns` and `schedsearch.starts.event_simulation`). Where the latency
+        is limited nothing is done, since another order of the blocks would not keep it.
 
         Raises:
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
@@ -135,6 +136,11 @@ class FiniteSchedule:
         for name, schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield name, self._goal.settled(validate(replace(schedule, placement=placement)))
+            if time.monotonic() >= deadline:
+                return
+        for schedule in in_turns(placement, self.num_micro_batches):
+            INTERRUPTS.raise_if_seen()
+            yield "micro-batches in turns", self._goal.settled(schedule)
             if time.monotonic() >= deadline:
                 return
         deadline = min(deadline, time.monotonic() + seconds_for_rules)

@@ -1,6 +1,10 @@
 """From a model and a cluster to the plan whose schedule is best.
 
 - `ranking`: placements ranked by the schedules that are found for them
-- `planner`: the plans of a model on a cluster, in several shapes, ranked so
+- `plans`: the plans of a model on a cluster, as a result
+- `shape_plans`: the plans of each shape, made placements
+- `short_memory`: why nothing fits, and how much memory would do
+- `power`: the modelled power of a placement whose GPUs are of several kinds
+- `planner`: the plans in all shapes that are asked for, ranked
 - `explanation`: what was chosen and why, in words
 """

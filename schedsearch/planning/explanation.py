@@ -6,13 +6,14 @@ The module knows Markdown. It decides nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from placements.cluster import Cluster
 from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.plan_options import RatedPlan, Trial
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
-from schedsearch.planning.planner import Plans, ProposedPlan, capacities_of
+from schedsearch.planning.plans import Plans, ProposedPlan
 
 _OTHERS = 3
 """Other strategies of a layer that are shown."""
@@ -32,8 +33,8 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
     best = plans.best
     lines += [f"Best plan: {best.name}.", "", *_headline(plans, best), ""]
     lines += [f"{costs_in_words[:1].upper()}{costs_in_words[1:]}.", ""] if costs_in_words else []
-    lines += ["## Stages", "", *_stages(best.rated, plans), ""]
-    lines += ["## Why the layers are shared so", "", *_layers(best.rated, plans), ""]
+    lines += ["## Stages", "", *_stages(best, plans), ""]
+    lines += ["## Why the layers are shared so", "", *_layers(best, plans), ""]
     lines += ["## Ranking", "", *_ranking(plans), ""]
     lines += ["## What was tried", "", *_trials(plans)]
     return "\n".join(lines) + "\n"
@@ -87,79 +88,120 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _headline(plans: Plans, best: ProposedPlan) -> Iterator[str]:
-    plan, rated = best.rated.plan, best.rated
-    yield (
-        f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
-        f"{plan.micro_batch_size}; {plan.num_gpus} of {plan.cluster.num_gpus} GPUs. "
-        f"By the formula an iteration takes {rated.time_ms:,.5g} ms, {rated.samples_per_s:.4g} samples/s."
+    candidate, ranked, size = best.candidate, best.ranked, best.rated.plan.micro_batch_size
+    formula = (
+        f" By the formula an iteration takes {candidate.formula_ms:,.5g} ms, "
+        f"{best.formula_samples_per_s:.4g} samples/s."
+        if candidate.formula_ms is not None
+        else ""
     )
-    ranked = best.ranked
+    yield (
+        f"{candidate.global_batch_size} samples in {candidate.num_micro_batches} micro-batches of {size}; "
+        f"{best.num_gpus} of {plans.cluster.num_gpus} GPUs.{formula}"
+    )
     if ranked is not None and ranked.iteration_ms is not None:
         hand_made = "" if ranked.one_f_one_b_ms is None else f"; 1F1B takes {ranked.one_f_one_b_ms:,.5g} ms"
         yield (
             f"Its searched schedule takes {ranked.iteration_ms:,.5g} ms ({ranked.status}, bound "
             f"{ranked.iteration_bound_ms:,.5g} ms{hand_made}), {ranked.samples_per_s:.4g} samples/s."
         )
+    yield from _lost_by_favourite(plans, best)
+
+
+def _lost_by_favourite(plans: Plans, best: ProposedPlan) -> Iterator[str]:
+    """Yield how much worse the V-shape is that the formula has first; nothing where it is the best."""
     favourite = plans.favourite
-    if favourite is not None and favourite is not best and favourite.ranked is not None:
-        theirs, ours = favourite.samples_per_s, best.samples_per_s
-        if theirs and ours and theirs < ours:
-            yield (
-                f"The formula's favourite, {favourite.name}, reaches {theirs:.4g} samples/s: "
-                f"{1 - theirs / ours:.1%} less."
-            )
+    if favourite is None or favourite is best or favourite.ranked is None or best.ranked is None:
+        return
+    start = f"The formula's favourite, {favourite.name},"
+    if plans.ranked_by == "energy":
+        theirs_j, ours_j = favourite.ranked.energy_j, best.ranked.energy_j
+        if theirs_j is None and ours_j is not None:
+            yield f"{start} does not keep the deadline."
+        elif theirs_j and ours_j and theirs_j > ours_j:
+            yield f"{start} needs {theirs_j:,.5g} J by the deadline: {theirs_j / ours_j - 1:.1%} more."
+        return
+    theirs, ours = favourite.samples_per_s, best.samples_per_s
+    if theirs is None and ours is not None:
+        yield f"{start} has no schedule: {favourite.ranked.note}."
+    elif theirs and ours and theirs < ours:
+        yield f"{start} reaches {theirs:.4g} samples/s: {1 - theirs / ours:.1%} less."
 
 
-def _stages(rated: RatedPlan, plans: Plans) -> list[str]:
+def _stages(best: ProposedPlan, plans: Plans) -> Iterator[str]:
     head = ["stage", "GPUs", "layers", "ms per micro-batch", "update ms", "peak GiB of one GPU", "in flight"]
     rows = [head]
-    capacities_gib = capacities_of(rated, plans.options)
-    for number, (stage, estimate) in enumerate(zip(rated.plan.stages, rated.stages, strict=True)):
-        runs = [
-            f"{count} {layer.name}: {strategy_in_words(how)}" for layer, how, count in rated.plan.runs(number)
-        ]
-        rows.append(
-            [
-                str(number),
-                "-".join(str(gpu) for gpu in dict.fromkeys((stage.gpus.start, stage.gpus.stop - 1))),
-                "; ".join(runs),
-                f"{estimate.time_ms:.4g}",
-                f"{estimate.update_ms:.4g}",
-                f"{estimate.peak_mib / 1024:.1f} of {capacities_gib[number]:.1f}",
-                str(estimate.in_flight),
+    capacities_gib, peaks_mib = best.capacities_gib(plans.options), best.peaks_mib
+    for chain in best.chains:
+        for number, (stage, estimate) in enumerate(zip(chain.plan.stages, chain.stages, strict=True)):
+            runs = [
+                f"{count} {layer.name}: {strategy_in_words(how)}"
+                for layer, how, count in chain.plan.runs(number)
             ]
+            row = len(rows) - 1
+            rows.append(
+                [
+                    str(row),
+                    "-".join(str(gpu) for gpu in dict.fromkeys((stage.gpus.start, stage.gpus.stop - 1))),
+                    "; ".join(runs),
+                    f"{estimate.time_ms:.4g}",
+                    f"{estimate.update_ms:.4g}",
+                    f"{peaks_mib[row] / 1024:.1f} of {capacities_gib[row]:.1f}",
+                    str(estimate.in_flight),
+                ]
+            )
+    yield from table(rows)
+    shared = best.shared
+    if shared is not None:
+        runs = [
+            f"{len(list(equal))} {name}" for name, equal in groupby(shared.layers, lambda each: each.name)
+        ]
+        yield ""
+        yield (
+            f"On all GPUs besides: {', '.join(runs)}: {strategy_in_words(shared.strategy)}; "
+            f"{shared.time_ms:.4g} ms per micro-batch, {shared.held_mib / 1024:.2g} GiB of each GPU, which "
+            "the peaks count."
         )
-    return table(rows)
 
 
-def _layers(rated: RatedPlan, plans: Plans) -> Iterator[str]:
+def _layers(best: ProposedPlan, plans: Plans) -> Iterator[str]:
     """Yield, for each kind of layer and strategy of a stage, what it costs beside the fastest others."""
     head = ["stage", "layer", "strategy", "ms", "of it copies", "states GiB", "kept GiB", "and then"]
     rows = [head]
-    plan = rated.plan
     seen: set[object] = set()
-    for number in range(plan.num_stages):
-        for layer, chosen, count in plan.runs(number):
-            key = (layer, chosen, plan.group(number).pattern, rated.stages[number].in_flight)
-            if key not in seen:
-                seen.add(key)
-                rows += _choices(rated, plans, number, layer, chosen, count)
+    first = 0
+    for chain in best.chains:
+        plan = chain.plan
+        for number in range(plan.num_stages):
+            for layer, chosen, count in plan.runs(number):
+                key = (layer, chosen, plan.group(number).pattern, chain.stages[number].in_flight)
+                if key not in seen:
+                    seen.add(key)
+                    rows += _choices(best, plans, chain, number, first + number, layer, chosen, count)
+        first += plan.num_stages
     yield "Time of one micro-batch through one layer, and the fastest other ways to share it."
     yield ""
     yield from table(rows)
 
 
 def _choices(
-    rated: RatedPlan, plans: Plans, number: int, layer: Layer, chosen: LayerStrategy, count: int
+    best: ProposedPlan,
+    plans: Plans,
+    chain: RatedPlan,
+    number: int,
+    row: int,
+    layer: Layer,
+    chosen: LayerStrategy,
+    count: int,
 ) -> Iterator[list[str]]:
-    plan, stage = rated.plan, rated.stages[number]
+    plan, stage = chain.plan, chain.stages[number]
     group, m = plan.group(number), plan.num_micro_batches
     costs: LayerCosts = plans.costs
     options = plans.options.trees
     found = layer_table(costs, layer, options, plan.micro_batch_size, m, group)
     by_strategy = dict(zip(found.strategies, found.costs, strict=True))
     own = by_strategy.get(chosen) or costs.cost(layer, chosen, plan.micro_batch_size, m, group)
-    capacity_mib = capacities_of(rated, plans.options)[number] * 1024
+    capacity_mib = best.capacities_gib(plans.options)[row] * 1024
     others = sorted(
         (each for each in by_strategy if each != chosen),
         key=lambda each: by_strategy[each].forward.time_ms + by_strategy[each].backward.time_ms,
@@ -170,14 +212,14 @@ def _choices(
         held = count * (
             (cost.static_bytes - own.static_bytes) + stage.in_flight * (cost.kept_bytes - own.kept_bytes)
         )
-        peak_mib = stage.peak_mib + held / 2**20
+        peak_mib = best.peaks_mib[row] + held / 2**20
         verdict = "chosen"
         if strategy != chosen:
             longer = count * (time_ms - own.forward.time_ms - own.backward.time_ms)
             fits = "" if peak_mib <= capacity_mib else ", which does not fit"
             verdict = f"{longer:+.3g} ms, {peak_mib / 1024:.1f} GiB{fits}"
         yield [
-            str(number),
+            str(row),
             layer.name,
             strategy_in_words(strategy),
             f"{time_ms:.4g}",

@@ -4,6 +4,7 @@ In the order in which to read:
 
 - `serial`: one block after another.
 - `event_simulation`: devices that run what a rule prefers of what is ready.
+- `turns`: micro-batches by turns, the gaps filled with weight halves, as zero bubble's automatic schedules.
 - `steady_state`: the repetend in the middle of a schedule.
 - `first_repetends`: all of these, for a search of the period.
 """

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from experiments.benchmarks.benchmark_command import Benchmark
-from experiments.benchmarks.planners.measured_iterations import MeasuredIteration, read_measured_iterations
 from experiments.benchmarks.planners.measuring import (
     against_every_plan,
     configuration,
@@ -26,6 +25,7 @@ from experiments.benchmarks.planners.measuring import (
 from experiments.benchmarks.planners.plan_searches import beside_others, whole_search
 from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.timing import load_solvers
+from experiments.reproductions.measured.measured_iterations import MeasuredIteration, read_measured_iterations
 from placements.models.transformer import GptConfig
 from placements.models.vision import VISION_MODELS
 from placements.planners.hybrid.plan_options import PlanOptions

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from experiments.benchmarks.planners.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration
-from experiments.benchmarks.planners.unbalanced_stages import (
+from experiments.benchmarks.results import CaseResult, true_of
+from experiments.benchmarks.timing import CpuClock
+from experiments.reproductions.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration
+from experiments.reproductions.measured.unbalanced_stages import (
     moved_layers,
     predicted,
     searched,
     with_layers,
     with_shared_output,
 )
-from experiments.benchmarks.results import CaseResult, true_of
-from experiments.benchmarks.timing import CpuClock
 from placements.models.transformer import GptConfig
 from placements.planners.partition import least_imbalance, stage_times
 from placements.planners.pipedream.plan import PipelinePlan

@@ -128,7 +128,7 @@ def _types(field: Field) -> list[Field]:
 
 
 def _strategy(field: Field, num_gpus: int) -> Strategy:
-    """Return one of those of so many GPUs."""
+    """Return one of those of a number of GPUs."""
     remedy = f"give P, t and d with a product of {num_gpus}, and tp and fsdp of 0 or 1 where they apply"
     values = [item.value for item in field.items("a strategy", remedy)]
     info = values[3] if len(values) == 4 else None

@@ -105,7 +105,7 @@ def other_memory_mib(constants: Constants, strategy: Strategy, batch: int) -> tu
 
     Args:
         constants: Of the model.
-        strategy: The first of those with so many stages.
+        strategy: The first of those with its number of stages.
         batch: Samples of an iteration.
     """
     stages, tensor, data = strategy.degrees

@@ -144,7 +144,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
         num_experts: Of the layer; 1 where it has none.
 
     Raises:
-        PlanError: None is allowed on so many GPUs.
+        PlanError: None is allowed on that number of GPUs.
     """
     found = dict.fromkeys(
         strategy

@@ -251,7 +251,9 @@ def _in_common(plan: Plan) -> tuple[TransformerLayer, LayerStrategy, list[str]]:
     if not common.tensor_innermost:
         lost.append("data-parallel GPUs are neighbors; here tensor-parallel ones are")
     if plan.num_gpus < plan.cluster.num_gpus:
-        lost.append(f"{plan.num_gpus} of {plan.cluster.num_gpus} GPUs are used; start so many processes")
+        lost.append(
+            f"{plan.num_gpus} of {plan.cluster.num_gpus} GPUs are used; start a process for each of these"
+        )
     layer = plan.model.layers[inner[0]]
     assert isinstance(layer, TransformerLayer)
     return layer, common, lost

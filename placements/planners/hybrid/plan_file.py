@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from placements.cluster import Cluster, Nodes
 from placements.files import read_json
-from placements.hardware import GPUS
+from placements.hardware import GPUS, Gpu
 from placements.models.chain import ModelShape
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer, TransformerLayer
 from placements.models.parallel import LayerStrategy
 from placements.models.profiled_layer import ProfiledLayer
 from placements.plain_data import Field, in_file
+from placements.planners.hybrid.joined_plan import JoinedPlan
 from placements.planners.hybrid.plan import Plan, StagePlan
 from placements.planners.parallel_plan import PlanError
 
@@ -41,28 +43,26 @@ _MOST_GPUS = 10**6
 """What a size, the layers of a run and the GPUs of a node or a cluster are at most."""
 
 
-def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data, of which `plan_from_dict` makes an equal one."""
-    return {
+def plan_to_dict(plan: Plan | JoinedPlan) -> dict[str, Any]:
+    """Return a plan as plain data, of which `plan_from_dict` makes an equal one.
+
+    Raises:
+        PlanError: A GPU is none of `placements.hardware.GPUS`, by whose names they are written.
+    """
+    whole = {
         "schema_version": SCHEMA_VERSION,
         "model": _model_to_dict(plan.model),
         "cluster": _cluster_to_dict(plan.cluster),
         "global_batch_size": plan.global_batch_size,
         "num_micro_batches": plan.num_micro_batches,
-        "stages": [
-            {
-                "gpus": [stage.gpus.start, stage.gpus.stop],
-                "layers": [
-                    {"count": count, **_without_defaults(strategy)}
-                    for _, strategy, count in plan.runs(number)
-                ],
-            }
-            for number, stage in enumerate(plan.stages)
-        ],
     }
+    if isinstance(plan, Plan):
+        return whole | {"stages": _stages_to_list(plan)}
+    branches = [{"stages": _stages_to_list(branch)} for branch in plan.branches]
+    return whole | {"branches": branches, "joined": _without_defaults(plan.joined)}
 
 
-def read_plan_file(path: str | Path) -> Plan:
+def read_plan_file(path: str | Path) -> Plan | JoinedPlan:
     """Read a plan from a JSON file; see `plan_from_dict`.
 
     Raises:
@@ -73,18 +73,52 @@ def read_plan_file(path: str | Path) -> Plan:
         return plan_from_dict(data)
 
 
-def plan_from_dict(data: object) -> Plan:
+def plan_from_dict(data: object) -> Plan | JoinedPlan:
     """Build a plan from its file form.
 
     Raises:
         PlanError: A field is missing, unknown or wrong, or a rule is broken.
     """
-    required = ("schema_version", "model", "cluster", "global_batch_size", "num_micro_batches", "stages")
+    is_joined = isinstance(data, dict) and "branches" in data
+    own = ("branches", "joined") if is_joined else ("stages",)
+    required = ("schema_version", "model", "cluster", "global_batch_size", "num_micro_batches", *own)
     fields = Field(data, "plan", PlanError, is_root=True).only(required, ("estimate",))
     fields.version(SCHEMA_VERSION)
     model, cluster = _model(fields["model"]), _cluster(fields["cluster"])
+    batch, number = _count(fields["global_batch_size"]), _count(fields["num_micro_batches"])
+    if not is_joined:
+        return Plan(model, cluster, _stages(fields["stages"]), batch, number)
+    chains = [each.only(("stages",), ()) for each in fields["branches"].items()]
+    branches = [
+        _made(
+            chain,
+            partial(Plan, branch.chained, cluster, _stages(chain["stages"]), batch, number),
+        )
+        for chain, branch in zip(chains, model.branches, strict=False)
+    ]
+    if len(chains) != len(model.branches):
+        raise PlanError(
+            f"branches: {len(chains)} plans for the {len(model.branches)} branches of {model.name}; give one "
+            "of each"
+        )
+    return JoinedPlan(model, tuple(branches), _built(fields["joined"], LayerStrategy, ()))
+
+
+def _stages_to_list(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "gpus": [stage.gpus.start, stage.gpus.stop],
+            "layers": [
+                {"count": count, **_without_defaults(strategy)} for _, strategy, count in plan.runs(number)
+            ],
+        }
+        for number, stage in enumerate(plan.stages)
+    ]
+
+
+def _stages(field: Field) -> tuple[StagePlan, ...]:
     stages, first = [], 0
-    for stage in fields["stages"].items():
+    for stage in field.items():
         own = stage.only(("gpus", "layers"), ())
         gpus = own["gpus"].items()
         if len(gpus) != 2:
@@ -93,13 +127,7 @@ def plan_from_dict(data: object) -> Plan:
         strategies = [each for entry in own["layers"].items() for each in _strategies(entry)]
         stages.append(StagePlan(range(begin, end), range(first, first + len(strategies)), tuple(strategies)))
         first += len(strategies)
-    return Plan(
-        model,
-        cluster,
-        tuple(stages),
-        _count(fields["global_batch_size"]),
-        _count(fields["num_micro_batches"]),
-    )
+    return tuple(stages)
 
 
 def _model_to_dict(model: ModelShape) -> dict[str, Any]:
@@ -130,13 +158,22 @@ def _model(field: Field) -> ModelShape:
 
 
 def _cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
-    names = {gpu.name: name for name, gpu in GPUS.items()}
     data = {field.name: getattr(cluster, field.name) for field in dataclasses.fields(cluster)}
     nodes = [
-        {"gpu": names[each.gpu.name], "num_nodes": each.num_nodes, "gpus_per_node": each.gpus_per_node}
+        {"gpu": _gpu_name(each.gpu), "num_nodes": each.num_nodes, "gpus_per_node": each.gpus_per_node}
         for each in cluster.nodes
     ]
     return data | {"nodes": nodes}
+
+
+def _gpu_name(gpu: Gpu) -> str:
+    for name, known in GPUS.items():
+        if known == gpu:
+            return name
+    raise PlanError(
+        f"cluster: {gpu.name!r} is none of the GPUs that a plan's file can name, or differs from it; use one "
+        f"of {', '.join(GPUS)}"
+    )
 
 
 def _cluster(field: Field) -> Cluster:

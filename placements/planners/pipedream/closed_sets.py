@@ -118,7 +118,7 @@ class _Branches:
                 self.readers[place[name]] |= 1 << i
 
     def sets(self, most: int, width: int | None = None) -> list[int]:
-        """Return the closed sets by their size, at most so many of each; without a width no more than needed.
+        """Return the closed sets by their size, of each at most the width; without one no more than needed.
 
         More than `most` are returned where it stopped before the end.
         """

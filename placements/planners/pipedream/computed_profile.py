@@ -16,7 +16,7 @@ NUMBER_BYTES = 4
 """Bytes of a 32-bit number."""
 
 BACKWARD_FORWARDS = 2
-"""A backward takes as long as so many forwards: a product for the gradient of either factor."""
+"""How many forwards take as long as a backward: a product for the gradient of either factor."""
 
 
 def computed_profile(layers: Iterable[VisionLayer], batch_size: int, tflops: float) -> ProfileGraph:

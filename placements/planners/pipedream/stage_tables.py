@@ -1,7 +1,7 @@
 """PipeDream's dynamic programme: the least time of the slowest stage, and the fewest stages that reach it.
 
 Level by level from the innermost: what a component can do at best with all of its workers is what the level
-above shares among components (Sec. 2.4.1). A pipeline of so many components is one stage on all of them, or
+above shares among components (Sec. 2.4.1). A pipeline of some components is one stage on all of them, or
 the best pipeline of fewer and one last stage. The module does not know what else a plan costs.
 """
 
@@ -90,7 +90,7 @@ class StageTables:
         return Place(place.level) if self.memory_mib is None else place
 
     def _pipelines(self, place: Place) -> Floats:
-        """Return the least value of a pipeline on so many components of the level below.
+        """Return the least value of a pipeline on each number of components of the level below.
 
         Returns:
             Shape ``(components + 1, firsts, sets)``: from the set `first` to another. Of the outermost level
@@ -117,7 +117,7 @@ class StageTables:
         return found
 
     def _below(self, place: Place, components: int, copies: int) -> Place:
-        """Return the place of a component of the last stage, where the pipeline has so many by then."""
+        """Return the place of a component of the last stage, where the pipeline has `components` by then."""
         workers = math.prod(level.count for level in self.levels[: place.level - 1])
         left = self.levels[place.level - 1].count - components
         return Place(place.level - 1, place.after + place.copies * workers * left, place.copies * copies)

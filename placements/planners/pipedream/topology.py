@@ -1,4 +1,4 @@
-"""Workers in levels: a level's component holds so many of the level below, with links between them.
+"""Workers in levels: a level's component holds several of the level below, with links between them.
 
 The module does not know what the workers do (PipeDream, Sec. 2.4.1, Fig. 2.6).
 """

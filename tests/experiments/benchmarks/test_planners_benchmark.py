@@ -11,11 +11,6 @@ from quick_rows import quick_rows
 
 from experiments.benchmarks.planners import cases as planner_cases
 from experiments.benchmarks.planners.cases import BENCHMARK
-from experiments.benchmarks.planners.measured_iterations import (
-    MeasuredIteration,
-    Times,
-    read_measured_iterations,
-)
 from experiments.benchmarks.planners.measuring import (
     against_every_plan,
     configuration,
@@ -24,13 +19,18 @@ from experiments.benchmarks.planners.measuring import (
     random_chain,
     shared_output,
 )
-from experiments.benchmarks.planners.unbalanced_stages import (
+from experiments.benchmarks.results import Case
+from experiments.reproductions.measured.measured_iterations import (
+    MeasuredIteration,
+    Times,
+    read_measured_iterations,
+)
+from experiments.reproductions.measured.unbalanced_stages import (
     moved_layers,
     predicted,
     with_layers,
     with_shared_output,
 )
-from experiments.benchmarks.results import Case
 from placements.operating_point import ProfileError
 from placements.planners.pipedream.topology import Level
 

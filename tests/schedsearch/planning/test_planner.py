@@ -14,8 +14,10 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.planners.parallel_plan import PlanError
 from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
-from schedsearch.planning.planner import SHAPES, least_memory_gib, plan
+from schedsearch.planning.planner import plan
 from schedsearch.planning.ranking import Candidate, rank
+from schedsearch.planning.shape_plans import SHAPES
+from schedsearch.planning.short_memory import least_memory_gib
 from schedsearch.validate import validate
 
 MODEL = read_model("gpt3_350m", num_layers=6)
@@ -27,7 +29,7 @@ def test_plans_are_ranked_by_their_schedules() -> None:
     rates = [each.samples_per_s for each in found.proposed]
     assert all(rates)
     assert rates == sorted(rates, reverse=True)  # type: ignore[type-var]
-    assert {each.candidate.shape for each in found.proposed} == set(SHAPES) - {"nn_shape"}
+    assert {each.candidate.shape for each in found.proposed} == set(SHAPES) - {"nn_shape", "k_shape"}
     assert len({each.name for each in found.proposed}) == len(found.proposed)
     for each in found.proposed:
         assert each.ranked is not None
@@ -150,12 +152,18 @@ def test_what_is_wrong_is_said_in_one_line(
 
 def test_shapes_that_cannot_be_are_left_out() -> None:
     options = PlanOptions(num_stages=(1, 2), num_micro_batches=(2,), num_plans=2, gpus_per_stage=(2,))
-    found = plan(
-        "vit_huge_32", "a100_4", 8, options=options, shapes=("v_shape", "m_shape"), rank_by="formula"
-    )
+    found = plan("vit_huge_32", "a100_4", 8, options=options, shapes=SHAPES, num_chunks=20, rank_by="formula")
     assert {each.candidate.shape for each in found.proposed} == {"v_shape"}
-    assert any("m_shape needs a model from an embedding" in line for line in found.left_out)
-    assert any("of one stage there is no other shape" in line for line in found.left_out)
+    for line in (
+        "loop_shape: of one stage there is no other shape than v_shape",
+        "wave_shape, 2 stages x 2 GPUs, 2 micro-batches of 4: ",
+        "m_shape needs a model from an embedding to an output layer, which vit_huge_32 is not; leave it out",
+        "nn_shape needs a model from an embedding over a second one to an output layer",
+        "k_shape: model: vit_huge_32 has no branches; plan it as a chain",
+    ):
+        assert [each.startswith(line) for each in found.left_out].count(True) == 1, found.left_out
+    with pytest.raises(PlanError, match="^shapes: no plan of these can be made: k_shape: model: vit_huge_32"):
+        plan("vit_huge_32", "a100_4", 8, options=options, shapes=("k_shape",))
 
 
 def test_interrupted_while_planning() -> None:

@@ -17,6 +17,7 @@ from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import Layer, TransformerLayer
 from placements.models.parallel import Cost, LayerStrategy, Pass
+from placements.models.profiled_layer import ProfiledLayer
 from placements.planners.hybrid.plan import Plan, layers_of_stage, pieces_of
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.planners.parallel_plan import PlanError
@@ -116,11 +117,12 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
     Raises:
         PlanError: It has not as many of them, or nothing between two of them.
     """
-    layers, places = model.layers, _vocabulary(model)
+    layers, places = model.layers, vocabulary_places(model)
     if (
         len(places) != SHARED_VOCABULARY[shape]
-        or not isinstance(layers[0], EmbeddingLayer)
-        or not isinstance(layers[-1], OutputLayer)
+        or not _is_embedding(layers[0])
+        or _is_embedding(layers[-1])
+        or places[-1] != len(layers) - 1
         or any(after == before + 1 for before, after in pairwise(places))
     ):
         over = " over a second one" if SHARED_VOCABULARY[shape] == 3 else ""
@@ -131,13 +133,19 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
     return replace(model, runs=tuple(run for run in model.runs if not _is_vocabulary(run[1])))
 
 
-def _vocabulary(model: ModelShape) -> list[int]:
-    """Return which layers are embeddings or output layers."""
+def vocabulary_places(model: ModelShape) -> list[int]:
+    """Return which layers of a model are embeddings or output layers."""
     return [i for i, layer in enumerate(model.layers) if _is_vocabulary(layer)]
 
 
 def _is_vocabulary(layer: Layer) -> bool:
-    return isinstance(layer, (EmbeddingLayer, OutputLayer))
+    is_head = isinstance(layer, ProfiledLayer) and layer.role == "head"
+    return _is_embedding(layer) or is_head or isinstance(layer, OutputLayer)
+
+
+def _is_embedding(layer: Layer) -> bool:
+    is_first = isinstance(layer, ProfiledLayer) and layer.role == "embedding"
+    return is_first or isinstance(layer, EmbeddingLayer)
 
 
 def vocabulary_costs(
@@ -152,10 +160,13 @@ def vocabulary_costs(
         data_parallel: Groups that each have a share of the samples and all rows.
         samples: Of a micro-batch.
         m: Micro-batches of an iteration.
+
+    Raises:
+        PlacementError: One of them cannot be shared so, or its cost is not known.
     """
     strategy = LayerStrategy(group.count // data_parallel, data_parallel)
     layers = model.layers
-    return tuple(costs.cost(layers[i], strategy, samples, m, group) for i in _vocabulary(model))
+    return tuple(costs.cost(layers[i], strategy, samples, m, group) for i in vocabulary_places(model))
 
 
 def shared_vocabulary_placement(
@@ -186,7 +197,7 @@ def shared_vocabulary_placement(
         PieceCost(everywhere, cost, data_parallel)
         for cost in vocabulary_costs(model, costs, group, data_parallel, samples, m)
     ]
-    ends = [place - before for before, place in enumerate(_vocabulary(model))]
+    ends = [place - before for before, place in enumerate(vocabulary_places(model))]
     pieces = []
     for piece, first, end in zip(shared, ends, ends[1:], strict=False):
         inner = [

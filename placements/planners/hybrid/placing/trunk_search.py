@@ -6,15 +6,27 @@ know in what order blocks run.
 
 from __future__ import annotations
 
+import heapq
+import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from placements.cluster import Cluster
-from placements.models.parallel import Cost
-from placements.planners.hybrid.placing.planned_placement import trunk_of, vocabulary_costs
+from placements.models.calibration import CalibrationError
+from placements.models.layers import Layer
+from placements.models.parallel import LayerStrategy
+from placements.planners.hybrid.placing.planned_placement import (
+    trunk_of,
+    vocabulary_costs,
+    vocabulary_places,
+)
+from placements.planners.hybrid.placing.shared_layers import PartCosts, SharedLayers
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
 from placements.planners.hybrid.plan_search import Report, search_plans
-from placements.planners.hybrid.shape_costs import ShapeCosts
+from placements.planners.hybrid.stage_tables import LayerCosts, layer_table
+from placements.planners.parallel_plan import PlanError
 from placements.spec import PlacementError
 
 
@@ -24,17 +36,22 @@ class TrunkPlan:
 
     Attributes:
         rated: The plan; its time is without the vocabulary.
-        data_parallel: Groups of all GPUs that each have all rows of the table.
+        shared: The vocabulary.
         time_ms: Of an iteration: every GPU has the vocabulary of each micro-batch besides.
     """
 
     rated: RatedPlan
-    data_parallel: int
+    shared: SharedLayers
     time_ms: float
+
+    @property
+    def data_parallel(self) -> int:
+        """Groups of all GPUs that each have all rows of the table."""
+        return self.shared.strategy.data_parallel
 
 
 def search_trunks(
-    costs: ShapeCosts,
+    costs: LayerCosts,
     cluster: Cluster,
     global_batch_size: int,
     shape: str,
@@ -44,7 +61,7 @@ def search_trunks(
     """Return the best plans by increasing time; empty where none fits.
 
     All GPUs are used, by at least two stages. For each number of stages and of micro-batches every way to
-    share the vocabulary is tried.
+    share the vocabulary is tried, but for those whose bound is no better than the plans at hand.
 
     Args:
         costs: Of the whole model.
@@ -55,22 +72,23 @@ def search_trunks(
         on_progress: Called with each numbers that were tried, of how many, and the least time so far.
 
     Raises:
-        PlanError: The model has no such vocabulary.
+        PlanError: The model has no such vocabulary, or its costs on all GPUs are not known.
         KeyboardInterrupt: From the keyboard.
     """
-    options = options or PlanOptions()
-    trunk = replace(costs, model=trunk_of(costs.model, shape))
-    numbers = list(_numbers(cluster, global_batch_size, options))
+    search = _Search(costs, cluster, global_batch_size, options or PlanOptions(), shape)
+    queue = search.candidates()
     best: dict[tuple[int, int], TrunkPlan] = {}
-    for done, (num_stages, m, data_parallel) in enumerate(numbers, 1):
-        found = _searched(costs, trunk, cluster, global_batch_size, options, (num_stages, m, data_parallel))
-        key = num_stages, m
+    for done, candidate in enumerate(queue, 1):
+        times_ms = heapq.nsmallest(search.options.num_plans, (each.time_ms for each in best.values()))
+        if len(times_ms) == search.options.num_plans and candidate.bound_ms >= times_ms[-1]:
+            break
+        found = search.planned(candidate)
+        key = candidate.num_stages, candidate.num_micro_batches
         if found is not None and (key not in best or found.time_ms < best[key].time_ms):
             best[key] = found
         if on_progress is not None:
-            least_ms = min((each.time_ms for each in best.values()), default=None)
-            on_progress(done, len(numbers), least_ms)
-    return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: options.num_plans])
+            on_progress(done, len(queue), min((each.time_ms for each in best.values()), default=None))
+    return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: search.options.num_plans])
 
 
 def even_numbers(
@@ -96,52 +114,107 @@ def even_numbers(
         yield from ((num_stages, m) for m in counts if m in (options.num_micro_batches or (m,)))
 
 
-def _numbers(cluster: Cluster, batch: int, options: PlanOptions) -> Iterator[tuple[int, int, int]]:
-    """Yield numbers of stages, of micro-batches, and of groups with all rows of the table."""
-    for num_stages, m in even_numbers(cluster, batch, options, range(2, cluster.num_gpus + 1)):
-        num_gpus = cluster.num_gpus // num_stages
-        for copies in range(1, num_gpus + 1):
-            if num_gpus % copies == 0 and batch // m % copies == 0:
-                yield num_stages, m, copies
+class _Candidate(NamedTuple):
+    """Numbers, and a way to share the vocabulary; the first field orders them."""
+
+    bound_ms: float
+    num_stages: int
+    num_micro_batches: int
+    shared: SharedLayers
 
 
-def _searched(
-    costs: ShapeCosts,
-    trunk: ShapeCosts,
-    cluster: Cluster,
-    batch: int,
-    options: PlanOptions,
-    numbers: tuple[int, int, int],
-) -> TrunkPlan | None:
-    """Return the best plan with these numbers; None where none fits."""
-    num_stages, m, data_parallel = numbers
-    try:
-        vocabulary = vocabulary_costs(costs.model, costs, cluster.whole, data_parallel, batch // m, m)
-    except PlacementError:
-        return None
-    reserve_gib = options.reserve_gib + held_bytes(vocabulary) / 2**30
-    if reserve_gib >= (cluster.whole.memory_gib if options.memory_gib is None else options.memory_gib):
-        return None
-    limited = replace(
-        options,
-        num_stages=(num_stages,),
-        gpus_per_stage=(cluster.num_gpus // num_stages,),
-        num_micro_batches=(m,),
-        reserve_gib=reserve_gib,
-        num_plans=1,
-    )
-    searched = search_plans(trunk, cluster, batch, limited)
-    if searched.interrupted:
-        raise KeyboardInterrupt
-    if not (plans := searched.plans):
-        return None
-    each = sum(vocabulary, Cost())
-    beside_ms = m * (each.forward.time_ms + each.backward.time_ms) + each.update_ms
-    return TrunkPlan(plans[0], data_parallel, plans[0].time_ms + beside_ms)
+class _Search:
+    """One search."""
 
+    def __init__(
+        self, costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions, shape: str
+    ) -> None:
+        self.costs, self.cluster, self.batch, self.options = costs, cluster, batch, options
+        self.trunk = PartCosts(trunk_of(costs.model, shape), costs)
 
-def held_bytes(vocabulary: tuple[Cost, ...]) -> float:
-    """Return the memory of each GPU that embeddings and output layer need, with two micro-batches at once."""
-    return sum(cost.static_bytes + 2 * cost.kept_bytes for cost in vocabulary) + max(
-        max(cost.forward_bytes, cost.backward_bytes) for cost in vocabulary
-    )
+    def candidates(self) -> list[_Candidate]:
+        """Return what is to be tried, that of the least bound first.
+
+        Raises:
+            PlanError: The vocabulary cannot be shared in any of these ways.
+        """
+        found: list[_Candidate] = []
+        refused: ValueError | None = None
+        most = min(self.cluster.num_gpus, len(self.trunk.model.layers))
+        for num_stages, m in even_numbers(self.cluster, self.batch, self.options, range(2, most + 1)):
+            bound_ms = self._bound_ms(num_stages, m)
+            for copies in self._copies(num_stages, m) if bound_ms < math.inf else ():
+                try:
+                    shared = self._vocabulary(copies, m)
+                except (PlacementError, CalibrationError) as error:
+                    refused = error
+                    continue
+                least_ms = bound_ms + shared.iteration_ms(m)
+                found.append(_Candidate(least_ms, num_stages, m, shared))
+        if refused is not None and not found:
+            raise PlanError(f"the vocabulary cannot be on all GPUs: {refused}")
+        return sorted(found, key=lambda each: each[:3])
+
+    def planned(self, candidate: _Candidate) -> TrunkPlan | None:
+        """Return the best plan with these numbers; None where none fits."""
+        shared, m = candidate.shared, candidate.num_micro_batches
+        reserve_gib = self.options.reserve_gib + shared.held_mib / 1024
+        own_gib = self.cluster.whole.memory_gib
+        if reserve_gib >= (own_gib if self.options.memory_gib is None else self.options.memory_gib):
+            return None
+        limited = replace(
+            self.options,
+            num_stages=(candidate.num_stages,),
+            gpus_per_stage=(self.cluster.num_gpus // candidate.num_stages,),
+            num_micro_batches=(m,),
+            reserve_gib=reserve_gib,
+            num_plans=1,
+        )
+        searched = search_plans(self.trunk, self.cluster, self.batch, limited)
+        if searched.interrupted:
+            raise KeyboardInterrupt
+        if not (plans := searched.plans):
+            return None
+        return TrunkPlan(plans[0], shared, plans[0].time_ms + shared.iteration_ms(m))
+
+    def _copies(self, num_stages: int, m: int) -> list[int]:
+        """Return the numbers of groups that can each have all rows of the table."""
+        num_gpus, samples = self.cluster.num_gpus // num_stages, self.batch // m
+        return [each for each in range(1, num_gpus + 1) if num_gpus % each == 0 and samples % each == 0]
+
+    def _vocabulary(self, copies: int, m: int) -> SharedLayers:
+        """Return the vocabulary, of which as many groups of GPUs have all rows.
+
+        Raises:
+            PlacementError: It cannot be shared so.
+            CalibrationError: Its time was not measured.
+        """
+        model, group = self.costs.model, self.cluster.whole
+        places = vocabulary_places(model)
+        return SharedLayers(
+            tuple(model.layers[place] for place in places),
+            tuple(place - before for before, place in enumerate(places)),
+            LayerStrategy(group.count // copies, copies),
+            vocabulary_costs(model, self.costs, group, copies, self.batch // m, m),
+        )
+
+    def _bound_ms(self, num_stages: int, m: int) -> float:
+        """Return a time that no iteration of the trunk is below, memory aside; infinite where none can be."""
+        num_gpus, counts = self.cluster.num_gpus // num_stages, Counter(self.trunk.model.layers)
+        least = {layer: self._least_ms(layer, num_gpus, m) for layer in counts}
+        total = sum(count * least[layer] for layer, count in counts.items())
+        return (m - 1) * max(total / num_stages, max(least.values())) + total
+
+    def _least_ms(self, layer: Layer, num_gpus: int, m: int) -> float:
+        """Return the least time of a layer for a micro-batch and its share of the update, on any stage."""
+        cluster, times_ms = self.cluster, [math.inf]
+        groups = [cluster.group(first, num_gpus) for first in range(0, cluster.num_gpus, num_gpus)]
+        for group in {group.pattern: group for group in groups}.values():
+            try:
+                table = layer_table(self.trunk, layer, self.options.trees, self.batch // m, m, group)
+            except PlanError:
+                continue
+            times_ms += [
+                cost.forward.time_ms + cost.backward.time_ms + cost.update_ms / m for cost in table.costs
+            ]
+        return min(times_ms)

@@ -159,7 +159,7 @@ def test_what_mixed_plans_lose_is_said() -> None:
         assert lost == (
             "2 of 8 layers are shared otherwise; all are given the strategy of most",
             "embedding or output layer are shared otherwise than the layers; they are given the same",
-            "8 of 16 GPUs are used; start so many processes",
+            "8 of 16 GPUs are used; start a process for each of these",
         )
     assert "ZeRO-2" in to_megatron(some_plan(*[LayerStrategy(2, 2, 2)] * 10)).lost[0]
     assert "ZeRO-1" in to_torchtitan(some_plan(*[LayerStrategy(2, 2, 1)] * 10)).lost[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.benchmarks.planners.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration, Times
+from experiments.reproductions.measured.measured_iterations import NUM_MICRO_BATCHES, MeasuredIteration, Times
 from placements import Block, Kind, Placement
 from placements.planners.partition import in_proportion, least_largest
 from schedsearch.baselines import one_f_one_b

@@ -7,14 +7,12 @@ layer, of the embedding and of the output layer are inferred from a row. The mod
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from experiments.reproductions.measured.table import Cell, TableRow, read_table
 from placements.operating_point import ProfileError
 from placements.plain_data import in_file
 
@@ -23,6 +21,8 @@ COLUMNS = ("case", "layers_per_stage", "F_us_per_stage", "B_us_per_stage", "iter
 
 NUM_MICRO_BATCHES = 128
 """Of each iteration in the artifact."""
+
+_MOST = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class MeasuredIteration:
     stages: tuple[Times, ...]
     iteration_ms: float
 
+    @property
+    def has_inner_layers(self) -> bool:
+        """Whether there are layers between the first and the last stage."""
+        return sum(self.stage_layers[1:-1]) > 0
+
     @cached_property
     def layer(self) -> Times:
         """The mean of a layer, in the stages that have nothing else."""
@@ -81,65 +86,53 @@ class MeasuredIteration:
         return self.stages[-1].plus(-self.stage_layers[-1], self.layer)
 
 
-def read_measured_iterations(path: str | Path) -> tuple[MeasuredIteration, ...]:
+def read_measured_iterations(
+    path: str | Path, *, with_inner_layers: bool = True
+) -> tuple[MeasuredIteration, ...]:
     """Read the rows of a CSV file.
+
+    Args:
+        path: The file.
+        with_inner_layers: Whether a row must have layers between its first and its last stage, without which
+            the times of its pieces cannot be inferred.
 
     Raises:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
     with in_file(path, ProfileError):
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-            rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-        except OSError as cause:
-            raise ProfileError(f"cannot be read ({cause.strerror}); give the path of a CSV file") from None
-        except (UnicodeDecodeError, csv.Error):
-            raise ProfileError("is not CSV text; save it as comma-separated UTF-8") from None
-        if not rows:
-            raise ProfileError("has no rows below the header; give one for each run")
-        return tuple(_row(number, row) for number, row in enumerate(rows, start=2))
+        table = read_table(Path(path), COLUMNS)
+        rows = tuple(_row(row, with_inner_layers) for row in table)
+        names = [row.case for row in rows]
+        for row, name in zip(table, names, strict=True):
+            if names.count(name) > 1:
+                raise row["case"].error(f"{name[:60]!r} is the name of several rows; rename one")
+    return rows
 
 
-def _row(number: int, row: Mapping[str, str | None]) -> MeasuredIteration:
-    cells = {}
-    for column in COLUMNS:
-        cell = row.get(column)
-        if not cell:
-            raise ProfileError(f"line {number}, column {column}: is missing; fill the cell or add the column")
-        cells[column] = cell
-    layers = [int(each) for each in _numbers(number, "layers_per_stage", cells, is_whole=True)]
-    forward, backward = (_numbers(number, column, cells) for column in COLUMNS[2:4])
+def _row(row: TableRow, with_inner_layers: bool) -> MeasuredIteration:
+    layers = [int(each) for each in _numbers(row["layers_per_stage"], is_whole=True)]
+    forward, backward = (_numbers(row[column]) for column in COLUMNS[2:4])
     for column, values in zip(COLUMNS[2:4], (forward, backward), strict=True):
         if len(values) != len(layers):
-            raise ProfileError(
-                f"line {number}, column {column}: has {len(values)} numbers for the {len(layers)} stages of "
-                "layers_per_stage; give one for each"
+            raise row[column].error(
+                f"has {len(values)} numbers for the {len(layers)} stages of layers_per_stage; give one "
+                "for each"
             )
-    if not sum(layers[1:-1]):
-        raise ProfileError(
-            f"line {number}, column layers_per_stage: {cells['layers_per_stage'][:60]!r} has no layers "
-            "between the first and the last stage, which have more than layers; give another run"
+    if with_inner_layers and sum(layers[1:-1]) == 0:
+        raise row["layers_per_stage"].error(
+            f"{row['layers_per_stage'].text[:60]!r} has no layers between the first and the last stage, "
+            "which have more than layers; give another run"
         )
-    (iteration_ms,) = _numbers(number, "iteration_ms", cells, most=1)
+    (iteration_ms,) = _numbers(row["iteration_ms"], most=1)
     stages = tuple(Times(f / 1e3, b / 1e3) for f, b in zip(forward, backward, strict=True))
-    return MeasuredIteration(cells["case"], tuple(layers), stages, iteration_ms)
+    return MeasuredIteration(row["case"].text, tuple(layers), stages, iteration_ms)
 
 
-def _numbers(
-    number: int, column: str, cells: Mapping[str, str], is_whole: bool = False, most: int | None = None
-) -> Sequence[float]:
+def _numbers(cell: Cell, is_whole: bool = False, most: int | None = None) -> list[float]:
     """Return the numbers of a cell: layers are 0 or more, times above 0."""
-    found = []
-    for text in cells[column].split("|"):
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        is_wrong = value < 0 or value != int(value) if is_whole and math.isfinite(value) else not value > 0
-        if is_wrong or not math.isfinite(value):
-            wanted = "a whole number of 0 or more" if is_whole else "a number above 0"
-            raise ProfileError(f"line {number}, column {column}: {text[:60]!r} is not {wanted}; give one")
-        found.append(value)
-    if most is not None and len(found) > most:
-        raise ProfileError(f"line {number}, column {column}: has {len(found)} numbers; give {most}")
-    return found
+    items = [Cell(text.strip(), cell.line, cell.column) for text in cell.text.split("|")]
+    if most is not None and len(items) > most:
+        raise cell.error(f"has {len(items)} numbers; give {most}")
+    if is_whole:
+        return [item.whole("a whole number of 0 or more", 0, _MOST) for item in items]
+    return [item.number(f"a number above 0 and at most {_MOST}", math.ulp(0.0), _MOST) for item in items]

@@ -1,0 +1,63 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Memory against bubble
+#
+# With less memory fewer micro-batches are in flight, and devices wait. For each shape we search the shortest
+# period with so much memory, in activations of a stage, and see from where on no device waits (Tessel, Fig. 12).
+
+# %% tags=["parameters"]
+num_devices = 4
+most_memory = 6
+time_limit_s = 10
+
+# %%
+import matplotlib.pyplot as plt
+import pandas as pd
+
+import schedsearch
+
+# %%
+shapes = {
+    "V": schedsearch.v_shape(num_devices, 1, 2),
+    "X": schedsearch.x_shape(num_devices, 1, 2),
+    "M": schedsearch.m_shape(num_devices),
+    "V, backward in two": schedsearch.v_shape(num_devices, 1, 2, split_backward=True),
+}
+
+# %% [markdown]
+# `repetend.bubble_rate` is the share of the steady state in which devices wait. A row `OPTIMAL` is a proof; a
+# row without a number says why there is none: `INFEASIBLE` is proved, `UNKNOWN` is not.
+
+# %%
+rows = []
+for name, placement in shapes.items():
+    for memory in range(1, most_memory + 1):
+        result = schedsearch.search(
+            placement.with_memory(memory),
+            4 * num_devices,
+            objectives=["period"],
+            time_limit_s=time_limit_s,
+            polish_time_limit_s=0,
+        )
+        rate = None if result.repetend is None else 100 * result.repetend.bubble_rate
+        rows.append({"shape": name, "memory": memory, "status": str(result.status), "bubble": rate})
+table = pd.DataFrame(rows)
+table.pivot(index="memory", columns="shape", values="bubble").round(1)
+
+# %%
+figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
+for (name, rows_of), marker in zip(table.groupby("shape", sort=False), "osD^", strict=True):
+    axes.plot(rows_of["memory"], rows_of["bubble"], marker=marker, label=name)
+axes.set_xlabel("memory (activations of a stage)")
+axes.set_ylabel("bubble of the steady state (%)")
+axes.legend()
+figure

@@ -1,0 +1,50 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Planning
+#
+# From a model and a cluster to a placement, without a GPU: the planner proposes by a formula, and the schedule
+# that is really found for each plan decides.
+
+# %% tags=["parameters"]
+model = "llama2_13b"
+cluster = "a100_32"
+batch = 512
+search_time_limit_s = 5
+
+# %%
+import schedsearch
+from schedsearch.planning.explanation import explain
+
+# %%
+plans = schedsearch.plan(model, cluster, batch, search_time_limit_s=search_time_limit_s)
+plans.to_frame()
+
+# %% [markdown]
+# What was chosen and why, what was tried, and what did not fit:
+
+# %%
+print(explain(plans))
+
+# %%
+plans.plot()
+
+# %% [markdown]
+# The best plan's placement is an ordinary one. The same on the command line:
+#
+# ```sh
+# python -m experiments.plan model=llama2_13b cluster=a100_32 batch=512 hydra.run.dir=planned
+# python -m experiments.search placement=planned placement.path=planned
+# ```
+
+# %%
+best = plans.best
+print(best.name, f"{best.samples_per_s:.1f} samples/s")

@@ -1,0 +1,73 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Searched against hand-made
+#
+# Schedules of one model side by side: each on the placement that it needs, with equal memory, weights
+# included, and an equal number of samples. `searched` is the best that was found on all of these placements.
+
+# %% tags=["parameters"]
+num_devices = 4
+num_micro_batches = 16
+schedules = [
+    "searched",
+    "gpipe",
+    "one_f_one_b",
+    "interleaved_one_f_one_b",
+    "chimera",
+    "zb_h1",
+    "zb_v",
+    "dual_pipe",
+]
+time_limit_s = 20
+
+# %%
+import matplotlib.pyplot as plt
+
+import schedsearch
+
+# %% [markdown]
+# The last stage also has the output layer, so the stages are not equal: this is where rules made for equal
+# stages lose, and a search does not.
+
+# %%
+forward_ms = [10.0] * (num_devices - 1) + [14.0]
+stages = schedsearch.stages_of(
+    forward_ms=forward_ms,
+    backward_ms=[2 * each for each in forward_ms],
+    activation_mib=600,
+    weight_mib=900,
+    memory_mib=2 * 900 + 600 * (num_devices + 1),
+)
+found = schedsearch.compare(
+    stages, schedules, num_micro_batches, time_limit_s=time_limit_s, polish_time_limit_s=time_limit_s
+)
+table = found.to_frame()
+table[["schedule", "status", "makespan_ms", "bubble_rate", "peak_memory_mib", "note"]]
+
+# %% [markdown]
+# All timelines on one axis:
+
+# %%
+found.plot()
+
+# %% [markdown]
+# How much longer each is than the searched one. A row without a bar does not fit the memory, or is not defined
+# for the model; its note says why.
+
+# %%
+best_ms = table["makespan_ms"].min()
+longer = (table.set_index("schedule")["makespan_ms"] / best_ms - 1).dropna() * 100
+figure, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
+axes.barh(longer.index, longer)
+axes.invert_yaxis()
+axes.set_xlabel("longer than the best (%)")
+figure

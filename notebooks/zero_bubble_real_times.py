@@ -1,0 +1,106 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Zero bubble with real times
+#
+# Schedules with a backward in two parts, on times measured by the authors of "Zero Bubble Pipeline Parallelism"
+# (ICLR 2024): a stage of their 1.5B model on 8 GPUs, in microseconds, from `efficiency.py` of their repository.
+# Rows of your own go into the first cell.
+
+# %% tags=["parameters"]
+num_devices = 8
+num_micro_batches = 24
+forward_us, input_us, weight_us, transfer_us = 18522, 18086, 9337, 601
+hidden_size, num_heads = 2304, 24
+time_limit_s = 30
+
+# %%
+import matplotlib.pyplot as plt
+import pandas as pd
+
+import schedsearch
+from experiments.reproductions.measured.stage_times import StageTimes
+from schedsearch.device_span import device_spans, with_least_device_span
+from schedsearch.metrics import peak_memory
+
+# %% [markdown]
+# For each token and layer a forward keeps 34 h + 5 a s bytes, with hidden size h, a heads and s = 1024 tokens. The
+# input gradient frees all but the 32 h that the weight gradient still needs. One tick is a microsecond.
+
+# %%
+times = StageTimes(
+    line=1,
+    num_stages=num_devices,
+    num_micro_batches=num_micro_batches,
+    forward_us=forward_us,
+    input_us=input_us,
+    weight_us=weight_us,
+    transfer_us=transfer_us,
+    hidden_size=hidden_size,
+    num_heads=num_heads,
+    published={},
+)
+placement = times.with_split_backward()
+
+# %% [markdown]
+# ## Two metrics
+#
+# The same schedule has two bubble rates. The *makespan* counts every device from the first start of all to the
+# last end of all. The *device span* counts each device from its own first start to its own last end: that is what
+# an iteration takes where a device begins the next one without waiting for the others. Compare only within a
+# column.
+
+
+# %%
+def figures(name: str, schedule: schedsearch.Schedule) -> dict[str, object]:
+    """Return one row."""
+    spans = with_least_device_span(schedule)
+    return {
+        "schedule": name,
+        "bubble by makespan": 1 - times.work_us / schedule.makespan,
+        "bubble by device span": 1 - times.work_us / int(device_spans(spans).max()),
+        "peak activations": int(peak_memory(schedule).max()) / placement.by_name["F0"].memory,
+    }
+
+
+schedules = {
+    "ZB-H1": schedsearch.zb_h1(placement, num_micro_batches),
+    "ZB-H2": schedsearch.zb_h2(placement, num_micro_batches),
+}
+
+# %% [markdown]
+# ## Searched, in the memory of each
+
+# %%
+for multiple, name in ((1, "searched, memory of ZB-H1"), (2, "searched, memory of ZB-H2")):
+    found = schedsearch.search(
+        times.with_split_backward(multiple * num_devices),
+        num_micro_batches,
+        objectives=["device_span"],
+        time_limit_s=time_limit_s,
+        polish_time_limit_s=time_limit_s,
+    )
+    schedules[name] = found.schedule
+
+table = pd.DataFrame([figures(name, schedule) for name, schedule in schedules.items()]).set_index("schedule")
+table.round(4)
+
+# %%
+figure, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
+(100 * table[["bubble by makespan", "bubble by device span"]]).plot.barh(ax=axes)
+axes.invert_yaxis()
+axes.set_xlabel("bubble (%)")
+axes.set_ylabel("")
+axes.legend(loc="lower right")
+figure
+
+# %%
+schedules["searched, memory of ZB-H2"].plot()

@@ -1,0 +1,212 @@
+"""The plans of a model on a cluster, in several shapes, best first.
+
+The module knows what a plan's figures are. It makes no plan and ranks none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from placements.cluster import Cluster
+from placements.models.chain import ModelShape
+from placements.planners.hybrid.joined_plan import JoinedPlan
+from placements.planners.hybrid.placing.branch_search import BranchedPlan
+from placements.planners.hybrid.placing.shared_layers import SharedLayers
+from placements.planners.hybrid.placing.trunk_search import TrunkPlan
+from placements.planners.hybrid.plan import Plan
+from placements.planners.hybrid.plan_file import plan_to_dict
+from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan, Trial
+from placements.planners.hybrid.stage_tables import LayerCosts
+from placements.planners.parallel_plan import PlanError
+from schedsearch.planning.ranking import Candidate, RankedPlan
+from schedsearch.shown import Shown
+
+Found = RatedPlan | TrunkPlan | BranchedPlan
+"""A plan as its search gives it: all layers in a chain, with the vocabulary on all GPUs, or with branches."""
+
+
+def chains_of(found: Found) -> tuple[RatedPlan, ...]:
+    """Return a plan's chains of stages in order of their devices: one of each branch, else one."""
+    if isinstance(found, BranchedPlan):
+        return found.branches
+    return (found.rated if isinstance(found, TrunkPlan) else found,)
+
+
+@dataclass(frozen=True)
+class ProposedPlan:
+    """A plan in one shape.
+
+    Attributes:
+        found: The plan that the shape is made of.
+        candidate: Its placement.
+        ranked: What its search found; None where plans are ranked by the formula alone.
+    """
+
+    found: Found
+    candidate: Candidate
+    ranked: RankedPlan | None = None
+
+    @property
+    def name(self) -> str:
+        """Its shape and numbers."""
+        return self.candidate.name
+
+    @property
+    def chains(self) -> tuple[RatedPlan, ...]:
+        """See `chains_of`."""
+        return chains_of(self.found)
+
+    @property
+    def rated(self) -> RatedPlan:
+        """Its first chain; of all but a K-shape the only one."""
+        return self.chains[0]
+
+    @property
+    def shared(self) -> SharedLayers | None:
+        """The layers that are on all GPUs, beside the chains; None for none."""
+        return None if isinstance(self.found, RatedPlan) else self.found.shared
+
+    @property
+    def plan(self) -> Plan | JoinedPlan:
+        """What runs where; of an M- or NN-shape only the layers between embeddings and output layer."""
+        return self.found.plan if isinstance(self.found, BranchedPlan) else self.rated.plan
+
+    @property
+    def num_stages(self) -> int:
+        """Of all chains."""
+        return sum(chain.plan.num_stages for chain in self.chains)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that are used."""
+        return sum(chain.plan.num_gpus for chain in self.chains)
+
+    @property
+    def formula_samples_per_s(self) -> float | None:
+        """Throughput by the formula; None where there is none for the shape."""
+        if self.candidate.formula_ms is None:
+            return None
+        return self.candidate.global_batch_size / self.candidate.formula_ms * 1e3
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Throughput of the searched schedule, or by the formula where none was searched."""
+        return self.formula_samples_per_s if self.ranked is None else self.ranked.samples_per_s
+
+    @property
+    def peaks_mib(self) -> tuple[float, ...]:
+        """The most memory of a GPU of each stage, by the planner, with what is on all GPUs."""
+        held_mib = 0.0 if self.shared is None else self.shared.held_mib
+        return tuple(stage.peak_mib + held_mib for chain in self.chains for stage in chain.stages)
+
+    def capacities_gib(self, options: PlanOptions) -> tuple[float, ...]:
+        """Return the GiB that each GPU of a stage has for states and activations, by stage."""
+        return tuple(each for chain in self.chains for each in capacities_of(chain, options))
+
+
+@dataclass(frozen=True)
+class Plans(Shown):
+    """The plans of a model on a cluster, best first.
+
+    Attributes:
+        model: What is planned.
+        cluster: For which GPUs.
+        options: What was allowed.
+        costs: What layers cost.
+        ranked_by: One of `schedsearch.planning.planner.RANKS`.
+        proposed: In the order of the ranking.
+        searches: Of each batch size: what the planner tried with the layers in a chain.
+        left_out: Shapes that were not made, and why, a line each.
+        interrupted: From the keyboard; then this is what there was until then.
+    """
+
+    model: ModelShape
+    cluster: Cluster
+    options: PlanOptions
+    costs: LayerCosts = field(repr=False)
+    ranked_by: str
+    proposed: tuple[ProposedPlan, ...]
+    searches: dict[int, PlanSearchResult] = field(repr=False)
+    left_out: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def best(self) -> ProposedPlan:
+        """The first.
+
+        Raises:
+            PlanError: There is none: nothing fits.
+        """
+        if not self.proposed:
+            raise PlanError(f"{self.model.name}: no plan fits; see the trials")
+        return self.proposed[0]
+
+    @property
+    def trials(self) -> tuple[tuple[int, Trial], ...]:
+        """All numbers that were tried, with the batch size."""
+        return tuple((batch, trial) for batch, found in self.searches.items() for trial in found.trials)
+
+    @property
+    def favourite(self) -> ProposedPlan | None:
+        """The V-shape that the formula has first: what is planned without a schedule; None for none."""
+        ordinary = [each for each in self.proposed if each.candidate.shape == "v_shape"]
+        return max(ordinary, key=lambda each: each.rated.samples_per_s, default=None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the figures of each plan by `PLAN_COLUMNS`; None where one does not apply."""
+        return [_row(each) for each in self.proposed]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plans and their figures as plain data; each plan in its file form.
+
+        Raises:
+            PlanError: The cluster has a GPU that a file cannot name.
+        """
+        return {
+            "ranked_by": self.ranked_by,
+            "plans": [
+                row | {"plan": plan_to_dict(each.plan)}
+                for row, each in zip(self.rows(), self.proposed, strict=True)
+            ],
+            "left_out": list(self.left_out),
+        }
+
+
+PLAN_COLUMNS = (
+    *("name", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms", "iteration_ms"),
+    *("iteration_bound_ms", "one_f_one_b_ms", "status", "samples_per_s", "peak_memory_mib", "energy_j"),
+    *("search_seconds", "note"),
+)
+"""Of the table of plans, in order."""
+
+
+def capacities_of(rated: RatedPlan, options: PlanOptions) -> tuple[float, ...]:
+    """Return the GiB that each GPU of a stage has for states and activations, by stage."""
+    groups = [rated.plan.group(stage) for stage in range(rated.plan.num_stages)]
+    given_gib = [group.memory_gib if options.memory_gib is None else options.memory_gib for group in groups]
+    return tuple(each - options.reserve_gib for each in given_gib)
+
+
+def _row(proposed: ProposedPlan) -> dict[str, Any]:
+    candidate, ranked = proposed.candidate, proposed.ranked
+    return {
+        "name": proposed.name,
+        "shape": candidate.shape,
+        "stages": proposed.num_stages,
+        "gpus_per_stage": proposed.num_gpus // proposed.num_stages,
+        "micro_batches": candidate.num_micro_batches,
+        "batch": candidate.global_batch_size,
+        "formula_ms": candidate.formula_ms,
+        "iteration_ms": ranked and ranked.iteration_ms,
+        "iteration_bound_ms": ranked and ranked.iteration_bound_ms,
+        "one_f_one_b_ms": ranked and ranked.one_f_one_b_ms,
+        "status": str(ranked.status) if ranked else "",
+        "samples_per_s": proposed.samples_per_s,
+        "peak_memory_mib": ranked.peak_mib
+        if ranked and ranked.peak_mib is not None
+        else max(proposed.peaks_mib),
+        "energy_j": ranked and ranked.energy_j,
+        "search_seconds": ranked and ranked.search_seconds,
+        "note": ranked.note if ranked else "",
+    }

@@ -1,0 +1,131 @@
+"""The plans of each shape, made placements; where a shape cannot be made, why.
+
+Of the plans of a chain a V-shape, a loop or a wave is made; M-, NN- and K-shapes have searches of their own.
+The module does not know which plan is best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from placements import Placement, PlacementError
+from placements.cluster import Cluster
+from placements.planners.hybrid.placing.branch_search import (
+    BranchedPlan,
+    branched_placement,
+    search_branches,
+)
+from placements.planners.hybrid.placing.planned_placement import (
+    CHUNKED,
+    SHARED_VOCABULARY,
+    chunked_placement,
+    planned_placement,
+    shared_vocabulary_placement,
+)
+from placements.planners.hybrid.placing.trunk_search import TrunkPlan, search_trunks
+from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
+from placements.planners.hybrid.plan_search import Report
+from placements.planners.hybrid.stage_tables import LayerCosts
+from placements.planners.parallel_plan import PlanError
+from schedsearch.planning.plans import Found, ProposedPlan, capacities_of, chains_of
+from schedsearch.planning.ranking import Candidate
+
+SHAPES = ("v_shape", *CHUNKED, *SHARED_VOCABULARY, "k_shape")
+"""Placements that can compete."""
+
+
+@dataclass(frozen=True)
+class ShapePlans:
+    """What plans are made of.
+
+    Attributes:
+        costs: Of the whole model, with its branches.
+        cluster: Its GPUs.
+        batches: Samples of an iteration, one or more sizes.
+        options: What is allowed.
+        num_chunks: Of each device in a wave or a loop.
+        on_progress: Told about the searches of M-, NN- and K-shapes.
+        left_out: Plans that could not be made, and why, a line each.
+    """
+
+    costs: LayerCosts
+    cluster: Cluster
+    batches: Sequence[int]
+    options: PlanOptions
+    num_chunks: int
+    on_progress: Report | None
+    left_out: list[str] = field(default_factory=list)
+
+    def of(self, shape: str, chains: Sequence[RatedPlan]) -> list[ProposedPlan]:
+        """Return the best plans of a shape by its formula, at most as many as the options want.
+
+        Args:
+            shape: One of `SHAPES`.
+            chains: The best plans of all layers in a chain.
+
+        Raises:
+            KeyboardInterrupt: From the keyboard.
+        """
+        try:
+            found = self._found(shape, chains)
+        except PlanError as error:
+            said = str(error).removeprefix("shapes: ")
+            self.left_out.append(said if said.startswith(shape) else f"{shape}: {said}")
+            return []
+        if not found:
+            self.left_out.append(f"{shape}: none fits with the numbers that are allowed")
+        proposed = (self._proposed(shape, each) for each in found)
+        return [each for each in proposed if each is not None]
+
+    def _found(self, shape: str, chains: Sequence[RatedPlan]) -> Sequence[Found]:
+        if shape not in SHARED_VOCABULARY and shape != "k_shape":
+            return chains
+        if self.cluster.num_gpus == 1:
+            raise PlanError("of one GPU there is no other shape than v_shape")
+        found = [each for batch in self.batches for each in self._searched(shape, batch)]
+        rates = [chains_of(each)[0].plan.global_batch_size / each.time_ms for each in found]
+        order = sorted(range(len(found)), key=lambda i: -rates[i])
+        return [found[i] for i in order[: self.options.num_plans]]
+
+    def _searched(self, shape: str, batch: int) -> Sequence[TrunkPlan | BranchedPlan]:
+        numbers = (self.costs, self.cluster, batch)
+        if shape == "k_shape":
+            return search_branches(*numbers, self.options, self.on_progress)
+        return search_trunks(*numbers, shape, self.options, self.on_progress)
+
+    def _proposed(self, shape: str, found: Found) -> ProposedPlan | None:
+        """Return a plan with its placement; where that cannot be, say why."""
+        plan = chains_of(found)[0].plan
+        num_stages = sum(chain.plan.num_stages for chain in chains_of(found))
+        stages, gpus = _counted(num_stages, "stage"), _counted(len(plan.stages[0].gpus), "GPU")
+        batches = _counted(plan.num_micro_batches, "micro-batch", "micro-batches")
+        name = f"{shape}, {stages} x {gpus}, {batches} of {plan.micro_batch_size}"
+        if shape in CHUNKED and num_stages == 1:
+            self.left_out.append(f"{shape}: of one stage there is no other shape than v_shape")
+            return None
+        try:
+            placement = self._placement(shape, found)
+        except (PlanError, PlacementError) as error:
+            self.left_out.append(f"{name}: {error}")
+            return None
+        formula_ms = None if shape in CHUNKED else found.time_ms
+        number, batch = plan.num_micro_batches, plan.global_batch_size
+        return ProposedPlan(found, Candidate(name, shape, placement, number, batch, formula_ms))
+
+    def _placement(self, shape: str, found: Found) -> Placement:
+        capacities_gib = capacities_of(chains_of(found)[0], self.options)
+        if isinstance(found, BranchedPlan):
+            return branched_placement(found, self.costs, min(capacities_gib))
+        plan = chains_of(found)[0].plan
+        if isinstance(found, TrunkPlan):
+            return shared_vocabulary_placement(
+                self.costs.model, plan, self.costs, found.data_parallel, capacities_gib
+            )
+        if shape == "v_shape":
+            return planned_placement(plan, self.costs, capacities_gib)
+        return chunked_placement(plan, self.costs, shape, self.num_chunks, capacities_gib)
+
+
+def _counted(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or f'{one}s'}"

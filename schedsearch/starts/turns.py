@@ -1,0 +1,237 @@
+"""The automatic schedules of zero bubble: micro-batches take turns, weight halves fill what devices wait.
+
+A turn is one forward block on each device, first to last, and then one input half on each, last to first, of
+a V-shape with split backward. It follows the heuristic that "Zero Bubble Pipeline Parallelism" describes
+(Sec. 3.1) and calls ZB-1p and ZB-2p by its memory; which of some choices is best depends on the times, so all
+are tried. The module does not know what is made least.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placements import Placement
+from schedsearch.baselines.structure import Stage, UnsuitablePlacementError, v_shape_stages
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+
+_FORWARD, _INPUT, _WEIGHT = range(3)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is open in the heuristic.
+
+    Attributes:
+        waits_for_first: Whether a device is rather idle before its first input half than late for it.
+        holds_back: Whether a forward block may be left to a later turn, where the next device has input
+            halves that matter more.
+        always_fills: Whether a gap is filled by a longer weight half even on a device that has been idle
+            for less than others.
+    """
+
+    waits_for_first: bool
+    holds_back: bool
+    always_fills: bool
+
+
+CHOICES = tuple(Choice(*each) for each in itertools.product((True, False), repeat=3))
+
+
+def in_turns(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
+    """Yield the schedule of each choice; none where the placement is no V-shape with split backward.
+
+    Args:
+        placement: What runs where, without optimizer blocks; its memory is kept.
+        num_micro_batches: At least 1.
+    """
+    with contextlib.suppress(UnsuitablePlacementError):
+        stages = v_shape_stages(placement, "turns", split=True)
+        for choice in CHOICES:
+            orders = _Turns(placement, num_micro_batches, stages, choice).orders()
+            if orders is not None:
+                yield as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+class _OutOfMemoryError(Exception):
+    """A device has no weight half left that would make room."""
+
+
+class _Turns:
+    """What the devices have run so far, by their positions in the V-shape."""
+
+    def __init__(
+        self, placement: Placement, num_micro_batches: int, stages: list[Stage], choice: Choice
+    ) -> None:
+        self.placement = placement
+        self.number = num_micro_batches
+        self.choice = choice
+        self.last = len(stages) - 1
+        self.stages = stages
+        self.names = [(stage.forward, stage.backward, str(stage.weight)) for stage in stages]
+        blocks = [[placement.by_name[name] for name in names] for names in self.names]
+        self.time = [[block.time for block in row] for row in blocks]
+        self.memory = [
+            [block.memory_on(stage.device) for block in row]
+            for row, stage in zip(blocks, stages, strict=True)
+        ]
+        self.transient = [[block.transient for block in row] for row in blocks]
+        self.order: list[list[Instance]] = [[] for _ in stages]
+        self.ran = [[0, 0, 0] for _ in stages]
+        self.ends: list[tuple[list[int], list[int]]] = [([], []) for _ in stages]  # forward, input half
+        self.idle_from = [0] * len(stages)
+        self.idle = [0] * len(stages)
+        self.held = [0] * len(stages)
+
+    def orders(self) -> list[list[Instance]] | None:
+        """Return what each device of the placement runs in order; None where memory does not suffice."""
+        try:
+            self._first_turn()
+            for _ in range(1, self.number):
+                self._turn()
+        except _OutOfMemoryError:
+            return None
+        for position in range(self.last + 1):
+            self._run_weights(position)
+        orders: list[list[Instance]] = [[] for _ in range(self.placement.num_devices)]
+        for stage, order in zip(self.stages, self.order, strict=True):
+            orders[stage.device] = order
+        return orders
+
+    def _first_turn(self) -> None:
+        """Run the forward blocks for which there is time and memory before the first input halves."""
+        for position in range(self.last + 1):
+            self._make_room(position, _FORWARD)
+            self._run(position, _FORWARD)
+        more = [0] * (self.last + 1)
+        ends = self.idle_from[self.last] + self.time[self.last][_INPUT]
+        for position in range(self.last - 1, -1, -1):
+            more[position], tick = self._ahead(position, ends + self._back(position))
+            ends = tick + self.time[position][_INPUT]
+        for position in range(1, self.last + 1):  # fewer than on the device before, or its would come late
+            if 1 + more[position] < self.number:
+                more[position] = max(0, min(more[position], more[position - 1] - 1))
+        for position, number in enumerate(more):
+            for _ in range(number):
+                self._run(position, _FORWARD)
+        for position in range(self.last, -1, -1):
+            self._make_room(position, _INPUT)
+            self._run(position, _INPUT)
+
+    def _ahead(self, position: int, comes: int) -> tuple[int, int]:
+        """Return how many forward blocks a device runs before its first input half, and when this starts.
+
+        Args:
+            position: Of the device.
+            comes: Tick at which that half can start.
+        """
+        time = self.time[position][_FORWARD]
+        number, tick, held = 0, self.idle_from[position], self.held[position]
+        while self.ran[position][_FORWARD] + number < self.number and self._fits(position, _FORWARD, held):
+            if tick + time > comes if self.choice.waits_for_first else tick >= comes:
+                break
+            number, tick, held = number + 1, tick + time, held + self.memory[position][_FORWARD]
+        return number, max(tick, comes)
+
+    def _turn(self) -> None:
+        """Run a forward block on the devices from one on to the last, and an input half on all."""
+        for position in range(self._first_forward(), self.last + 1):
+            self._make_room(position, _FORWARD)
+            if position > 0:
+                self._fill(position, self._comes(position, _FORWARD))
+            self._run(position, _FORWARD)
+        for position in range(self.last, -1, -1):
+            self._make_room(position, _INPUT)
+            if position < self.last:
+                self._fill(position, self._comes(position, _INPUT))
+            if position == 0 and self.ran[0][_FORWARD] == self.number:
+                self._run_weights(0)  # nothing waits for the first device any more
+            self._run(position, _INPUT)
+
+    def _first_forward(self) -> int:
+        """Return the device from which on there is a forward block in this turn: none before it may wait."""
+        for position in range(self.last, -1, -1):
+            if self.ran[position][_FORWARD] == self.number or self._is_held_back(position):
+                return position + 1
+        return 0
+
+    def _is_held_back(self, position: int) -> bool:
+        """Return whether a device leaves its forward block to a later turn, as the next one has enough."""
+        ran, later = self.ran[position], position + 1
+        if not self.choice.holds_back or later > self.last or ran[_FORWARD] < self.ran[later][_FORWARD] + 2:
+            return False
+        tick = self.idle_from[position]
+        comes = (
+            self.idle_from[later]
+            + self.time[later][_FORWARD]
+            + self.time[later][_INPUT]
+            + self._back(position)
+        )
+        if tick >= comes:
+            return True
+        ends, held = tick + self.time[position][_FORWARD], self.held[position]
+        for _ in range(ran[_INPUT] - ran[_WEIGHT]):
+            if self._fits(position, _FORWARD, held):
+                break
+            ends, held = ends + self.time[position][_WEIGHT], held + self.memory[position][_WEIGHT]
+        return ends > comes and comes - tick <= max(self.idle) - self.idle[position]
+
+    def _fill(self, position: int, comes: int) -> None:
+        """Run weight halves until a tick, and one beyond it where the device has been idle the most."""
+        ran, time = self.ran[position], self.time[position][_WEIGHT]
+        while ran[_WEIGHT] < ran[_INPUT] and self.idle_from[position] + time <= comes:
+            self._run(position, _WEIGHT)
+        gap = comes - self.idle_from[position]
+        would_be_longest = self.idle[position] + gap > max(self.idle)
+        if ran[_WEIGHT] < ran[_INPUT] and gap > 0 and (self.choice.always_fills or would_be_longest):
+            self._run(position, _WEIGHT)
+
+    def _run_weights(self, position: int) -> None:
+        """Run all the weight halves that can run on a device."""
+        while self.ran[position][_WEIGHT] < self.ran[position][_INPUT]:
+            self._run(position, _WEIGHT)
+
+    def _make_room(self, position: int, half: int) -> None:
+        """Run weight halves until a block's memory fits.
+
+        Raises:
+            _OutOfMemoryError: It does not even then.
+        """
+        while not self._fits(position, half, self.held[position]):
+            if self.ran[position][_WEIGHT] == self.ran[position][_INPUT]:
+                raise _OutOfMemoryError
+            self._run(position, _WEIGHT)
+
+    def _fits(self, position: int, half: int, held: int) -> bool:
+        free = self.placement.free_memory
+        needed = held + self.memory[position][half] + self.transient[position][half]
+        return free is None or needed <= free[self.stages[position].device]
+
+    def _back(self, position: int) -> int:
+        """Ticks of the transfer of a gradient to a device."""
+        return self.placement.transfer_time(self.names[position + 1][_INPUT], self.names[position][_INPUT])
+
+    def _comes(self, position: int, half: int) -> int:
+        """Return the tick at which the inputs of a device's next block from its neighbour are there."""
+        micro_batch = self.ran[position][half]
+        if half == _FORWARD and position > 0:
+            there = self.names[position - 1][half], self.names[position][half]
+            return self.ends[position - 1][half][micro_batch] + self.placement.transfer_time(*there)
+        if half == _INPUT and position < self.last:
+            return self.ends[position + 1][half][micro_batch] + self._back(position)
+        return 0
+
+    def _run(self, position: int, half: int) -> None:
+        """Run the next block of a kind on a device, as soon as it can."""
+        micro_batch = self.ran[position][half]
+        start = max(self.idle_from[position], self._comes(position, half))
+        if self.ran[position][_FORWARD]:
+            self.idle[position] += start - self.idle_from[position]
+        self.idle_from[position] = start + self.time[position][half]
+        if half != _WEIGHT:
+            self.ends[position][half].append(self.idle_from[position])
+        self.held[position] += self.memory[position][half]
+        self.ran[position][half] += 1
+        self.order[position].append((self.names[position][half], micro_batch))

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from placements.measured.run_trace import BlockRun, TraceError, block_times, read_traces
+
+
+def label(name: str, begin_us: float, time_us: float, **rest: object) -> dict[str, object]:
+    place = {"pid": 7, "tid": 7, "cat": "user_annotation"}
+    return {"ph": "X", "name": name, "ts": begin_us, "dur": time_us} | place | rest
+
+
+def launched(correlation: int, at_us: float, begin_us: float, time_us: float, **rest: object) -> list[object]:
+    """A launch by torch's thread for backwards, and its kernel."""
+    launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 8, "ts": at_us, "dur": 4}
+    kernel = {"cat": "kernel", "name": "gemm", "pid": 0, "tid": 3, "ts": begin_us, "dur": time_us} | rest
+    return [{"ph": "X", "args": {"correlation": correlation}} | each for each in (launch, kernel)]
+
+
+def write(path: Path, events: list[object], **rest: object) -> Path:
+    path.write_text(json.dumps({"traceEvents": events} | rest))
+    return path
+
+
+def test_the_labels_of_torch_are_blocks(tmp_path: Path) -> None:
+    events = [label("PP:3F1", 0, 2000), label("PP:3I1", 2500, 3000.5), label("PP:3UNSHARD", 9000, 5)]
+    found = read_traces(write(tmp_path / "t.json", events))
+    assert found == (BlockRun("F3", 1, 2.0, False), BlockRun("I3", 1, 3.0005, False))
+
+
+def test_kernels_say_how_long_a_block_runs(tmp_path: Path) -> None:
+    """From the first kernel's begin to the last one's end, whichever thread launched them, without NCCL's."""
+    events = [
+        label("PP:0B0", 100, 100),
+        label("PP:0B0", 3000, 2500, cat="gpu_user_annotation", pid=0, tid=3),
+        *launched(1, 110, 3000, 400),
+        *launched(2, 199, 4500, 1000),
+        *launched(3, 150, 2000, 9000, name="ncclDevKernel_SendRecv"),
+        *launched(4, 900, 9000, 1000),
+        label("PP:0F1", 300, 50),
+    ]
+    found = read_traces(write(tmp_path / "t.json", events))
+    assert found == (BlockRun("B0", 0, 2.5, True), BlockRun("F0", 1, 0.05, False))
+
+
+def test_begins_and_ends_are_spans(tmp_path: Path) -> None:
+    """Spans nest on their thread; what began before the trace or ended after it is left out."""
+    events = [
+        {"ph": "E", "pid": 1, "tid": 1, "ts": 5},
+        {"ph": "B", "pid": 1, "tid": 1, "ts": 10, "name": "step"},
+        {"ph": "B", "pid": 1, "tid": 1, "ts": 20, "name": "forward stage 2 mb 5", "cat": "nvtx"},
+        {"ph": "B", "pid": 1, "tid": 2, "ts": 21, "name": "backward weights stage 2 mb 4", "cat": "nvtx"},
+        {"ph": "E", "pid": 1, "tid": 1, "ts": 1020},
+        {"ph": "E", "pid": 1, "tid": 2, "ts": 521},
+    ]
+    pattern = r"(?P<kind>\w+( weights)?) stage (?P<stage>\d+) mb (?P<micro_batch>\d+)"
+    found = read_traces(write(tmp_path / "t.json", events), pattern)
+    assert found == (BlockRun("F2", 5, 1.0, False), BlockRun("W2", 4, 0.5, False))
+
+
+def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
+    """The labels of torch's schedules of one stage say no stage: it is the rank."""
+    for rank in range(2):
+        events = [label("Forward 0", 0, 1000 + rank), label("Backward 0", 2000, 3000)]
+        text = json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events})
+        (tmp_path / f"rank{rank}.json.gz").write_bytes(gzip.compress(text.encode()))
+    found = read_traces(tmp_path, r"^(?P<kind>Forward|Backward) (?P<micro_batch>\d+)$")
+    assert {run.block: run.time_ms for run in found} == {"F0": 1.0, "B0": 3.0, "F1": 1.001, "B1": 3.0}
+
+
+def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [label("block E", 0, 1000)])
+    assert read_traces(path, r"block (?P<block>\w+)") == (BlockRun("E", None, 1.0, False),)
+
+
+def test_a_list_of_events_is_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([label("PP:0F0", 0, 1500)]))
+    assert read_traces(path) == (BlockRun("F0", 0, 1.5, False),)
+
+
+def test_times_are_medians_and_tenths() -> None:
+    found = block_times(BlockRun("F0", n, float(n), False) for n in range(11))
+    assert (found["F0"].median_ms, found["F0"].low_ms, found["F0"].high_ms) == (5, 1, 9)
+    assert found["F0"].num_runs == 11
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "message"),
+    [
+        ("{", None, "t.json: is not JSON"),
+        ("\x1f", None, "t.json: is not JSON"),
+        ("{}", None, "t.json: lacks the field 'traceEvents'; add it"),
+        ('{"traceEvents": 3}', None, "t.json: traceEvents: 3 is not a list of events; give a"),
+        ("[7]", None, "t.json: traceEvents[0]: 7 is not an event"),
+        ('[{"ph": "X", "name": "PP:0F0", "dur": 3}]', None, "traceEvents[0]: lacks the field 'ts'; add it"),
+        ('[{"ph": "X", "ts": 1, "dur": -3}]', None, "traceEvents[0].dur: -3 is not a time; give micro"),
+        ("[]", None, "no label matches '^PP:"),
+        ('[{"ph": "X", "name": "step", "ts": 1, "dur": 3}]', None, "it has 'step'; give a pattern with the"),
+        ("[]", "(", "pattern: '(' is no regular expression"),
+        ("[]", "step", "pattern: names no block; add a group (?P<kind>...) or (?P<block>...)"),
+        ("[]", "(?P<kind>.)(?P<rank>.)", "pattern: has an unknown group 'rank'; the groups are block, stage"),
+        ('[{"ph": "X", "name": "F", "ts": 1, "dur": 3}]', "(?P<kind>F)", "label 'F': says no stage, and the"),
+        ('[{"ph": "X", "name": "x", "ts": 1, "dur": 3}]', "(?P<kind>x)", "label 'x': 'x' is no kind; let"),
+    ],
+)  # fmt: skip
+def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, pattern: str | None, message: str) -> None:
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(TraceError) as error:
+        read_traces(tmp_path / "t.json", pattern)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_traces(tmp_path / "none.json")
+    with pytest.raises(TraceError, match="has no .json"):
+        read_traces(tmp_path)
+    (tmp_path / "broken.json.gz").write_bytes(gzip.compress(b"[]")[:-4])
+    with pytest.raises(TraceError, match="cannot be unpacked"):
+        read_traces(tmp_path / "broken.json.gz")

@@ -1,0 +1,74 @@
+"""The power of devices that are GPUs of several kinds, against each GPU's own model counted one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from placements.hardware import A100_SXM_80GB, V100_SXM_32GB, Gpu, modelled_profile
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.shapes import m_shape, v_shape
+from schedsearch.baselines import one_f_one_b
+from schedsearch.energy import compute_frontier
+from schedsearch.metrics import bubble_rate
+from schedsearch.planning.planner import plan
+from schedsearch.planning.power import mixed_profile
+
+
+def test_one_kind_is_modelled_as_before() -> None:
+    placement = v_shape(2)
+    assert mixed_profile(placement, [{A100_SXM_80GB: 4}, {A100_SXM_80GB: 4}]) == modelled_profile(
+        placement, A100_SXM_80GB
+    )
+
+
+@pytest.mark.parametrize("gpus", [(A100_SXM_80GB, V100_SXM_32GB), (V100_SXM_32GB, A100_SXM_80GB)])
+def test_each_device_computes_and_waits_by_its_own_model(gpus: tuple[Gpu, Gpu]) -> None:
+    placement = v_shape(2)
+    schedule = one_f_one_b(placement, 4)
+    profile = mixed_profile(placement, [{gpus[0]: 1}, {gpus[1]: 1}])
+    span_ms = placement.ms(schedule.makespan)
+    wanted_mj = 0.0
+    for device, gpu in enumerate(gpus):
+        blocks = [placement.by_name[name] for name, _ in schedule.order(device)]
+        busy_ms = sum(placement.ms(block.time) for block in blocks)
+        wanted_mj += sum(gpu.operating_points(placement.ms(block.time))[-1].energy_mj for block in blocks)
+        wanted_mj += (span_ms - busy_ms) * gpu.blocking_power_w
+    frontier = compute_frontier(schedule, profile, num_plans=2)
+    assert frontier.all_maximum.energy_mj == pytest.approx(wanted_mj)
+    assert bubble_rate(schedule) > 0
+
+
+def test_a_block_on_both_kinds_has_their_mean_energy() -> None:
+    placement = m_shape(2)
+    profile = mixed_profile(placement, [{A100_SXM_80GB: 1}, {V100_SXM_32GB: 3}])
+    name = next(block.name for block in placement.blocks if len(block.devices) == 2)
+    time_ms = placement.ms(placement.by_name[name].time)
+    fast, slow = (gpu.operating_points(time_ms)[-1] for gpu in (A100_SXM_80GB, V100_SXM_32GB))
+    assert [point.clock_mhz for point in profile.points[name]] == sorted(set(V100_SXM_32GB.clocks_mhz))
+    # The A100 needs no more than its highest clock, which is above its sustained one.
+    assert profile.fastest(name).energy_mj <= (fast.energy_mj + 3 * slow.energy_mj) / 4
+    assert profile.fastest(name).energy_mj >= (0.9 * fast.energy_mj + 3 * slow.energy_mj) / 4
+
+
+def test_a_stage_of_two_kinds_is_one_device() -> None:
+    placement = v_shape(1)
+    gpus = [Counter({A100_SXM_80GB: 8, V100_SXM_32GB: 8})]
+    profile = mixed_profile(placement, gpus)
+    assert profile.device == "NVIDIA A100-SXM4-80GB and NVIDIA V100-SXM2-32GB"
+    mean_w = (A100_SXM_80GB.blocking_power_w + V100_SXM_32GB.blocking_power_w) / 2
+    assert profile.blocking_power_w == pytest.approx(mean_w)
+
+
+def test_plans_on_mixed_gpus_are_ranked_by_energy() -> None:
+    """Once every device had the power of the first stage's GPU."""
+    options = PlanOptions(num_stages=(2,), num_micro_batches=(4,), num_plans=1)
+    arguments = {"options": options, "rank_by": "energy", "deadline_ms": 1e5, "search_time_limit_s": 1.0}
+    found = {
+        name: plan("gpt3_1.3b", name, 8, **arguments).best.ranked  # type: ignore[arg-type]
+        for name in ("a100_8", "a100_4+v100_4", "v100_4+a100_4", "v100_8")
+    }
+    joules = {name: each.energy_j for name, each in found.items() if each is not None}
+    assert None not in joules.values()
+    assert len(set(joules.values())) == 4

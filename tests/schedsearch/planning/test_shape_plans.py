@@ -1,0 +1,195 @@
+"""Shapes that compete: branches side by side, vocabularies on all GPUs, and what is said of all of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_profiles import write_profile
+
+from placements.cluster import Cluster, Nodes, read_cluster
+from placements.hardware import A100_SXM_80GB
+from placements.measured.profile_folder import read_profiled_model
+from placements.models.chain import ModelShape
+from placements.models.zoo import read_model
+from placements.planners.hybrid.placing.branch_search import BranchedPlan
+from placements.planners.hybrid.placing.trunk_search import TrunkPlan
+from placements.planners.hybrid.plan_file import plan_from_dict, plan_to_dict
+from placements.planners.hybrid.plan_options import PlanOptions
+from placements.planners.hybrid.profiled.layer_profile_costs import LayerProfileCosts
+from placements.planners.hybrid.profiled.measured_cluster import read_measured_cluster
+from placements.planners.parallel_plan import PlanError
+from schedsearch.metrics import peak_memory
+from schedsearch.planning.explanation import explain
+from schedsearch.planning.planner import plan
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans
+from schedsearch.planning.shape_plans import SHAPES
+from schedsearch.validate import validate
+
+FLAVA = read_model("flava", num_layers=4)
+LARGE = read_model("gpt_11b", num_layers=8, hidden_size=1024, num_heads=16)
+"""Whose table is larger than all layers."""
+
+FEW = PlanOptions(num_plans=1, num_micro_batches=(8,))
+
+
+def put_first(found: Plans, shape: str) -> Plans:
+    """Return the plans with those of a shape before all others."""
+    order = sorted(found.proposed, key=lambda each: each.candidate.shape != shape)
+    return replace(found, proposed=tuple(order))
+
+
+@pytest.fixture(scope="module")
+def flava() -> Plans:
+    return plan(FLAVA, "a100_8", 32, options=FEW, shapes=SHAPES, search_time_limit_s=0.5)
+
+
+@pytest.fixture(scope="module")
+def large() -> Plans:
+    options = replace(FEW, num_stages=(2,))
+    return plan(LARGE, "a100_4", 32, options=options, shapes=SHAPES, search_time_limit_s=0.5)
+
+
+def test_branches_compete_side_by_side(flava: Plans) -> None:
+    assert flava.model is FLAVA
+    shapes = {each.candidate.shape: each for each in flava.proposed}
+    assert {"v_shape", "k_shape"} <= shapes.keys()
+    assert not {"m_shape", "nn_shape"} & shapes.keys()
+    ours = shapes["k_shape"]
+    assert isinstance(ours.found, BranchedPlan)
+    assert ours.ranked is not None and ours.ranked.schedule is not None
+    validate(ours.ranked.schedule)
+    assert ours.candidate.placement.memory is not None
+    assert (peak_memory(ours.ranked.schedule) <= ours.candidate.placement.memory).all()
+    assert ours.candidate.formula_ms == ours.found.time_ms
+    row = next(row for row in flava.rows() if row["shape"] == "k_shape")
+    assert tuple(row) == PLAN_COLUMNS
+    assert (row["stages"], row["stages"] * row["gpus_per_stage"]) == (ours.num_stages, 8)
+    assert list(flava.to_frame()["shape"]) == [each.candidate.shape for each in flava.proposed]
+
+
+def test_three_branches_and_one_in_another() -> None:
+    image, text = FLAVA.branches
+    inner = ModelShape("inner", FLAVA.runs, FLAVA.precision, (image, text))
+    for branches in ((image, text, image), (inner, text)):
+        model = ModelShape("several", FLAVA.runs, FLAVA.precision, branches)
+        found = plan(model, "a100_8", 16, options=FEW, shapes=("k_shape",), rank_by="formula").best
+        assert [len(chain.plan.layers) for chain in found.chains] == [
+            len(each.chained.layers) for each in branches
+        ]
+        used = [gpu for chain in found.chains for stage in chain.plan.stages for gpu in stage.gpus]
+        assert sorted(used) == list(range(8))
+        assert plan_from_dict(json.loads(json.dumps(plan_to_dict(found.plan)))) == found.plan
+
+
+def test_a_plan_of_branches_is_explained_and_drawn(flava: Plans) -> None:
+    found = put_first(flava, "k_shape")
+    said = explain(found)
+    assert "4 image" in said and "4 text" in said
+    assert "\nOn all GPUs besides: 4 both: " in said
+    texts = [text.get_text() for text in found.plot().axes[0].texts]
+    assert "4 both" in texts
+    assert len(found.plot().axes[0].get_yticks()) == found.best.num_stages
+
+
+def test_a_vocabulary_on_all_gpus_is_explained_and_drawn(large: Plans) -> None:
+    found = put_first(large, "m_shape")
+    assert isinstance(found.best.found, TrunkPlan)
+    assert "\nOn all GPUs besides: 1 embedding, 1 output: " in explain(found)
+    drawn = {text.get_text() for text in found.plot().axes[0].texts}
+    assert {"1 embedding", "1 output"} <= drawn
+    # The peaks count what is on all GPUs, as the placement does, whose search may hold less at once.
+    placement = found.best.candidate.placement
+    assert all(
+        peak >= held for peak, held in zip(found.best.peaks_mib, placement.static_memory or (), strict=True)
+    )
+
+
+def test_what_the_favourite_loses_is_said_beside_all_shapes(large: Plans) -> None:
+    """The V-shape is what is lost to, whatever formulas other shapes have."""
+    favourite = large.favourite
+    assert favourite is not None and favourite.candidate.shape == "v_shape"
+    assert large.best.candidate.shape == "m_shape"
+    ours, theirs = large.best.samples_per_s, favourite.samples_per_s
+    assert ours is not None and theirs is not None
+    line = f"The formula's favourite, {favourite.name}, reaches {theirs:.4g} samples/s: "
+    assert f"{line}{1 - theirs / ours:.1%} less." in explain(large)
+
+
+def test_by_the_formula_every_shape_has_its_own_time() -> None:
+    """Once an M-shape was taken for as fast as its layers without the vocabulary."""
+    found = plan(LARGE, "v100_4", 32, options=FEW, shapes=SHAPES, rank_by="formula")
+    shared = next(each for each in found.proposed if each.candidate.shape == "m_shape")
+    assert isinstance(shared.found, TrunkPlan)
+    assert shared.samples_per_s == pytest.approx(32e3 / shared.found.time_ms)
+    rates = [each.samples_per_s or 0.0 for each in found.proposed]
+    assert rates == sorted(rates, reverse=True)
+    waves = [each for each in found.proposed if each.candidate.shape in ("loop_shape", "wave_shape")]
+    assert all(each.samples_per_s is None for each in waves)
+
+
+def test_a_shape_fits_where_a_chain_does_not() -> None:
+    """No stage has memory for the whole table and its share of the layers."""
+    options = PlanOptions(num_plans=1, memory_gib=20.0, gpus_per_stage=(1,))
+    with pytest.raises(PlanError, match="are too little for gpt_11b"):
+        plan(LARGE, "v100_4", 32, options=options, rank_by="formula")
+    found = plan(LARGE, "v100_4", 32, options=options, shapes=("v_shape", "m_shape"), rank_by="formula")
+    assert [each.candidate.shape for each in found.proposed] == ["m_shape"]
+    assert found.left_out[0].startswith("v_shape: memory_gib: 20 GiB less 4 in reserve are too little")
+    assert found.favourite is None
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["loop_shape", "m_shape", "k_shape"],
+)
+def test_one_gpu_has_one_shape(shape: str) -> None:
+    found = plan("gpt3_125m", "a100_1", 8, options=FEW, shapes=("v_shape", shape), rank_by="formula")
+    unit = "stage" if shape == "loop_shape" else "GPU"
+    assert found.left_out == (f"{shape}: of one {unit} there is no other shape than v_shape",)
+
+
+def test_several_kinds_of_gpus_have_no_k_shape() -> None:
+    found = plan(FLAVA, "a100_4+v100_4", 16, options=FEW, shapes=("v_shape", "k_shape"), rank_by="formula")
+    assert found.left_out == (
+        "k_shape: cluster: has several kinds of GPUs, and a K-shape is planned on one; give one kind",
+    )
+
+
+def test_a_gpu_that_no_file_can_name() -> None:
+    mine = replace(A100_SXM_80GB, name="mine", memory_gib=60.0)
+    for gpu in (mine, replace(mine, name=A100_SXM_80GB.name)):
+        cluster = Cluster((Nodes(gpu, 1, 4),), 1.0)
+        found = plan("gpt3_125m", cluster, 8, options=FEW, rank_by="formula")
+        with pytest.raises(PlanError, match=f"^cluster: '{gpu.name}' is none of the GPUs") as caught:
+            found.to_dict()
+        assert "\n" not in str(caught.value)
+
+
+def test_interrupted_while_a_shape_is_searched() -> None:
+    told = []
+
+    def stop(done: int, total: int, best_ms: float | None) -> None:
+        told.append(done)
+        if len(told) > 1 and done == 1:
+            raise KeyboardInterrupt
+
+    options = replace(FEW, num_micro_batches=(4, 8))
+    found = plan(LARGE, read_cluster("v100_4"), 32, options=options, shapes=SHAPES, on_progress=stop)
+    assert found.interrupted
+    assert "m_shape" not in {each.candidate.shape for each in found.proposed}
+    assert "v_shape" in {each.candidate.shape for each in found.proposed}
+    assert all(each.ranked is None for each in found.proposed)
+
+
+def test_measured_layers_have_an_m_shape(tmp_path: Path) -> None:
+    known = read_profiled_model(write_profile(tmp_path / "profile"), "toy")
+    where = read_measured_cluster("A100-40_2", known)
+    costs = LayerProfileCosts(known, where)
+    found = plan(costs.model, where.cluster, 8, costs=costs, shapes=("m_shape",), rank_by="formula")
+    best = found.best.found
+    assert isinstance(best, TrunkPlan)
+    assert [layer.name for layer in best.shared.layers] == ["embedding", "head"]
+    assert [layer.name for layer in best.rated.plan.model.layers] == ["block", "block"]

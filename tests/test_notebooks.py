@@ -1,0 +1,86 @@
+"""Every notebook runs from its first cell to its last, with parameters that make it quick."""
+
+import ast
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+from places import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+
+SMALL: dict[str, dict[str, Any]] = {
+    "quick_start": {"num_micro_batches": 4},
+    "searched_against_hand_made": {
+        "num_devices": 2,
+        "num_micro_batches": 4,
+        "schedules": ["searched", "one_f_one_b", "zb_v"],
+        "time_limit_s": 2,
+    },
+    "memory_against_bubble": {"num_devices": 2, "most_memory": 2, "time_limit_s": 2},
+    "energy_and_stragglers": {
+        "num_devices": 2,
+        "num_micro_batches": 3,
+        "num_plans": 5,
+        "slowdowns": (1.0, 1.2),
+    },
+    "planning": {"model": "gpt3_1.3b", "cluster": "a100_8", "batch": 8, "search_time_limit_s": 1},
+    "zero_bubble_real_times": {"num_devices": 2, "num_micro_batches": 4, "time_limit_s": 2},
+}
+"""What is put in the place of a notebook's parameters."""
+
+
+def cells(text: str) -> list[tuple[str, str]]:
+    """Return the heads and the codes of the cells that are no text."""
+    found = [each.partition("\n") for each in text.split("\n# %%")[1:]]
+    return [(head, code) for head, _, code in found if "[markdown]" not in head]
+
+
+def run(name: str) -> list[Any]:
+    """Run a notebook with the parameters of `SMALL`; return what its cells show."""
+    names: dict[str, Any] = {"__name__": name}
+    shown = []
+    for head, code in cells((NOTEBOOKS / f"{name}.py").read_text()):
+        tree = ast.parse(code, name)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compiled(tree), names)
+        if last is not None and (value := eval(compiled(ast.Expression(last.value)), names)) is not None:
+            shown.append(value)
+        if "parameters" in head:
+            assert SMALL[name].keys() <= names.keys(), "a parameter that the notebook has"
+            names |= SMALL[name]
+    return shown
+
+
+def compiled(tree: ast.Module | ast.Expression) -> CodeType:
+    return compile(tree, "notebook", "exec" if isinstance(tree, ast.Module) else "eval")
+
+
+def test_all_notebooks_are_run() -> None:
+    assert {path.stem for path in NOTEBOOKS.glob("*.py")} == SMALL.keys()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with mpl.rc_context({"backend": "Agg"}):
+        shown = run(name)
+    figures = [each for each in shown if isinstance(each, Figure)]
+    assert figures, "it draws something"
+    assert all(axes.has_data() for figure in figures for axes in figure.axes if axes.get_visible())
+    tables = [each for each in shown if hasattr(each, "columns")]
+    assert tables, "it shows a table"
+    assert all(len(each) for each in tables)
+    assert not list(tmp_path.iterdir()), "and leaves no file behind"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_notebook_begins_with_its_title_and_parameters(name: str) -> None:
+    text = (NOTEBOOKS / f"{name}.py").read_text()
+    assert "formats: py:percent" in text
+    first, second, *_ = text.split("\n# %%")[1:]
+    assert first.startswith(" [markdown]\n# # ")
+    assert second.startswith(' tags=["parameters"]\n')
