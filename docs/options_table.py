@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from experiments.config.option_list import CONFIG, Option, options_of
+from experiments.config.option_list import CONFIG, Option, kinds_of, options_of
 
 _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 
@@ -15,6 +15,9 @@ def tables(command: str, groups: list[str]) -> Iterator[str]:
     if not groups:
         yield _table(list(options_of(command)))
     for group in groups:
+        if group == "experiment":
+            yield from _items(command)
+            continue
         kinds = sorted(path.stem for path in (CONFIG / group).glob("*.yaml"))
         prefix = f"{group}." if kinds else group
         for kind in kinds if kinds != ["default"] else [""]:
@@ -22,6 +25,17 @@ def tables(command: str, groups: list[str]) -> Iterator[str]:
                 yield f"**`{group}={kind}`**"
             options = options_of(command, {group: kind} if kind else {})
             yield _table([option for option in options if option.name.startswith(prefix)])
+
+
+def _items(command: str) -> Iterator[str]:
+    """Yield a table of each item's own options."""
+    common = list(options_of(command))
+    for kind in kinds_of(command, "experiment"):
+        own = [option for option in options_of(command, {"experiment": kind}) if option not in common]
+        own = [option for option in own if option.name != "experiment"]
+        if own:
+            yield f"**`experiment={kind}`**"
+            yield _table(own)
 
 
 def _table(options: list[Option]) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.benchmarks.results import COLUMNS, Case, Row, machine, summary, write_results
+from experiments.benchmarks.results import COLUMNS, Case, Row, summary, write_results
 from experiments.config.command import INTERRUPTED
+from experiments.config.machine import machine
 from experiments.config.progress import StepBar
 
 

@@ -65,12 +65,18 @@ def _run_in_hydra(name: str, module: str) -> None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from experiments.config.composing import check_flags, config_error, sweep_past_points_that_are_wrong
+    from experiments.config.composing import (
+        check_flags,
+        config_error,
+        find_presets_first,
+        sweep_past_points_that_are_wrong,
+    )
     from experiments.config.option_list import CONFIG, help_text
 
     task: Task = importlib.import_module(f"experiments.{module}").task
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     sweep_past_points_that_are_wrong()
+    find_presets_first(name)
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
 
     try:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config.option_list import COMMANDS, names_of
+from experiments.config.option_list import COMMANDS, REPRODUCE, kinds_of, names_of, options_of
 from experiments.config.options import OptionError, did_you_mean
 
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
@@ -44,6 +46,20 @@ def sweep_past_points_that_are_wrong() -> None:
     """Let Hydra sweep with `PatientSweeper`, unless another sweeper is chosen."""
     basic = f"{BasicSweeper.__module__}.{BasicSweeper.__name__}"
     _PLUGINS.class_name_to_class[basic] = PatientSweeper
+
+
+def find_presets_first(command: str) -> None:
+    """Let ``experiment`` choose a preset of a command, though items to reproduce may have the same names."""
+    if command != REPRODUCE:
+        _PLUGINS.register(PresetsFirst)
+
+
+class PresetsFirst(SearchPathPlugin):
+    """Puts the folder of the presets before that of all configs."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add the folder."""
+        search_path.prepend("presets", "pkg://experiments.conf.presets", "main")
 
 
 class PatientSweeper(BasicSweeper):
@@ -85,6 +101,8 @@ def config_error(error: Exception, command: str) -> str:
         if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
             return f"{key}: {where}; did you mean {own[0]}?"
         others = [o for o in COMMANDS if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]
+        if key in names and command == REPRODUCE:
+            return f"{key}: is an option of {_items_with(key)}; choose that by experiment=NAME"
         if key in names:
             return f"{key}: is not an option of the placement that is chosen; choose another or leave it out"
         if others:
@@ -108,5 +126,17 @@ def config_error(error: Exception, command: str) -> str:
         choices = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:])
         folder, _, kind = group.group(1).rpartition("/")
         remedy = f"pip install 'schedsearch[{_LAUNCHERS[kind]}]'" if kind in _LAUNCHERS else ""
+        if folder == "experiment":
+            return f"experiment={kind}: is not there; the options are {', '.join(kinds_of(command, folder))}"
         return f"{folder}={kind}: is not there; {remedy or did_you_mean(kind, choices)}"
     return " ".join(lines)
+
+
+def _items_with(option: str) -> str:
+    """Return the names of the items to reproduce that have an option, with commas."""
+    items = kinds_of(REPRODUCE, "experiment")
+    return ", ".join(
+        item
+        for item in items
+        if any(option == each.name for each in options_of(REPRODUCE, {"experiment": item}))
+    )

@@ -14,10 +14,13 @@ CONFIG = Path(__file__).parents[1] / "conf"
 """The configs: a file per command, a folder per group of options."""
 
 PRESETS = CONFIG / "presets"
-"""The groups of some commands only."""
+"""What ``experiment`` chooses from in the commands that search: many options in a file."""
 
 COMMANDS = tuple(sorted({path.stem for path in CONFIG.glob("*.yaml")} - {"common", "output"}))
 """The commands that Hydra runs."""
+
+REPRODUCE = "reproduce"
+"""The command of which ``experiment`` chooses an item to reproduce, with the item's own options."""
 
 OBJECTIVES = {"search": "makespan_ms", "frontier": "energy_j", "run": "energy_j"}
 """Which figure of its ``result.json`` a command returns, for sweepers that optimize."""
@@ -55,22 +58,28 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     groups = {group: choice for path in files for group, choice in _groups(path)}
     groups |= {group: choice for group, choice in (choices or {}).items() if group in groups}
     for group in groups:
-        folder = PRESETS if group == "experiment" else CONFIG
-        kinds = sorted(path.stem for path in (folder / group).glob("*.yaml"))
+        kinds = kinds_of(command, group)
         if kinds != ["default"]:
             yield Option(group, str(groups[group]).replace("None", "null"), f"one of {', '.join(kinds)}")
     for path in files:
         yield from _options_in(path, "")
     for group, choice in groups.items():
         path = CONFIG / group / f"{choice}.yaml"
-        if group != "experiment" and path.exists():  # it may be in a --config-dir of the user's
-            yield from _options_in(path, f"{group}.")
+        if path.exists() and (group != "experiment" or command == REPRODUCE):  # it may be in a --config-dir
+            yield from _options_in(path, "" if group == "experiment" else f"{group}.")
+
+
+def kinds_of(command: str, group: str) -> list[str]:
+    """Return the names of the files from which a group of a command is chosen."""
+    folder = PRESETS if group == "experiment" and command != REPRODUCE else CONFIG
+    return sorted(path.stem for path in (folder / group).glob("*.yaml"))
 
 
 def names_of(command: str) -> set[str]:
-    """Return the name of every option of a command, whichever placement is chosen."""
-    kinds = (path.stem for path in (CONFIG / "placement").glob("*.yaml"))
-    return {option.name for kind in kinds for option in options_of(command, {"placement": kind})}
+    """Return the name of every option of a command, whichever placement and item are chosen."""
+    group = "experiment" if command == REPRODUCE else "placement"
+    kinds = kinds_of(command, group)
+    return {option.name for kind in kinds for option in options_of(command, {group: kind})}
 
 
 def default_of(command: str, name: str) -> object:

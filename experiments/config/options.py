@@ -6,7 +6,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
@@ -161,13 +161,19 @@ def _fill_in_runtime(data: dict[Any, Any], chosen: FilePlacementOptions) -> None
 Record = TypeVar("Record")
 
 
-def read_record(config: DictConfig, record: type[Record]) -> Record:
+def read_record(config: DictConfig, record: type[Record], others: Sequence[str] = ()) -> Record:
     """Return a composed config as a record.
+
+    Args:
+        config: As Hydra gives it.
+        record: What to read.
+        others: Names that are left out: those of another record.
 
     Raises:
         OptionError: An option is missing, unknown or of the wrong type.
     """
-    return read_fields(_plain(config), record, "")
+    data = _plain(config)
+    return read_fields({name: data[name] for name in data if name not in others}, record, "")
 
 
 def _plain(config: DictConfig) -> dict[Any, Any]:
@@ -256,6 +262,9 @@ def _read_value(value: Any, wanted: Any, where: str) -> Any:
         raise OptionError(f"{where}: {value!r} is not {_in_words(plain)}")
     if isinstance(value, int) and float in plain and int not in plain:
         return float(value)
+    if tuple in plain and isinstance(value, list):
+        item = get_args(kinds[plain.index(tuple)])[0]
+        return tuple(_read_value(each, item, where) for each in value)
     for kind in plain:
         if kind is not types.NoneType and isinstance(value, kind):
             return value
@@ -264,7 +273,7 @@ def _read_value(value: Any, wanted: Any, where: str) -> Any:
 
 def _remedy(value: Any, kinds: list[Any]) -> str:
     """Return the remedy for one value of a list, and a number with a percent sign or a unit; else nothing."""
-    if list in kinds:
+    if {list, tuple} & set(kinds):
         return f"; write [{value}]"
     written = re.fullmatch(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)", value) if isinstance(value, str) else None
     if written is None or not {int, float} & set(kinds):
@@ -283,6 +292,7 @@ def _in_words(kinds: list[Any]) -> str:
         str: "text",
         bool: "true or false",
         dict: "a mapping",
+        tuple: "a list",
         types.NoneType: "null",
     }
     return " or ".join(words.get(kind, f"a {kind.__name__}") for kind in kinds)

@@ -287,17 +287,26 @@ class TransferSweepOptions:
 class ReproduceOptions:
     """The config of `experiments.reproduce`.
 
+    The options of an item are a record of its own, `experiments.reproductions.item.Item.options`.
+
     Attributes:
-        experiment: A key of `experiments.tasks.reproduce.EXPERIMENTS`.
-        constants: Path of a ``profile_constants.json``.
-        tables: Of `experiments.reproductions.galvatron_cells.TABLES`, for the trends.
-        models: Keys of `experiments.reproductions.large_vocabulary.CASES`.
+        size: ``full`` or ``small``.
+        record: Whether the results are kept in the project.
     """
 
-    experiment: str
-    constants: str | None
-    tables: list[Any]
-    models: list[Any]
+    size: str
+    record: bool
+
+
+@dataclass(frozen=True)
+class ReproduceAllOptions:
+    """What ``experiment=all`` has instead of the options of an item.
+
+    Attributes:
+        data: Path of a folder in which the inputs of items are at `Item.inputs`.
+    """
+
+    data: str | None
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""Published tables made again, each with the published figures beside ours.
+"""Published tables and figures made again, each with the published values beside ours.
 
 - `item`: a table or figure that can be made again, and what is claimed of it
-- `measured`: published measurements, and what our schedules of the same times give
-- `galvatron_published`: what Galvatron-BMW's paper says of three rows
-- `galvatron_tables`: its cells from the constants of 2022
-- `galvatron_cells`: what the paper says of all rows and tables
-- `galvatron_trends`: these rows by our planner; `trend_agreement`: beside the paper's
-- `large_vocabulary`: Tessel's models in a V-shape, and with the vocabulary on all GPUs
+- `galvatron`, `tessel`: the items of a paper; `measured`: those of published measurements
+- `catalogue`: all items by name
+- `kept_cases`: the rows that are made, in a file; `run_item`: an item made case by case
+- `item_files`: what is written and said of it
+- `recorded`: the results that the project keeps, in ``results``; `results_page`: the page of them
 """

@@ -7,7 +7,7 @@ case. Each case gives rows: our value beside the published one. The module knows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -90,7 +90,9 @@ class Item:
         make: The rows of one case.
         trends: What the paper concludes, from the rows of all cases.
         draw: The paper's figure, from all rows; a matplotlib Figure. None of a table.
-        files: Other files of all rows, by name: their text.
+        files: Other files of all rows, by name: their text. ``NAME_rows.csv`` with the rows comes besides.
+        inputs: The options that are paths of data which the project does not contain; where each is in the
+            folder that ``experiment=all`` is given.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
     """
@@ -106,6 +108,7 @@ class Item:
     trends: Callable[[Sequence[Row]], Sequence[Trend]] = lambda _: ()
     draw: Callable[[Sequence[Row]], Any] | None = None
     files: Callable[[Sequence[Row]], Mapping[str, str]] = lambda _: {}
+    inputs: Mapping[str, str] = field(default_factory=dict)
     tolerance: float = 0.0
     because: str = ""
 

@@ -1,204 +1,148 @@
-"""The task of `experiments.reproduce`: a published table, made again and compared with the paper's."""
+"""The task of `experiments.reproduce`: items of papers made again, with the paper's values beside ours."""
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
 
 from experiments.config.command import Interrupted
-from experiments.config.options import (
-    OptionError,
-    read_record,
-    require,
-    require_known,
-    require_once,
-    require_path,
-)
+from experiments.config.option_list import REPRODUCE, kinds_of
+from experiments.config.options import OptionError, read_record, require, require_known
 from experiments.config.progress import StepBar
-from experiments.config.records import ReproduceOptions
-from experiments.reproductions.galvatron_cells import TABLES, published_columns
-from experiments.reproductions.galvatron_published import TABLE_2, TABLE_3, read_cells
-from experiments.reproductions.galvatron_tables import agreement, entry_of, reproduce_cells, to_csv
-from experiments.reproductions.galvatron_trends import RememberedCosts, best_batches
-from experiments.reproductions.large_vocabulary import (
-    CASES,
-    PAPER_SPEEDUPS,
-    VocabularyRow,
-    cluster_of,
-    compare_shapes,
-    model_of,
-    rows_to_csv,
-    speedup,
-)
-from experiments.reproductions.trend_agreement import TrendColumn, trend_agreement, trends_to_csv
+from experiments.config.records import ReproduceAllOptions, ReproduceOptions
+from experiments.reproductions.catalogue import ITEMS
+from experiments.reproductions.item import Item
+from experiments.reproductions.item_files import described, write_item, write_rows
+from experiments.reproductions.recorded import record
+from experiments.reproductions.results_page import PAGE, results_page
+from experiments.reproductions.run_item import MadeItem, run_item
 from experiments.steps.search_step import output_directory
-from placements.cluster import CLUSTERS
 from placements.files import write_text
-from placements.models.zoo import MODELS
-from placements.planners.galvatron_2022.constants import ConstantsError
-from placements.planners.galvatron_2022.constants_file import read_constants
-from placements.planners.hybrid.shape_costs import ShapeCosts
 
 log = logging.getLogger(__name__)
 
+SIZES = ("full", "small")
 
-class Table(NamedTuple):
-    """A table that can be made again from its constants.
+ALL = "all"
+"""The choice of every item."""
 
-    Attributes:
-        title: As the paper calls it.
-        published: Its figures, for `experiments.reproductions.galvatron_published.read_cells`.
-        num_gpus: That it is of.
-        file: What is written.
-    """
-
-    title: str
-    published: str
-    num_gpus: int
-    file: str
-
-    def reproduce(self, options: ReproduceOptions) -> Mapping[str, float]:
-        """Make the table, write it, and say how much is as in the paper.
-
-        Raises:
-            OptionError: No constants are given.
-            ConstantsError: The constants are wrong, or there are none for the table.
-        """
-        if options.constants is None:
-            raise OptionError("constants: has no value; give one, as in constants=VALUE")
-        path = require_path("constants", options.constants)
-        published = read_cells(self.published)
-        entries = list(dict.fromkeys(entry_of(cell.model, self.num_gpus) for cell in published))
-        constants = read_constants(path, entries)
-        if not constants:
-            raise ConstantsError(f"{path}: has no entry of {self.title}; add one of {', '.join(entries)}")
-        try:
-            cells = reproduce_cells(constants, published, self.num_gpus)
-        except ConstantsError as error:
-            raise ConstantsError(f"{path}: {error}") from None
-        table = write_text(output_directory() / self.file, to_csv(cells))
-        found = agreement(cells)
-        log.info("%s from %s\n%s\ntable in %s", self.title, ", ".join(constants), found, table)
-        return {
-            "cells": found.num_cells,
-            "same_out_of_memory": found.same_out_of_memory,
-            "cells_with_a_batch": found.both_batches,
-            "same_batch": found.same_batch,
-        } | ({} if found.throughput_error is None else {"throughput_error": found.throughput_error})
-
-
-def reproduce_trends(options: ReproduceOptions) -> Mapping[str, float]:
-    """Search the plans of tables column by column; what is done is in the file after each.
-
-    Raises:
-        OptionError: There is no such table.
-        Interrupted: From the keyboard.
-    """
-    _check_names("tables", options.tables, TABLES)
-    published = published_columns(options.tables)
-    path = output_directory() / "trends.csv"
-    costs: dict[tuple[str, str], RememberedCosts] = {}
-    columns: list[TrendColumn] = []
-    with StepBar("trends") as bar:
-        try:
-            for done, column in enumerate(published):
-                name = f"Table {column.table}, {column.model}, {column.memory_gb} GB"
-                bar(name, done, len(published))
-                key = column.model_name, column.cluster
-                if key not in costs:
-                    costs[key] = RememberedCosts(ShapeCosts(MODELS[column.model_name]))
-                cluster = CLUSTERS[column.cluster]
-                columns.append(
-                    TrendColumn(column, best_batches(costs[key], cluster, column.memory_gb, column.best))
-                )
-                write_text(path, trends_to_csv(columns))
-            bar("all", len(published), len(published))
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; the {len(columns)} columns found so far are in {path}") from None
-    found = trend_agreement(columns)
-    for each in columns:
-        for larger, smaller in each.broken:
-            log.warning("%s %s: %s is below %s", each.published.table, each.published.model, larger, smaller)
-    log.info(
-        "Galvatron-BMW, Tables %s, with costs from data sheets: trends, and not measured throughputs\n%s\n"
-        "table in %s",
-        ", ".join(options.tables),
-        found,
-        path,
-    )
-    return {name: value for name, value in asdict(found).items() if not math.isnan(value)}
-
-
-def compare_vocabularies(options: ReproduceOptions) -> Mapping[str, float]:
-    """Search plans and schedules of models of large vocabularies; what is done is in the file after each.
-
-    Raises:
-        OptionError: There is no such model.
-        Interrupted: From the keyboard.
-    """
-    _check_names("models", options.models, CASES)
-    path = output_directory() / "vocabulary.csv"
-    rows: list[VocabularyRow] = []
-    lines: list[str] = []
-    figures: dict[str, float] = {}
-    with StepBar("vocabulary") as bar:
-        try:
-            for done, name in enumerate(options.models):
-                case = CASES[name]
-                said = partial(_say_step, bar, name, done, len(options.models))
-                found = compare_shapes(model_of(case), cluster_of(case), case.shape, report=said)
-                rows += found
-                write_text(path, rows_to_csv(rows))
-                ratio = speedup(found)
-                if ratio is not None:
-                    figures[f"{name}_speedup"] = ratio
-                lines.append(
-                    f"{name}, {case.num_gpus} GPUs: the {case.shape} is "
-                    + ("not compared" if ratio is None else f"{ratio:.2f} times as fast as the v_shape")
-                    + f" (paper: at most {PAPER_SPEEDUPS[case.shape]:g})"
-                )
-            bar("all", len(options.models), len(options.models))
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; the {len(rows)} rows found so far are in {path}") from None
-    log.info("Tessel, Fig. 13 and 14, with costs from data sheets\n%s\ntable in %s", "\n".join(lines), path)
-    return figures
-
-
-def _say_step(bar: StepBar, name: str, done: int, total: int, step: str) -> None:
-    bar(f"{name}: {step}", done, total)
-
-
-def _check_names(where: str, names: list[str], known: Mapping[str, object] | tuple[str, ...]) -> None:
-    require(bool(names), where, names, "a list of at least one", f"the options are {', '.join(known)}")
-    for name in names:
-        require_known(where, name, known)
-    require_once(where, names)
-
-
-EXPERIMENTS: dict[str, Callable[[ReproduceOptions], Mapping[str, float]]] = {
-    "galvatron_table2": Table("Table II of Galvatron-BMW", TABLE_2, 8, "table2.csv").reproduce,
-    "galvatron_table3": Table(
-        "Table III of Galvatron-BMW, low performance", TABLE_3, 16, "table3.csv"
-    ).reproduce,
-    "galvatron_trends": reproduce_trends,
-    "large_vocabulary": compare_vocabularies,
-}
-"""By the names of the option ``experiment``."""
+_COMMON = tuple(ReproduceOptions.__dataclass_fields__)
 
 
 def task(config: DictConfig) -> Mapping[str, float]:
-    """Make what is asked for again.
+    """Make an item, or all of them.
 
     Raises:
-        OptionError: There is no such experiment.
+        OptionError: No item is chosen, or an option is wrong.
+        ValueError: An input is wrong.
+        Interrupted: From the keyboard; what was made is kept, and the same command goes on there.
     """
-    options = read_record(config, ReproduceOptions)
-    name, known = options.experiment, ", ".join(EXPERIMENTS)
-    require(name in EXPERIMENTS, "experiment", name, "known", f"the options are {known}")
-    return EXPERIMENTS[name](options)
+    name = HydraConfig.get().runtime.choices.get("experiment")
+    known = ", ".join(kinds_of(REPRODUCE, "experiment"))
+    if name is None:
+        raise OptionError(f"experiment: has no value; give one of {known}")
+    common = _common_options(config)
+    require_known("size", common.size, SIZES)
+    wanted = "possible without a checkout of the project, where docs/results.md is"
+    require(not common.record or PAGE.parent.exists(), "record", common.record, wanted, "leave it out")
+    if name == ALL:
+        return _make_all(common, read_record(config, ReproduceAllOptions, _COMMON))
+    require(name in ITEMS, "experiment", name, "known", f"the options are {known}")
+    item = ITEMS[name]
+    made = _make(item, _options(item, config, common.size), common, output_directory())
+    return _figures(made)
+
+
+def _common_options(config: DictConfig) -> ReproduceOptions:
+    others = [str(name) for name in config if name not in _COMMON]
+    return read_record(config, ReproduceOptions, others)
+
+
+def _options(item: Item, config: DictConfig, size: str) -> Any:
+    """Return an item's options; with ``size=small`` those that are not given are the small version's."""
+    options = read_record(config, item.options, _COMMON)
+    if size == "full":
+        return options
+    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
+    assert isinstance(overrides, list)
+    given = {each.key_or_group for each in OverridesParser.create().parse_overrides(overrides)}
+    names = given & set(item.options.__dataclass_fields__)
+    return replace(item.small, **{name: getattr(options, name) for name in names})
+
+
+def _make_all(common: ReproduceOptions, options: ReproduceAllOptions) -> Mapping[str, float]:
+    """Make every item in a folder of its own; one whose input is missing or wrong is left out and named."""
+    left_out, failed = list[str](), 0
+    every = list[MadeItem]()
+    for number, item in enumerate(ITEMS.values(), 1):
+        missing, own = _with_inputs(item, item.small if common.size == "small" else item.options(), options)
+        if missing:
+            left_out.append(f"{item.name}: {missing}")
+            continue
+        log.info("\n%d of %d: %s", number, len(ITEMS), item.name)
+        try:
+            every.append(_make(item, own, common, output_directory() / item.name))
+        except ValueError as error:
+            left_out.append(f"{item.name}: {error}")
+            failed += 1
+    log.info("\n%d of %d items are made", len(every), len(ITEMS))
+    for line in left_out:
+        log.warning("left out: %s", line)
+    found = [_figures(made) for made in every]
+    totals = {name: sum(each[name] for each in found) for name in found[0]} if found else {}
+    return {"items": len(every), "items_left_out": len(left_out), "items_wrong": failed} | totals
+
+
+def _with_inputs(item: Item, own: Any, options: ReproduceAllOptions) -> tuple[str, Any]:
+    """Return what an item lacks, empty if nothing, and its options with the paths of its inputs."""
+    for name, place in item.inputs.items():
+        if options.data is None:
+            return f"needs {place}; give the folder that it is in, as in data=FOLDER", own
+        path = Path(options.data) / place
+        if not path.exists():
+            return f"needs {path}, which is not there", own
+        own = replace(own, **{name: str(path)})
+    return "", own
+
+
+def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> MadeItem:
+    """Make an item in a folder, write its files, say what was found, and keep it if that is asked for."""
+    try:
+        with StepBar(item.name) as bar:
+            made = run_item(item, options, folder, bar, after_case=partial(_write_rows, folder))
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; the cases of {item.name} that were made are in {folder}, "
+            f"and the same command goes on there with hydra.run.dir={output_directory()}"
+        ) from None
+    paths = write_item(made, common.size, folder)
+    log.info("%s\n%s in %s", described(made), ", ".join(path.name for path in paths), folder)
+    if common.record:
+        kept = record(item.name, common.size, folder)
+        log.info("kept in %s", kept)
+        write_text(PAGE, results_page(ITEMS.values()))
+    return made
+
+
+def _write_rows(folder: Path, so_far: MadeItem) -> None:
+    write_rows(so_far, folder)
+
+
+def _figures(made: MadeItem) -> dict[str, float]:
+    trends = made.trends
+    return {
+        "rows": len(made.rows),
+        "rows_compared": len(made.compared),
+        "rows_as_claimed": len(made.compared) - len(made.not_as_claimed),
+        "trends": len(trends),
+        "trends_that_hold": sum(trend.holds for trend in trends),
+        "cpu_s": round(made.cpu_s, 2),
+    }

@@ -2,6 +2,6 @@
 
 - `canvas`: axes, rows, legends and files that all share
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time
-- `panels`: curves side by side; `comparison`: schedules above each other
+- `panels`: curves side by side; `bars`: bars in groups; `comparison`: schedules above each other
 - `plan`: stages over GPUs, and how these share the layers
 """

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from placements.files import write_bytes
 
@@ -60,7 +60,11 @@ _COLUMN_STYLE: dict[Any, Any] = {
     "lines.markeredgewidth": 0.5,
 }
 
-_NARROW_INCHES = 5.0
+NARROW_INCHES = 5.0
+"""Figures that are less wide are for a column of a paper."""
+
+_WIDE_INCHES = 8.0
+"""From here on four entries of a legend fit beside each other."""
 
 Drawing = Callable[[Axes | None], Axes]
 """Draws on the axes given, or on those of a new figure, and returns them."""
@@ -68,7 +72,7 @@ Drawing = Callable[[Axes | None], Axes]
 
 def is_narrow(figure: Figure) -> bool:
     """Return whether a figure is for a column of a paper."""
-    return bool(figure.get_figwidth() < _NARROW_INCHES)
+    return bool(figure.get_figwidth() < NARROW_INCHES)
 
 
 def style(figure: Figure) -> dict[Any, Any]:
@@ -140,6 +144,14 @@ _METADATA: dict[str, dict[str, Any]] = {
 """Of a figure's file, by its form: nothing that differs from run to run."""
 
 
+def draw_logarithms(axes: Axes) -> None:
+    """Draw values by their logarithms, labelled as plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def label_rows(axes: Axes, num_devices: int) -> None:
     """Label the rows, the first device on top; a column's figure becomes as high as they need."""
     figure = axes.figure.figure
@@ -174,8 +186,9 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
     )
 
 
-def legend_below(figure: Figure, handles: Sequence[Any]) -> None:
-    """Put the legend below all axes, in as many columns as its width has room for."""
-    columns = 2 if is_narrow(figure) else 4
+def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
+    """Put the legend below all axes, in so many columns; None for as many as its width has room for."""
+    if columns is None:
+        columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4
     ncols = min(len(handles), columns)
     figure.legend(handles=list(handles), loc="outside lower center", ncols=ncols, frameon=False)

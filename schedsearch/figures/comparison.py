@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -18,13 +18,19 @@ _INCHES_OF_DEVICE, _INCHES_BESIDES, _INCHES_OF_LEGEND = 0.2, 0.5, 0.45
 _WIDTH = 10.0
 
 
-def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> Figure:
+def draw_timelines(
+    schedules: Mapping[str, Schedule],
+    width: float = _WIDTH,
+    repetend_ms: Mapping[str, Sequence[float]] | None = None,
+) -> Figure:
     """Draw one timeline for each schedule, by the title that stands above it, and one legend below all.
 
     Args:
         schedules: At least one.
         width: In inches; `canvas.COLUMN_INCHES` for a column of a paper.
+        repetend_ms: Times of boundaries to mark, by the title; None for none.
     """
+    marked = repetend_ms or {}
     rows = [schedule.placement.num_devices for schedule in schedules.values()]
     heights = [_INCHES_OF_DEVICE * number + _INCHES_BESIDES for number in rows]
     figure = Figure(figsize=(width, 1), layout="constrained")
@@ -35,10 +41,11 @@ def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> 
         panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
         longest = max(_end_ms(schedule) for schedule in schedules.values())
         for axes, (title, schedule) in zip(panels, schedules.items(), strict=True):
-            _draw(axes, schedule, title)
+            _draw(axes, schedule, title, marked.get(title, ()))
             axes.set_xlim(0.0, longest)
             axes.tick_params(axis="y", labelsize=6 * scale)
-            legend |= {str(handle.get_label()): handle for handle in kind_handles(schedule.placement)}
+            handles = kind_handles(schedule.placement, repetend=title in marked)
+            legend |= {str(handle.get_label()): handle for handle in handles}
             if axes is not panels[-1]:
                 axes.set_xlabel("")
                 axes.tick_params(axis="x", labelbottom=False)
@@ -67,10 +74,10 @@ def _sample_of(schedule: Schedule) -> dict[Instance, Instance]:
     return {(name, n): (name, n * len(found) + index.get(name, 0)) for name, n in schedule.start_of}
 
 
-def _draw(axes: mpl.axes.Axes, schedule: Schedule, title: str) -> None:
+def _draw(axes: mpl.axes.Axes, schedule: Schedule, title: str, repetend_ms: Sequence[float]) -> None:
     placement = schedule.placement
     sample = _sample_of(schedule)
     start_ms = {sample[key]: start * placement.tick_ms for key, start in schedule.start_of.items()}
     duration_ms = {key: placement.by_name[key[0]].time * placement.tick_ms for key in start_ms}
-    timeline(placement, start_ms, duration_ms, axes, legend=False)
+    timeline(placement, start_ms, duration_ms, axes, repetend_ms=repetend_ms, legend=False)
     axes.set_title(title, loc="left")

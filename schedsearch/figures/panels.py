@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from schedsearch.figures.canvas import STYLE
+from schedsearch.figures.canvas import NARROW_INCHES, draw_logarithms, is_narrow, legend_below, style
 
 
 class Point(NamedTuple):
@@ -47,18 +47,41 @@ class Panel:
     marks: Mapping[str, float] = field(default_factory=dict)
 
 
-def draw_panels(panels: Sequence[Panel], x_label: str, y_label: str, title: str) -> Figure:
-    """Draw panels that share both axes, with one legend below them all."""
-    return _draw(panels, (x_label, y_label, title), 0.0)
+def draw_panels(
+    panels: Sequence[Panel],
+    x_label: str,
+    y_label: str,
+    title: str,
+    *,
+    logarithmic: bool = False,
+    width: float | None = None,
+) -> Figure:
+    """Draw panels that share both axes, with one legend below them all.
+
+    Args:
+        panels: At least one.
+        x_label: Of the axis of places.
+        y_label: Of the axis of values.
+        title: Shown above; not in a column of a paper, which has a caption.
+        logarithmic: Whether values are drawn by their logarithms.
+        width: In inches; `canvas.COLUMN_INCHES` for a column of a paper, None for as wide as the panels need.
+    """
+    figure = _draw(panels, (x_label, y_label, title), 0.0, width=width)
+    if logarithmic:
+        draw_logarithms(figure.axes[0])
+    return figure
 
 
-def draw_shares(panels: Sequence[Panel], x_label: str, y_label: str, title: str) -> Figure:
+def draw_shares(
+    panels: Sequence[Panel], x_label: str, y_label: str, title: str, *, width: float | None = None
+) -> Figure:
     """Draw panels of shares at whole numbers that share the axis of shares.
 
     A filled mark is proved to be the least of its kind; a hollow one is open, down to the end of its whisker.
-    Curves stand a little beside each other, so that equal ones can be seen.
+    Curves stand a little beside each other, so that equal ones can be seen. The arguments are those of
+    `draw_panels`.
     """
-    figure = _draw(panels, (x_label, y_label, title), _APART, _PROOFS)
+    figure = _draw(panels, (x_label, y_label, title), _APART, _PROOFS, width)
     for axes in figure.axes:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -78,10 +101,16 @@ _LOOKS: Sequence[dict[str, Any]] = (
 
 _SIZES: dict[str, Any] = {"ms": 5.0, "lw": 1.2}
 
+_NARROW_SIZES: dict[str, Any] = {"ms": 2.5, "lw": 0.8}
+"""The same in a column of a paper."""
+
+_LONG_LABEL = 30
+"""Letters of an entry of the legend of which a column of a paper has no room for two."""
+
 _APART = 0.11
 """Between curves, as a share of the step between places."""
 
-_GREY: dict[str, Any] = {"color": "#555555", "marker": "o", "linestyle": "none", **_SIZES}
+_GREY: dict[str, Any] = {"color": "#555555", "marker": "o", "linestyle": "none"}
 
 _PROOFS = (
     {"label": "filled: proved, none of its kind is better", **_GREY},
@@ -90,18 +119,32 @@ _PROOFS = (
 """What the legend says of marks."""
 
 
+def _empty(num_panels: int, width: float | None) -> tuple[Figure, int, int]:
+    """Return a figure for so many panels, and their rows and columns."""
+    narrow = width is not None and width < NARROW_INCHES
+    columns = min(2 if narrow else 3, num_panels)
+    rows = math.ceil(num_panels / columns)
+    size = (max(7.5, 1.2 + 3.9 * columns), 1.9 + 2.9 * rows)
+    if narrow:
+        size = (size[0], 0.8 + 1.3 * rows if columns > 1 else 2.2)
+    return Figure(figsize=(width or size[0], size[1]), layout="constrained"), rows, columns
+
+
 def _draw(
-    panels: Sequence[Panel], labels: tuple[str, str, str], apart: float, more: Sequence[dict[str, Any]] = ()
+    panels: Sequence[Panel],
+    labels: tuple[str, str, str],
+    apart: float,
+    more: Sequence[dict[str, Any]] = (),
+    width: float | None = None,
 ) -> Figure:
     """Draw panels whose curves stand so far beside each other, with more entries in the legend."""
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
     x_label, y_label, title = labels
+    figure, rows, columns = _empty(len(panels), width)
+    sizes = _NARROW_SIZES if is_narrow(figure) else _SIZES
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    looks = {name: {**_LOOKS[i % len(_LOOKS)], **_SIZES} for i, name in enumerate(names)}
+    looks = {name: {**_LOOKS[i % len(_LOOKS)], **sizes} for i, name in enumerate(names)}
     shifts = {name: apart * (i - (len(names) - 1) / 2) for i, name in enumerate(names)}
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(max(7.5, 1.2 + 3.9 * columns), 1.9 + 2.9 * rows), layout="constrained")
+    with mpl.rc_context(style(figure)):
         grid = figure.subplots(rows, columns, squeeze=False, sharex=not apart, sharey=True)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _draw_axes(axes, panel)
@@ -114,9 +157,14 @@ def _draw(
             axes.xaxis.set_tick_params(labelbottom=True)
         for axes in grid[:, 0]:
             axes.set_ylabel(y_label)
-        figure.suptitle(title, fontsize=11, fontweight="bold")
-        handles = [Line2D([], [], **entry) for entry in (*({"label": n, **looks[n]} for n in names), *more)]
-        figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+        entries = [*({"label": name, **looks[name]} for name in names), *({**each, **sizes} for each in more)]
+        handles = [Line2D([], [], **entry) for entry in entries]
+        if is_narrow(figure):
+            is_long = any(len(str(handle.get_label())) > _LONG_LABEL for handle in handles)
+            legend_below(figure, handles, columns=1 if is_long else 2)
+        else:
+            figure.suptitle(title, fontsize=11, fontweight="bold")
+            figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -131,11 +179,13 @@ def _draw_axes(axes: Axes, panel: Panel) -> None:
             textcoords="offset points",
             rotation=90,
             va="top",
-            fontsize=7.5,
+            fontsize="small",
             color="#555555",
         )
-    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
-    axes.set_title(panel.note, loc="right", fontsize=8.5, fontweight="normal", color="#555555")
+    narrow = is_narrow(axes.figure.figure)
+    axes.set_title(panel.title, loc="left", fontsize=6.5 if narrow else 10, fontweight="bold")
+    size = 5.5 if narrow else 8.5
+    axes.set_title(panel.note, loc="right", fontsize=size, fontweight="normal", color="#555555")
     axes.yaxis.set_tick_params(labelleft=True)
     axes.grid(color="#E4E4E4", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -15,9 +15,9 @@ from experiments.benchmarks.instances.answers import AnswerError, Found, Library
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError, read_instances
 from experiments.benchmarks.instances.measuring import BY_HAND, InstanceRow, made_by_hand, searched
 from experiments.benchmarks.instances.tables import gaps, history, markdown
-from experiments.benchmarks.results import machine
 from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
+from experiments.config.machine import machine
 from experiments.config.progress import StepBar
 from placements.files import read_json, write_json, write_text
 from placements.plain_data import Field, in_file

@@ -19,6 +19,7 @@ ITEMS: tuple[Item, ...] = (
         make=zero_bubble.make,
         trends=zero_bubble.trends,
         files=zero_bubble.files,
+        inputs={"data": "zero_bubble"},
         because=(
             "hand-made schedules are as published, to the digits printed; those of ZB-1p and ZB-2p are of a "
             "heuristic, which a searched schedule may beat"
@@ -35,6 +36,7 @@ ITEMS: tuple[Item, ...] = (
         make=vocabulary_parallelism.make,
         trends=vocabulary_parallelism.trends,
         files=vocabulary_parallelism.files,
+        inputs={"data": "vocabulary_parallelism"},
         tolerance=vocabulary_parallelism.TOLERANCE,
         because="predictions have no transfers, so that they are a little short",
     ),

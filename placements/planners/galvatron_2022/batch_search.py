@@ -65,6 +65,16 @@ def best_plan(
         raise ConstantsError(f"method: {method!r} is not known; use one of {', '.join(METHODS)}")
     if not 0 < memory_gib <= _MOST_GIB:
         raise ConstantsError(f"memory_gib: {memory_gib!r} is not a number above 0 to {_MOST_GIB}; give one")
+    check_layers(constants, layer_counts)
+    return _Search(constants, layer_counts, int(memory_gib * 1024), method).run()
+
+
+def check_layers(constants: Constants, layer_counts: tuple[int, ...]) -> None:
+    """Reject a model's layers that are not those of the constants.
+
+    Raises:
+        ConstantsError: They are not, or the search does not know them.
+    """
     if len(layer_counts) != len(constants.layer_types) or min(layer_counts) < 1:
         raise ConstantsError(
             f"{constants.name}: has {len(constants.layer_types)} types of layers, but the model has "
@@ -74,7 +84,6 @@ def best_plan(
         raise ConstantsError(
             f"{constants.name}: layers of several types are reproduced on 8 GPUs only; give an entry for 8"
         )
-    return _Search(constants, layer_counts, int(memory_gib * 1024), method).run()
 
 
 @dataclass(frozen=True)

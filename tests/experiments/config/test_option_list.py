@@ -8,9 +8,13 @@ from typing import get_type_hints
 
 import hydra
 import pytest
+import yaml
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from experiments.config.option_list import COMMANDS, CONFIG, PRESETS, names_of, options_of
-from experiments.config.options import read_options
+from experiments.config.composing import PresetsFirst, find_presets_first
+from experiments.config.option_list import COMMANDS, CONFIG, kinds_of, names_of, options_of
+from experiments.config.options import read_fields, read_options
 from experiments.config.records import (
     CheckOptions,
     CompareOptions,
@@ -20,13 +24,15 @@ from experiments.config.records import (
     PlanCommandOptions,
     PredictOptions,
     ProfileCommandOptions,
+    ReproduceAllOptions,
     ReproduceOptions,
     RunCommandOptions,
     SweepOptions,
     TransferSweepOptions,
 )
+from experiments.reproductions.catalogue import ITEMS
 
-RECORDS = {
+RECORDS: dict[str, type] = {
     "compare": CompareOptions,
     "plan": PlanCommandOptions,
     "search": Options,
@@ -54,6 +60,9 @@ def names(record: type, prefix: str = "") -> Iterator[str]:
 def test_a_command_has_the_options_of_its_record(command: str) -> None:
     found = {name for name in names_of(command) if not name.startswith("placement.")}
     of_record = set(names(RECORDS[command]))
+    if command == "reproduce":
+        of_record |= {name for item in ITEMS.values() for name in names(item.options)}
+        of_record |= set(names(ReproduceAllOptions))
     assert found - of_record <= {"experiment"}, "a group, whose files set other options"
     assert of_record <= found
 
@@ -64,6 +73,17 @@ def test_every_option_has_a_meaning(placement: str) -> None:
     assert not {option.name for option in every if not option.meaning}
 
 
+def test_each_item_to_reproduce_has_a_config_with_the_defaults_of_its_record() -> None:
+    assert kinds_of("reproduce", "experiment") == sorted([*ITEMS, "all"])
+    common = set(names(ReproduceOptions))
+    for name, item in ITEMS.items():
+        lines = options_of("reproduce", {"experiment": name})
+        data = {line.name: yaml.safe_load(line.default) for line in lines if line.name != "experiment"}
+        assert not {line.name for line in options_of("reproduce", {"experiment": name}) if not line.meaning}
+        own = {key: value for key, value in data.items() if key not in common}
+        assert read_fields(own, item.options, "") == item.options(), name
+
+
 def test_help_says_what_an_option_means(command) -> None:
     done = command("search", "placement=v_shape", "--help")
     assert done.returncode == 0, done.stderr
@@ -72,7 +92,16 @@ def test_help_says_what_an_option_means(command) -> None:
     assert "energy.slowdown" not in done.stdout
 
 
-@pytest.mark.parametrize("name", [path.stem for path in (PRESETS / "experiment").glob("*.yaml")])
+@pytest.fixture
+def presets_first() -> Iterator[None]:
+    """As in the commands that search."""
+    find_presets_first("run")
+    yield
+    Plugins.instance().plugin_type_to_subclass_list[SearchPathPlugin].remove(PresetsFirst)
+
+
+@pytest.mark.usefixtures("presets_first")
+@pytest.mark.parametrize("name", kinds_of("run", "experiment"))
 def test_an_experiment_overrides_from_one_file(name: str) -> None:
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         plain = read_options(hydra.compose("run"), RunCommandOptions)

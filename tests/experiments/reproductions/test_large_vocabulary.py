@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.reproductions.large_vocabulary import (
+from experiments.reproductions.tessel.large_vocabulary import (
     CASES,
     VocabularyRow,
     cluster_of,

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from schedsearch.figures.canvas import image
+from schedsearch.figures.canvas import COLUMN_INCHES, image
 from schedsearch.figures.panels import Panel, Point, draw_panels, draw_shares
 
 CURVES = {
@@ -84,3 +84,11 @@ def test_the_same_data_give_the_same_bytes(form: str, start: bytes) -> None:
     first, second = (image(shares(SHARES[:1]), form) for _ in range(2))
     assert first.startswith(start)
     assert first == second
+
+
+def test_a_column_of_a_paper_has_two_panels_beside_each_other_and_no_title() -> None:
+    figure = draw_panels(LINES, "place", "value", "title", logarithmic=True, width=COLUMN_INCHES)
+    assert figure.get_figwidth() == pytest.approx(COLUMN_INCHES)
+    assert figure.get_suptitle() == ""
+    assert {axes.get_yscale() for axes in figure.axes} == {"log"}
+    assert len({axes.get_subplotspec().colspan.start for axes in figure.axes}) == 2

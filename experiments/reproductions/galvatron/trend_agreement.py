@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from experiments.reproductions.galvatron_cells import Best, PublishedColumn
-from experiments.reproductions.galvatron_tables import COLUMNS as CELL_COLUMNS
+from experiments.reproductions.galvatron.constant_tables import COLUMNS as CELL_COLUMNS
+from experiments.reproductions.galvatron.published_columns import Best, PublishedColumn
 
 PURE = ("DP", "TP", "PP", "SDP")
 """One kind of parallelism alone."""
@@ -113,16 +113,6 @@ class TrendAgreement:
     same_winner: int
     rank_correlation: float
     least_rank_correlation: float
-
-    def __str__(self) -> str:
-        """Say it in a line each."""
-        return (
-            f"inclusions that hold: {self.inclusions_held} of {self.inclusions}\n"
-            f"out of memory as in the paper: {self.same_out_of_memory} of {self.num_cells} cells\n"
-            f"best pure parallelism as in the paper: {self.same_winner} of {self.winners} columns\n"
-            f"rank correlation of the methods: {self.rank_correlation:.2f} on average, "
-            f"{self.least_rank_correlation:.2f} at least"
-        )
 
 
 def trend_agreement(columns: Sequence[TrendColumn]) -> TrendAgreement:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -125,7 +125,6 @@ def compare_shapes(
     *,
     options: PlanOptions | None = None,
     time_limit_s: float = 10.0,
-    report: Callable[[str], None] | None = None,
 ) -> list[VocabularyRow]:
     """Return the best V-shape, the best shape with the vocabulary on all GPUs, and a V-shape like that one.
 
@@ -136,7 +135,6 @@ def compare_shapes(
         global_batch_size: Samples of an iteration.
         options: What plans may be.
         time_limit_s: For the search of each schedule.
-        report: Told what is searched next.
 
     Returns:
         One row of each that fits; the last one also where nothing fits.
@@ -145,20 +143,15 @@ def compare_shapes(
         PlanError: The model has not such a vocabulary.
         KeyboardInterrupt: From the keyboard.
     """
-    said = report or (lambda _: None)
     options = replace(options or PlanOptions(num_plans=3), idle_gpus=False)
     search = _Shapes(ShapeCosts(model), cluster, global_batch_size, shape, options)
-    said("plans of a v_shape")
     ordinary = list(search.ordinary(options))
-    said(f"plans of a {shape}")
     shared = list(search.shared(options))
     rows = []
     for found in (ordinary, shared):
         if found:
-            said(f"schedules of a {found[0].candidate.shape}")
             rows.append(search.row(found, "best", time_limit_s))
     if shared:
-        said("a v_shape with as many stages")
         rows.append(search.same_stages(rows[-1], time_limit_s))
     return rows
 

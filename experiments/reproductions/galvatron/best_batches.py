@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from experiments.reproductions.galvatron_cells import Best
+from experiments.reproductions.galvatron.published_columns import Best
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.layers import Layer

@@ -1,4 +1,4 @@
-"""Cells of Galvatron-BMW's Tables II to VI as they are published in ``galvatron_published.csv``.
+"""Cells of Galvatron-BMW's Tables II to VI as they are published in ``published_columns.csv``.
 
 Samples per second and batches of all rows that a method here has a name for; Table V repeats Table III's
 bi-objective rows. The module computes nothing.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-PATH = Path(__file__).with_name("galvatron_published.csv")
+PATH = Path(__file__).with_name("published_columns.csv")
 """From the paper's tables; a cell without a batch is out of memory."""
 
 TABLES = ("II", "III", "IV", "V", "VI")
@@ -49,6 +49,11 @@ class PublishedColumn:
     cluster: str
     memory_gb: int
     best: dict[str, Best | None]
+
+    @property
+    def name(self) -> str:
+        """As people call it, unlike that of any other column."""
+        return f"{self.table}, {self.model}, {self.cluster}, {self.memory_gb} GB"
 
     @property
     def model_name(self) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.reproductions.galvatron_published import PublishedCell
-from placements.planners.galvatron_2022.batch_search import FoundPlan, best_plan
+from experiments.reproductions.galvatron.published_cells import PublishedCell
+from experiments.reproductions.galvatron.published_columns import Best
+from placements.planners.galvatron_2022.batch_search import best_plan
 from placements.planners.galvatron_2022.constants import Constants
 
 MODELS = {
@@ -49,12 +50,12 @@ class ReproducedCell:
     """
 
     published: PublishedCell
-    found: FoundPlan | None
+    found: Best | None
 
     def to_row(self) -> tuple[str, ...]:
         """Return the values of `COLUMNS`; batches and throughputs are empty where nothing fits."""
         paper = self.published
-        ours = (self.found.batch, self.found.samples_per_s) if self.found else (None, None)
+        ours = self.found or (None, None)
         return (
             paper.model,
             str(paper.memory_gb),
@@ -75,25 +76,18 @@ def entry_of(model: str, num_gpus: int) -> str:
     return f"{MODELS[model][0]}_{num_gpus}gpus"
 
 
-def reproduce_cells(
-    constants: Mapping[str, Constants], published: Sequence[PublishedCell], num_gpus: int
-) -> list[ReproducedCell]:
-    """Return the cells of the models that there are constants of, in the paper's order.
+def best_of(constants: Constants, cell: PublishedCell) -> Best | None:
+    """Return the best batch of a cell by the search of 2022; None where nothing fits.
 
     Args:
-        constants: By their names.
-        published: The cells of a table.
-        num_gpus: Of the table.
+        constants: Of the cell's model.
+        cell: Of which the model, the memory and the method count.
 
     Raises:
         ConstantsError: They have not as many types of layers as the model.
     """
-    return [
-        ReproducedCell(cell, best_plan(constants[entry], layer_counts, cell.memory_gb, cell.method.lower()))
-        for cell in published
-        if (entry := entry_of(cell.model, num_gpus)) in constants
-        for layer_counts in [MODELS[cell.model][1]]
-    ]
+    found = best_plan(constants, MODELS[cell.model][1], cell.memory_gb, cell.method.lower())
+    return None if found is None else Best(found.batch, found.samples_per_s)
 
 
 def to_csv(cells: Sequence[ReproducedCell]) -> str:
@@ -123,16 +117,6 @@ class Agreement:
     both_batches: int
     same_batch: int
     throughput_error: float | None
-
-    def __str__(self) -> str:
-        """Say it in a line each."""
-        error = "none" if self.throughput_error is None else f"{self.throughput_error:.2%}"
-        return (
-            f"cells: {self.num_cells}\n"
-            f"out of memory as in the paper: {self.same_out_of_memory} of {self.num_cells}\n"
-            f"batch as in the paper: {self.same_batch} of {self.both_batches}\n"
-            f"mean absolute error of the throughput: {error}"
-        )
 
 
 def agreement(cells: Sequence[ReproducedCell]) -> Agreement:

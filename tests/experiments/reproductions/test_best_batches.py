@@ -8,9 +8,14 @@ import math
 import pytest
 from places import SHARED_DATA
 
-from experiments.reproductions.galvatron_cells import TABLES, Best, PublishedColumn, published_columns
-from experiments.reproductions.galvatron_trends import METHODS, RememberedCosts, best_batches
-from experiments.reproductions.trend_agreement import (
+from experiments.reproductions.galvatron.best_batches import METHODS, RememberedCosts, best_batches
+from experiments.reproductions.galvatron.published_columns import (
+    TABLES,
+    Best,
+    PublishedColumn,
+    published_columns,
+)
+from experiments.reproductions.galvatron.trend_agreement import (
     LARGER,
     PURE,
     TrendColumn,

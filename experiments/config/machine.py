@@ -1,0 +1,47 @@
+"""What a measurement depends on besides the project: the machine, Python and the packages."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx")
+"""Packages whose versions can change a result."""
+
+OPTIONAL_PACKAGES = ("lowtime", "torch")
+"""Packages that some rows need or compare with, where they are installed."""
+
+
+def machine() -> dict[str, object]:
+    """Return what the results depend on: machine, what else it does now, Python, packages, date."""
+    return {
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "load_average": [round(load, 1) for load in os.getloadavg()],
+        "niceness": os.nice(0),
+        "python": platform.python_version(),
+        "packages": dict(_versions()),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in PACKAGES:
+        yield name, importlib.metadata.version(name)
+    for name in OPTIONAL_PACKAGES:
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())

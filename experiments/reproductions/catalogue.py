@@ -1,0 +1,11 @@
+"""All items by name. A new room of items is named here and nowhere else."""
+
+from __future__ import annotations
+
+from experiments.reproductions.galvatron.items import ITEMS as GALVATRON
+from experiments.reproductions.item import Item
+from experiments.reproductions.measured.items import ITEMS as MEASURED
+from experiments.reproductions.tessel.items import ITEMS as TESSEL
+
+ITEMS: dict[str, Item] = {item.name: item for item in (*TESSEL, *GALVATRON, *MEASURED)}
+"""In the order in which ``experiment=all`` makes them."""

@@ -1,0 +1,10 @@
+"""All items of Galvatron-BMW."""
+
+from __future__ import annotations
+
+from experiments.reproductions.galvatron.constant_items import TABLE_2_ITEM, TABLE_3_ITEM
+from experiments.reproductions.galvatron.trend_items import TRENDS
+from experiments.reproductions.item import Item
+
+ITEMS: tuple[Item, ...] = (TABLE_2_ITEM, TABLE_3_ITEM, TRENDS)
+"""In the paper's order."""

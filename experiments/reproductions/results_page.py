@@ -1,0 +1,142 @@
+"""The page of results: every item by paper, with its claim and what was found, from the kept results."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from experiments.reproductions.item import Claim, Item, Row
+from experiments.reproductions.kept_cases import PROJECT
+from experiments.reproductions.recorded import FOLDER, Recorded, read_recorded
+
+PAGE = PROJECT / "docs" / "results.md"
+
+MOST_ROWS = 60
+"""Of a table on the page; a longer one is a file."""
+
+CLAIMS = {
+    Claim.EXACT: "every value as printed",
+    Claim.WITHIN: "every value within a tolerance",
+    Claim.TREND: "what the paper concludes",
+    Claim.NOT_HERE: "not here",
+}
+"""In words."""
+
+_INTRODUCTION = """# Results
+
+Tables and figures of papers that [`experiments.reproduce`](commands/reproduce.md) makes again. This page is made from the files in `experiments/reproductions/results` by `experiments.reproduce record=true`; a test holds the two together, and another one makes each item's small version again.
+
+What is claimed of an item is one of four: that every value is as printed (exact), that every value is within a tolerance, that what the paper concludes is so here too (trend), or that it is not here, and why. A trend that does not hold is in the tables like any other.
+"""  # noqa: E501 - a paragraph is a line
+
+
+def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        items: In their order; those of a paper follow one another.
+        folder: Of the kept results.
+
+    Raises:
+        RecordedError: A kept result is wrong.
+    """
+    kept = [(item, read_recorded(item.name, "full", folder)) for item in items]
+    parts = [_INTRODUCTION, "\n".join(_overview(kept))]
+    for paper, group in itertools.groupby(kept, key=lambda each: _paper(each[0])):
+        parts.append(f"## {paper}")
+        parts += ["\n\n".join(_section(item, found)) for item, found in group]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _paper(item: Item) -> str:
+    return item.source.partition(",")[0]
+
+
+def _overview(kept: Iterable[tuple[Item, Recorded | None]]) -> Iterator[str]:
+    yield "| item | source | claimed | rows as claimed | trends that hold | CPU time |"
+    yield "|---|---|---|---|---|---|"
+    for item, found in kept:
+        manifest = found.manifest if found else {}
+        compared = manifest.get("rows_compared", 0)
+        trends = manifest.get("trends", [])
+        cells = (
+            f"`{item.name}`",
+            item.source,
+            _claim(item),
+            f"{manifest['rows_as_claimed']} of {compared}" if compared else "",
+            f"{sum(each['holds'] for each in trends)} of {len(trends)}" if trends else "",
+            _duration(manifest["cpu_s"]) if manifest.get("rows") else "",
+        )
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _claim(item: Item) -> str:
+    within = f" ({item.tolerance:.3g} of the paper's value)" if item.claim is Claim.WITHIN else ""
+    return f"{CLAIMS[item.claim]}{within}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _section(item: Item, found: Recorded | None) -> Iterator[str]:
+    yield f"### {item.source}: {item.title}"
+    yield f"`experiment={item.name}`. Claimed: {_claim(item)}." + (
+        f" {_sentence(item.because)}" * bool(item.because)
+    )
+    if found is None:
+        if item.claim is not Claim.NOT_HERE:
+            yield "No results are kept."
+        return
+    if found.figure is not None:
+        yield f"![{item.source}: {item.title}]({os.path.relpath(found.figure, PAGE.parent)})"
+    if found.manifest["trends"]:
+        yield "\n".join(_trends(found.manifest["trends"]))
+    if found.rows:
+        yield "\n".join(_rows(item, found.rows))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _trends(trends: Iterable[dict[str, Any]]) -> Iterator[str]:
+    yield "| the paper concludes | holds | shown by |"
+    yield "|---|---|---|"
+    for trend in trends:
+        holds = "yes" if trend["holds"] else "**no**"
+        yield f"| {_cell(trend['says'])} | {holds} | {_cell(trend['shown_by'])} |"
+
+
+def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
+    compared = [row for row in rows if row.published is not None]
+    shown = compared if len(compared) <= MOST_ROWS else [row for row in rows if not item.is_as_claimed(row)]
+    path = f"experiments/reproductions/results/full/{item.name}_rows.csv"
+    if len(shown) < len(rows):
+        yield f"All {len(rows)} rows are in `{path}`" + (
+            ", those with a published value here:" if shown else "."
+        )
+        yield ""
+    if shown:
+        yield "| case | value | metric | ours | paper | difference | note |"
+        yield "|---|---|---|---|---|---|---|"
+    for row in shown:
+        ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, 2)}f}"
+        paper = "" if row.published is None else f"{row.published:.{row.digits}f}"
+        cells = (
+            row.case,
+            row.label,
+            f"`{row.metric}`",
+            ours,
+            f"{paper} (read off)" if row.read_off else paper,
+            "" if row.difference is None else f"{row.difference:+.1%}",
+            row.note,
+        )
+        yield "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,142 @@
+"""Fig. 13 and 14 of Tessel as an item: large vocabularies in two shapes, with costs from data sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from experiments.config.options import require, require_known, require_once
+from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.tessel.large_vocabulary import (
+    CASES,
+    PAPER_SPEEDUPS,
+    VocabularyRow,
+    cluster_of,
+    compare_shapes,
+    model_of,
+    rows_to_csv,
+    speedup,
+)
+from placements.hardware import GPUS
+
+SPEEDUP = "speedup"
+"""Metric of the row that has a published value."""
+
+_PLACE = ("model", "num_gpus", "shape", "plan")
+"""Fields of a `VocabularyRow` that say which one it is."""
+
+METRICS = tuple(field.name for field in fields(VocabularyRow) if field.name not in _PLACE)
+"""The other fields, each a row of the item."""
+
+
+@dataclass(frozen=True)
+class VocabularyOptions:
+    """Options of both figures.
+
+    Attributes:
+        models: Keys of `CASES`.
+        time_limit_s: For the search of each schedule, in seconds.
+    """
+
+    models: tuple[str, ...] = tuple(CASES)
+    time_limit_s: float = 10.0
+
+
+def cases(options: VocabularyOptions) -> Sequence[str]:
+    """Return the models.
+
+    Raises:
+        OptionError: There is no such model, or no time.
+    """
+    require(
+        bool(options.models), "models", [], "a list of at least one", f"the options are {', '.join(CASES)}"
+    )
+    for name in options.models:
+        require_known("models", name, CASES)
+    require_once("models", list(options.models))
+    require(0 < options.time_limit_s <= 1e6, "time_limit_s", options.time_limit_s, "above 0 and at most 1e6")
+    return options.models
+
+
+def make(options: VocabularyOptions, case: str) -> list[Row]:
+    """Return the rows of one model: what its plans and schedules are, and the speedup."""
+    own = CASES[case]
+    found = compare_shapes(model_of(own), cluster_of(own), own.shape, time_limit_s=options.time_limit_s)
+    rows = [row for each in found for row in _rows(case, each)]
+    ratio = speedup(found)
+    note = "the paper's is the largest of all models, over existing schedules" if ratio else "not compared"
+    published = PAPER_SPEEDUPS[own.shape]
+    return [*rows, Row(case, f"{own.shape} over v_shape", SPEEDUP, ratio, published, digits=2, note=note)]
+
+
+def trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    """Yield what the paper concludes of each shape."""
+    for shape in PAPER_SPEEDUPS:
+        models = [row for row in rows if row.metric == SPEEDUP and CASES[row.case].shape == shape]
+        ratios = [row.ours for row in models if row.ours is not None]
+        if ratios:
+            shown = (
+                f"{min(ratios):.2f} to {max(ratios):.2f} times; the paper: up to {PAPER_SPEEDUPS[shape]:g}"
+            )
+            says = f"the {shape} is faster than the v_shape for every model"
+            yield Trend(says, min(ratios) > 1 and len(ratios) == len(models), shown)
+    least_gib = {
+        row.case: row.ours for row in rows if row.metric == "least_memory_gib" and row.label == _SAME_STAGES
+    }
+    needed = {
+        model: gib for model, gib in least_gib.items() if CASES[model].shape == "m_shape" and gib is not None
+    }
+    if needed:
+        has_gib = GPUS["v100"].memory_gib
+        too_much = sum(gib > has_gib for gib in needed.values())
+        says = "with as many stages as the best m_shape no v_shape fits, as 1F1B in the paper"
+        yield Trend(says, too_much == len(needed), f"{too_much} of {len(needed)} models")
+
+
+def files(rows: Sequence[Row]) -> Mapping[str, str]:
+    """Return the plans as ``vocabulary.csv``."""
+    return {"vocabulary.csv": rows_to_csv(list(vocabulary_rows(rows)))}
+
+
+def vocabulary_rows(rows: Sequence[Row]) -> Iterator[VocabularyRow]:
+    """Yield the plans that an item's rows are of."""
+    values = {(row.case, row.label, row.metric): row.ours for row in rows}
+    for model in dict.fromkeys(row.case for row in rows):
+        case = CASES[model]
+        for shape, plan in (("v_shape", "best"), (case.shape, "best"), ("v_shape", "same_stages")):
+            label = f"{shape}, {plan}"
+            if (model, label, METRICS[0]) in values:
+                own = {metric: values[model, label, metric] for metric in METRICS}
+                whole = {name: int(own.pop(name) or 0) for name in METRICS[:3]}
+                yield VocabularyRow(model, case.num_gpus, shape, plan, **whole, **own)  # type: ignore[arg-type]
+
+
+_SAME_STAGES = "v_shape, same_stages"
+
+
+def _rows(case: str, row: VocabularyRow) -> Iterator[Row]:
+    for metric in METRICS:
+        value = getattr(row, metric)
+        digits = 0 if metric in METRICS[:3] else 2
+        yield Row(
+            case, f"{row.shape}, {row.plan}", metric, None if value is None else float(value), digits=digits
+        )
+
+
+LARGE_VOCABULARY = Item(
+    "large_vocabulary",
+    "Tessel, Fig. 13 and 14",
+    "models of large vocabularies in a V-shape, and with the vocabulary on all GPUs",
+    Claim.TREND,
+    VocabularyOptions,
+    VocabularyOptions(models=("mt5_1.8b",), time_limit_s=2.0),
+    cases,
+    make,
+    lambda rows: tuple(trends(rows)),
+    files=files,
+    because=(
+        "costs are of data sheets where the paper measured on V100; the V-shape is the best plan that our "
+        "planner finds, where the paper has existing schedules whose first stage has the whole embedding"
+    ),
+)
+"""End-to-end training of GPT and mT5."""

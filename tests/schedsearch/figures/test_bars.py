@@ -1,0 +1,35 @@
+"""Bars: one for each value, a cross where there is none, and as wide as a column."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedsearch.figures.bars import BarPanel, draw_bars
+from schedsearch.figures.canvas import COLUMN_INCHES, image
+
+PANELS = [
+    BarPanel("A", {"4 GPUs": {"first": 1.0, "second": None}, "8 GPUs": {"first": 2.0, "second": 30.0}}),
+    BarPanel("B", {"4 GPUs": {"second": 3.0}}),
+]
+
+
+def test_each_value_is_a_bar_and_a_missing_one_a_cross() -> None:
+    figure = draw_bars(PANELS, "seconds")
+    first, second = figure.axes
+    assert sorted(bar.get_height() for bar in first.patches) == [1.0, 2.0, 30.0]
+    assert [text.get_text() for text in first.texts] == ["\N{MULTIPLICATION SIGN}"]
+    assert [bar.get_height() for bar in second.patches] == [3.0]
+    assert [label.get_text() for label in first.get_xticklabels()] == ["4 GPUs", "8 GPUs"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["first", "second"]
+
+
+def test_a_series_looks_the_same_in_every_panel() -> None:
+    first, second = draw_bars(PANELS, "seconds").axes
+    assert second.patches[0].get_facecolor() == first.patches[2].get_facecolor()
+
+
+def test_it_is_as_wide_as_a_column_and_the_same_every_time() -> None:
+    figure = draw_bars(PANELS, "seconds", logarithmic=True)
+    assert figure.get_figwidth() == pytest.approx(COLUMN_INCHES)
+    assert figure.axes[0].get_yscale() == "log"
+    assert image(figure, "svg") == image(draw_bars(PANELS, "seconds", logarithmic=True), "svg")
