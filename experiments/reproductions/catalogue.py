@@ -5,7 +5,8 @@ from __future__ import annotations
 from experiments.reproductions.galvatron.items import ITEMS as GALVATRON
 from experiments.reproductions.item import Item
 from experiments.reproductions.measured.items import ITEMS as MEASURED
+from experiments.reproductions.schedules_by_hand.items import ITEMS as BY_HAND
 from experiments.reproductions.tessel.items import ITEMS as TESSEL
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*TESSEL, *GALVATRON, *MEASURED)}
+ITEMS: dict[str, Item] = {item.name: item for item in (*TESSEL, *GALVATRON, *MEASURED, *BY_HAND)}
 """In the order in which ``experiment=all`` makes them."""
