@@ -8,13 +8,14 @@ blocks as two; with other times the order is kept.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 from placements import Kind, Placement
 from schedsearch.baselines.structure import Stage, wave_stages
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, memory_needed
+from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible, memory_needed
 
 _INTERVAL = 6
 """Ticks from one micro-batch to the next: a device's work for one, two chunks of F, I and W."""
@@ -44,8 +45,8 @@ def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
 def one_f_one_b_v(placement: Placement, num_micro_batches: int) -> Schedule:
     """Return 1F1B-V: two thirds to three quarters of the activations of 1F1B, with whole backward blocks.
 
-    Before the first forward block of its second chunk a device runs as many of the first as it has time and
-    room for.
+    The building block leaves devices idle at the begin. There a device runs as many forward blocks of its
+    first chunk as it has time for, but keeps room for some of its second, as many as make the schedule short.
 
     Raises:
         UnsuitablePlacementError: The placement is not a wave of two chunks with whole backward.
@@ -55,11 +56,20 @@ def one_f_one_b_v(placement: Placement, num_micro_batches: int) -> Schedule:
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
     for d, ticks in enumerate(_whole(num_devices)):
         orders[stages[d].device] = _repeated(stages[d], stages[-1 - d], ticks, num_micro_batches)
-    limits = [int(units) for units in peak_memory(as_soon_as_possible(placement, num_micro_batches, orders))]
-    for d in range(num_devices):
-        device, time_before = stages[d].device, 2 * (num_devices - d) - 1
-        orders[device] = _filled(placement, stages[d], orders[device], time_before, limits[device])
-    return as_soon_as_possible(placement, num_micro_batches, orders)
+    found = [as_soon_as_possible(placement, num_micro_batches, orders)]
+    limits = [int(units) for units in peak_memory(found[0])]
+    for most in range(1, num_devices + 1):
+        filled = [list(order) for order in orders]
+        for d in range(num_devices):
+            near, far = stages[d], stages[-1 - d]
+            ahead = min(2 * (num_devices - d) - 1, num_micro_batches)  # ticks before the second chunk's first
+            room = min(3 * d // 2 + 1, most, num_micro_batches)  # what comes of it before its first backward
+            limit = limits[near.device]
+            order = _filled(placement, near, far, orders[near.device], ahead, room, limit)
+            filled[near.device] = order
+        with contextlib.suppress(DeadlockError):
+            found.append(as_soon_as_possible(placement, num_micro_batches, filled))
+    return min(found, key=lambda schedule: schedule.makespan)
 
 
 def _whole(p: int) -> list[tuple[int, int, int, int]]:
@@ -93,28 +103,37 @@ def _first(earliest: int, pairs: list[set[int]]) -> int:
 
 
 def _filled(
-    placement: Placement, near: Stage, order: list[Instance], time_before: int, limit: int
+    placement: Placement,
+    near: Stage,
+    far: Stage,
+    order: list[Instance],
+    ahead: int,
+    room: int,
+    limit: int,
 ) -> list[Instance]:
-    """Return an order with more forward blocks of the first chunk at its begin.
+    """Return an order with more forward blocks at its begin.
 
     Args:
         placement: What runs where.
         near: The first chunk.
-        order: Of the device.
-        time_before: Ticks before the first forward block of the second chunk can begin.
+        far: The second chunk.
+        order: Of their device.
+        ahead: The most forward blocks of the first chunk before any other.
+        room: Forward blocks of the second chunk before its first backward block.
         limit: Units that the device may hold.
     """
-    filled = 0
-    while filled < time_before:
-        earlier = next((each for each in order[filled:] if each[0] == near.forward), None)
-        if earlier is None:
-            break
-        others = [each for each in order if each != earlier]
-        changed = [*others[:filled], earlier, *others[filled:]]
-        if max(memory_needed(placement, near.device, changed)) > limit:
-            break
-        order = changed
-        filled += 1
+    moves: list[tuple[int | None, Instance]] = [
+        (k, (near.forward, k)) for k in range(max(1, min(ahead, limit - room)))
+    ]
+    moves += [(None, (far.forward, n)) for n in range(room)]
+    for at, instance in moves:
+        place = order.index((far.backward, 0)) if at is None else at
+        if order.index(instance) > place:
+            rest = [each for each in order if each != instance]
+            changed = [*rest[:place], instance, *rest[place:]]
+            if max(memory_needed(placement, near.device, changed)) > limit:
+                break
+            order = changed
     return order
 
 
