@@ -55,7 +55,7 @@ class ByHandOptions:
     num_devices: int = 4
     num_micro_batches: tuple[int, ...] = (6, 16, 128)
     placements: tuple[str, ...] | None = None
-    time_limit_s: float = 10.0
+    time_limit_s: float = 5.0
 
 
 def cases(options: ByHandOptions) -> tuple[str, ...]:
