@@ -36,7 +36,7 @@ _OF_LAYERS = (
 )
 
 
-_RARE = {"momentum": 0.0, "weight_versions": WeightMode.FLUSH, "micro_batches_per_update": 1}
+RARE = {"momentum": 0.0, "weight_versions": WeightMode.FLUSH, "micro_batches_per_update": 1}
 """Options that plain data has only where they are not as usual."""
 
 
@@ -156,7 +156,7 @@ class ModelOptions:
         """Return the fields that have an effect, as plain data that `from_dict` reads."""
         without = _OF_LAYERS if self.name == USER_MODEL else ()
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
-        given = {name: value for name, value in given.items() if name not in _RARE or value != _RARE[name]}
+        given = {name: value for name, value in given.items() if name not in RARE or value != RARE[name]}
         return {name: value for name, value in given.items() if value is not None}
 
 
