@@ -14,6 +14,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     solver          one question to Z3 or CP-SAT: is there a repetend of this period?
     state_space     exact answers by dynamic programming
     baselines       schedules made by hand
+    semantics       versions of weights: which a block reads and makes, with and without a flush
     starts          repetends and schedules without a solver, to begin a search with
     improve         large-neighbourhood search of a finite schedule
     modulo          the search for a repetend, and for the schedule around it
@@ -58,7 +59,7 @@ _HOME = {
     "schedsearch.baselines": (
         *("gpipe", "one_f_one_b", "eager_one_f_one_b", "one_f_one_b_plus", "interleaved_one_f_one_b"),
         *("breadth_first", "chimera", "chimera_doubling", "gems", "dual_pipe", "zb_h1", "zb_h2", "zb_v"),
-        *("v_half", "v_min", "applicable"),
+        *("v_half", "v_min", "one_f_one_b_v", "dual_pipe_v", "hanayo", "pipedream", "applicable"),
     ),
     "placements": ("Block", "Kind", "Placement", "Profile"),
     "placements.placement_file": ("read_placement",),

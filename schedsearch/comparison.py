@@ -49,6 +49,10 @@ NEEDS: Mapping[str, tuple[str, bool]] = {
     "zb_v": ("wave_shape", True),
     "v_half": ("wave_shape", True),
     "v_min": ("wave_shape", True),
+    "one_f_one_b_v": ("wave_shape", False),
+    "dual_pipe_v": ("wave_shape", True),
+    "hanayo": ("wave_shape", False),
+    "pipedream": ("v_shape", False),
 }
 """The shape that a hand-made schedule needs, and whether its backward is split."""
 

@@ -161,6 +161,9 @@ class RuntimeOptions:
     simulated_gpus: bool
     optimizer: str
     weight_decay: float
+    momentum: float
+    weight_versions: str
+    micro_batches_per_update: int
     recompute: str | list[Any]
     launcher: str
     device: str | None

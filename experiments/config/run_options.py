@@ -17,6 +17,7 @@ from runtime.launching.launch import LAUNCHERS
 from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
+from schedsearch.semantics.versions import WeightMode
 
 _OF_LAUNCH = (
     *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
@@ -106,16 +107,22 @@ def choose_model(
     if plan is not None and name == "gpt":
         options = with_planned_layers(options, plan)
     model = _model_options(options, name)
+    each = model.micro_batches_per_update
+    if model.weight_versions != WeightMode.FLUSH and num_micro_batches % each:
+        raise OptionError(
+            f"runtime.micro_batches_per_update: {each} is no divisor of {num_micro_batches} micro-batches; "
+            "give one, or change search.num_micro_batches"
+        )
     try:
         body_of(model, placement).data(num_micro_batches, "cpu")
     except ModelError as error:
-        raise _in_options(error) from None
+        raise in_options(error) from None
     for line in what_is_run(plan.plan, model) if plan is not None else ():
         log.info("%s", line)
     return model
 
 
-def _in_options(error: ModelError) -> OptionError:
+def in_options(error: ModelError) -> OptionError:
     """Return a model's error in the words of the options."""
     text = str(error).replace("model.name", "runtime.model").replace("model.", "runtime.", 1)
     return OptionError(text.replace("use model=", "use runtime.model="))
@@ -133,4 +140,4 @@ def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
             {field.name: given[field.name] for field in dataclasses.fields(ModelOptions)}
         )
     except ModelError as error:
-        raise _in_options(error) from None
+        raise in_options(error) from None

@@ -3,6 +3,7 @@
 - `item`: a table or figure that can be made again, and what is claimed of it
 - `galvatron`, `tessel`, `perseus`, `dissertation`: the items of a paper
 - `measured`: those of published measurements
+- `schedules_by_hand`: all schedules by hand beside searched ones
 - `catalogue`: all items by name
 - `kept_cases`: the rows that are made, in a file; `run_item`: an item made case by case
 - `item_files`: what is written and said of it

@@ -7,9 +7,10 @@ from experiments.reproductions.galvatron.items import ITEMS as GALVATRON
 from experiments.reproductions.item import Item
 from experiments.reproductions.measured.items import ITEMS as MEASURED
 from experiments.reproductions.perseus.items import ITEMS as PERSEUS
+from experiments.reproductions.schedules_by_hand.items import ITEMS as BY_HAND
 from experiments.reproductions.tessel.items import ITEMS as TESSEL
 
-_ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION)
+_ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION, *BY_HAND)
 
 ITEMS: dict[str, Item] = {item.name: item for item in _ALL}
 """In the order in which ``experiment=all`` makes them."""

@@ -19,6 +19,9 @@ SCHEMA_VERSION = 1
 CHANGEABLE = ("iterations", "timeout_s", "launcher", "blocking", "checkpoint_every", "keep_checkpoints")
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
 
+NEWER: dict[str, object] = {"momentum": 0.0, "weight_versions": "flush", "micro_batches_per_update": 1}
+"""Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
+
 CLOCK_LATENCY = "profile.clock_latency"
 """An option of another group that scripts are run with; it may be another too."""
 
@@ -86,7 +89,8 @@ def _read(path: Path) -> KeptOptions:
         table = kept.get("clock_latency")
         if table.value is not None:
             table.text("a path", f"give {CLOCK_LATENCY}=FILE")
-        return KeptOptions(read_fields(kept["runtime"].value, RuntimeOptions, "runtime"), table.value)
+        runtime = NEWER | kept["runtime"].mapping("the options of the group runtime")
+        return KeptOptions(read_fields(runtime, RuntimeOptions, "runtime"), table.value)
 
 
 def _absolute(path: str | None) -> str | None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.records import RuntimeOptions
+from experiments.config.run_options import in_options
 from experiments.run_steps.traces import planned_run
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements.files import write_json
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import Clocks, generate
-from runtime.models import Blocks, Model, ModelOptions
+from runtime.models import Blocks, Model, ModelError, ModelOptions, read_versions
 from runtime.plans.planned import Planned
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -42,10 +43,18 @@ def generate_scripts(
     whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose
     clocks change seldom if there is one. Beside them the same programs are written as text, in
     ``programs.json``.
+
+    Raises:
+        OptionError: The schedule cannot be run with the versions of weights that were asked for.
     """
     whole, clocks = _schedule_and_clocks(found, tuned)
     schedule = whole.per_micro_batch
     schedule = validate(dataclasses.replace(schedule, placement=schedule.placement.by_gpu))
+    orders = [schedule.order(device) for device in range(schedule.placement.num_devices)]
+    try:
+        read_versions(model, schedule.placement, schedule.num_micro_batches, orders)
+    except ModelError as error:
+        raise in_options(error) from None
     blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
     size_bytes = functools.partial(_message_bytes, blocks)
     programs = lower(schedule).with_specs(blocks.spec_between)

@@ -24,6 +24,7 @@ from placements.placement_file import placement_to_dict
 from runtime.codegen.script import Script
 from runtime.execution.run_options import RunOptions
 from runtime.models import Model
+from runtime.models.core.options import RARE
 from runtime.program.calls import ScriptError
 from runtime.transport.protocol import Transport
 
@@ -255,7 +256,11 @@ def _load(model: Model, data: bytes) -> None:
 
 def _identity(script: Script) -> dict[str, Any]:
     """Return what a run must share with the one that made a checkpoint, as JSON gives it back."""
-    model = {key: value for key, value in asdict(script.model).items() if key != "recompute"}  # same bits
+    model = {
+        key: value
+        for key, value in asdict(script.model).items()
+        if key != "recompute" and (key not in RARE or value != RARE[key])  # the same bits
+    }
     return {
         "placement": json.loads(json.dumps(placement_to_dict(script.placement))),
         "num_micro_batches": script.num_micro_batches,

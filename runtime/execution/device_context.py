@@ -15,14 +15,15 @@ from runtime.execution.clock_requests import ClockRequests, clock_requests
 from runtime.execution.device import Device
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.models import Blocks, Model
-from runtime.models.blocks import warm_up
+from runtime.models import Blocks, Model, ReadVersions, read_versions
+from runtime.models.blocks import Instance, warm_up
 from runtime.plans.plan_client import PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
 from runtime.profiling.records import Record
 from runtime.transport.protocol import Transport
+from schedsearch.semantics.versions import WeightMode
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def device_context(
         model = Model(
             script.model, script.placement, transport.shards, transport.device, groups=transport.groups
         )
-        blocks = Blocks(script.placement, model, script.num_micro_batches)
+        blocks = Blocks(script.placement, model, script.num_micro_batches, _versions(script, transport))
         profiler = _profiler(script, options, transport)
         if profiler is not None:
             at_end.callback(profiler.close)
@@ -107,6 +108,14 @@ def device_context(
         yield DeviceContext(
             script, options, transport, device, model, blocks, clocks, shared, profiler, recorder
         )
+
+
+def _versions(script: Script, transport: Transport) -> ReadVersions:
+    """Return which weights are read; for that the devices tell each other their orders, if it matters."""
+    orders: list[list[Instance]] = []
+    if script.model.weight_versions != WeightMode.FLUSH:
+        orders = transport.collect([(run.block, run.micro_batch) for run in script.calls.runs])
+    return read_versions(script.model, script.placement, script.num_micro_batches, orders)
 
 
 def _profiler(script: Script, options: RunOptions, transport: Transport) -> DeviceProfiler | None:

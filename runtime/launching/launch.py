@@ -41,7 +41,7 @@ from runtime.launching.processes import (
     end_if_orphaned,
     run_script,
 )
-from runtime.models import ModelError, ModelOptions
+from runtime.models import ModelError, ModelOptions, read_versions
 from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
@@ -167,7 +167,14 @@ def _check_scripts(directory: Path, options: RunOptions) -> None:
     scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
     changed = [script.at(options.num_micro_batches) for script in scripts]
     if changed != scripts:
-        _check_memory(check(programs_of(changed)))
+        programs = check(programs_of(changed))
+        _check_memory(programs)
+        try:
+            read_versions(changed[0].model, programs.placement, programs.num_micro_batches, _orders(programs))
+        except ModelError as error:
+            raise ScriptError(
+                f"num_micro_batches: {programs.num_micro_batches} cannot be run: {error}"
+            ) from None
     if options.resume:
         check_resume(options.resume, changed, options.iterations)
 
@@ -175,17 +182,20 @@ def _check_scripts(directory: Path, options: RunOptions) -> None:
 def _check_memory(programs: Programs) -> None:
     """Ensure that a number of micro-batches that the schedule was not made for fits too: GPipe's may not."""
     placement, number = programs.placement, programs.num_micro_batches
-    orders = [
-        [(each.block, each.micro_batch) for each in program if isinstance(each, Run)]
-        for program in programs.instructions
-    ]
-    peaks = peak_memory(as_soon_as_possible(placement, number, orders)).tolist()
+    peaks = peak_memory(as_soon_as_possible(placement, number, _orders(programs))).tolist()
     for device, (peak, capacity) in enumerate(zip(peaks, placement.memory or peaks, strict=True)):
         if peak > capacity:
             raise ScriptError(
                 f"num_micro_batches: {number} hold {peak} of the memory of device {device}, which has "
                 f"{capacity}; use fewer"
             )
+
+
+def _orders(programs: Programs) -> list[list[tuple[str, int]]]:
+    return [
+        [(each.block, each.micro_batch) for each in program if isinstance(each, Run)]
+        for program in programs.instructions
+    ]
 
 
 def _backend(launcher: str, device: str | None, num_devices: int) -> str:

@@ -3,8 +3,8 @@
 It knows placements and the collectives between shards, and neither schedules nor messages. `core` has the
 options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
 user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
-parameters, `model` the parameters of one device, `optimizer` moves them, and `blocks` runs forward and
-backward blocks one by one.
+parameters, `model` the parameters of one device, `optimizer` moves them, `weight_versions` keeps older
+versions while they are read, and `blocks` runs forward and backward blocks one by one.
 """
 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
@@ -14,6 +14,7 @@ from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard
 from runtime.models.user.cut import cut
+from runtime.models.weight_versions import ReadVersions, read_versions
 from runtime.transport.shards import WHOLE, Shards
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ModelError",
     "ModelOptions",
     "ParameterShard",
+    "ReadVersions",
     "Shards",
     "Text",
     "Tokens",
@@ -32,5 +34,6 @@ __all__ = [
     "cut",
     "fits",
     "layers",
+    "read_versions",
     "suitable_model",
 ]

@@ -22,6 +22,7 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.models.body import Sample
 from runtime.models.model import Model
+from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
@@ -52,15 +53,24 @@ class Blocks:
         inputs: For every block of the placement those whose tensors it takes, in order.
         consumers: For every block those that take its tensors.
         dtype: Of every tensor that is handed over.
+        store: The weights that they read.
         losses: Loss of each (loss-computing block, micro-batch) that ran in this iteration; scalars.
 
     Args:
         placement: What runs where.
         model: The forward blocks of this device.
-        num_micro_batches: Of one iteration; gradients are means over them.
+        num_micro_batches: Of one iteration.
+        versions: Which weights they read; by default the model's, with one update for all. Gradients are
+            means over the micro-batches of an update.
     """
 
-    def __init__(self, placement: Placement, model: Model, num_micro_batches: int) -> None:
+    def __init__(
+        self,
+        placement: Placement,
+        model: Model,
+        num_micro_batches: int,
+        versions: ReadVersions | None = None,
+    ) -> None:
         """Pair the backward blocks with their forward blocks."""
         self.inputs = tensor_inputs(placement)
         self.consumers: dict[str, list[str]] = {block.name: [] for block in placement.blocks}
@@ -78,7 +88,7 @@ class Blocks:
         self._placement = placement
         self._pairs = pair_backward(placement)
         self._model = model
-        self._num_micro_batches = num_micro_batches
+        self.store = WeightStore(model, versions or ReadVersions({}, num_micro_batches), num_micro_batches)
         self._data = model.data(num_micro_batches)
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
@@ -91,6 +101,7 @@ class Blocks:
         assert not left, "a forward block of the last iteration had no backward"
         self._iteration = iteration
         self.losses = {}
+        self.store.begin()
 
     def saved(self) -> Iterator[Saved]:
         """Yield what is kept of each forward block that ran and whose backward is not over."""
@@ -132,6 +143,7 @@ class Blocks:
         gradient = self._gradient(output, self._own_shares(block, forward, arrived), forward)
         if kind is Kind.B:
             torch.autograd.backward(output, gradient)
+            self.store.complete(forward, micro_batch)
             return self._to_consumers(block, forward, [value.grad for value in inputs])
         found = torch.autograd.grad(output, inputs, gradient, retain_graph=True) if inputs else ()
         self._halfway[forward, micro_batch] = output, gradient
@@ -145,7 +157,7 @@ class Blocks:
         if again:
             self._recomputed[block, micro_batch] = inputs, _RandomState(self._model.device)
         with torch.set_grad_enabled(trains and not again):
-            output = self._model.forward(block, inputs, self._sample(block, micro_batch))
+            output = self._computed(block, micro_batch, inputs)
         if trains and not again:
             self._saved[block, micro_batch] = inputs, output
         output = output.detach()
@@ -165,21 +177,27 @@ class Blocks:
             return self._saved.pop((forward, micro_batch))
         inputs, random = self._recomputed.pop((forward, micro_batch))
         with random.as_then(), torch.enable_grad():
-            return inputs, self._model.forward(forward, inputs, self._sample(forward, micro_batch))
+            return inputs, self._computed(forward, micro_batch, inputs)
+
+    def _computed(self, block: str, micro_batch: int, inputs: Sequence[Tensor]) -> Tensor:
+        weights = self.store.weights(block, micro_batch)
+        return self._model.forward(block, inputs, self._sample(block, micro_batch), weights)
 
     def _gradient(self, output: Tensor, arrived: Sequence[Tensor], forward: str) -> Tensor:
-        """Return the sum of what arrived, or a loss's share in the mean over groups and micro-batches."""
+        """Return the sum of what arrived, or a loss's share in the mean over the groups and an update."""
         if arrived:
             return sum_in_order(arrived)
-        return torch.full_like(output, 1 / (self._model.groups[forward].count * self._num_micro_batches))
+        shares = self._model.groups[forward].count * self.store.micro_batches_per_update
+        return torch.full_like(output, 1 / shares)
 
     def _weight_half(self, forward: str, micro_batch: int) -> None:
         output, gradient = self._halfway.pop((forward, micro_batch))
-        weights = list(self._model.trained(forward).values())
+        weights = self.store.trained(forward, micro_batch)
         addends = torch.autograd.grad(output, weights, gradient, allow_unused=True) if weights else ()
         for weight, addend in zip(weights, addends, strict=True):
             if addend is not None:
                 weight.grad = addend.clone() if weight.grad is None else weight.grad.add_(addend)
+        self.store.complete(forward, micro_batch)
 
     def _to_consumers(
         self, block: str, forward: str, of_inputs: Sequence[Tensor | None]

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from placements import Placement
+from placements import Kind, Placement
 from runtime.models.architectures import ARCHITECTURES, check_recompute, layers
 from runtime.models.core.layers import Layer, Parameter, Weights
-from runtime.models.core.options import USER_MODEL, ModelOptions
+from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.user.user import UserModules
 from runtime.program.tensor_flow import forward_graphs
 from runtime.transport.shards import Shards
+from schedsearch.semantics.versions import WeightMode
 
 
 class Sample(Protocol):
@@ -66,8 +67,36 @@ def body_of(options: ModelOptions, placement: Placement) -> Body:
     """
     if options.name == USER_MODEL:
         check_recompute(options, placement)
-        return UserModules(options, placement)
-    return LayeredBody(options, placement)
+    body = (UserModules if options.name == USER_MODEL else LayeredBody)(options, placement)
+    _check_separate(options, placement, body)
+    return body
+
+
+def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> None:
+    """Ensure that every block can be updated by itself, where that is asked for.
+
+    Raises:
+        ModelError: Blocks share a parameter, or have replicas of theirs.
+    """
+    if options.weight_versions == WeightMode.FLUSH:
+        return
+    holder: dict[str, str] = {}
+    for block in placement.topological_order:
+        if block.kind is not Kind.F:
+            continue
+        if block.data_parallel > 1:
+            raise ModelError(
+                f"model.weight_versions: {options.weight_versions} is not known for the data-parallel "
+                f"groups of {block.name}; use {WeightMode.FLUSH}"
+            )
+        for parameter in body.parameters(block.name):
+            other = holder.setdefault(parameter.name, block.name)
+            if other != block.name:
+                raise ModelError(
+                    f"model.weight_versions: {options.weight_versions} updates every block by itself, "
+                    f"but {other} and {block.name} share {parameter.name}; use {WeightMode.FLUSH} or "
+                    "model=synthetic"
+                )
 
 
 class LayeredBody:

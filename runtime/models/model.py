@@ -10,7 +10,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.models.body import Body, Data, Sample, body_of
-from runtime.models.core.layers import Parameter
+from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.optimizer import Optimizer
 from runtime.program.tensor_flow import computes_loss
@@ -138,15 +138,19 @@ class Model:
         """
         return self._body.data(num_micro_batches, self.device)
 
-    def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample) -> Tensor:
+    def forward(
+        self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights | None = None
+    ) -> Tensor:
         """Return a forward block's output, or its loss if no other block reads its output.
 
         Args:
             block: One of the blocks that this device computes.
             inputs: The outputs of the blocks that it is after, in that order, for the group's samples.
             sample: What the block's group reads.
+            weights: Of the block; by default the newest.
         """
-        output = self._body.forward(block, inputs, sample, self._weights, self._shards[block])
+        weights = self._weights if weights is None else weights
+        output = self._body.forward(block, inputs, sample, weights, self._shards[block])
         expected = share_shape(self.output_shape(block), self.groups[block].count)
         assert output.shape == expected, f"{block} returned a wrong shape"
         return output
@@ -155,10 +159,24 @@ class Model:
         """Return the shape of a forward block's output for all samples; its gradient has the same."""
         return () if computes_loss(self._placement, block) else self._body.output_shape(block)
 
+    def weights(self, block: str) -> dict[str, Tensor]:
+        """Return the parameters of a block, by name."""
+        return {each.name: self._weights[each.name] for each in self._body.parameters(block)}
+
     def trained(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block that are trained, by name."""
-        found = {each.name: self._weights[each.name] for each in self._body.parameters(block)}
-        return {name: weight for name, weight in found.items() if weight.requires_grad}
+        return {name: weight for name, weight in self.weights(block).items() if weight.requires_grad}
+
+    def copy_weights(self, block: str) -> Weights:
+        """Go on with copies of a block's trained parameters, gradients with them; return the originals."""
+        before = self.weights(block)
+        shards = {shard.name: shard for shard in self.parameters}
+        for name, weight in self.trained(block).items():
+            copy = weight.detach().clone().requires_grad_()
+            copy.grad, weight.grad = weight.grad, None
+            self._weights[name] = self.parameters[shards[name]] = copy
+            self.optimizer.replace(weight, copy)
+        return before
 
     def teams_of_replicas(self) -> list[Team]:
         """Return the teams that hold replicas of the same shards, of all devices."""
@@ -183,9 +201,9 @@ class Model:
                     total = sum_in_order([gathered[team.index(group[shard])] for group in groups])
                     self._set_gradients(names, total)
 
-    def step(self) -> None:
-        """Move every parameter by its gradient, and forget the gradients."""
-        self.optimizer.step()
+    def step(self, block: str | None = None) -> None:
+        """Move every parameter, or those of a block, by its gradient, and forget the gradients."""
+        self.optimizer.step(None if block is None else self.weights(block).values())
 
     def recomputes(self, block: str) -> bool:
         """Tell whether a forward block keeps only its inputs for the backward."""

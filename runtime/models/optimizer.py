@@ -1,4 +1,4 @@
-"""How gradients move parameters: plain gradient descent, or AdamW as PyTorch computes it.
+"""How gradients move parameters: gradient descent, with momentum if asked for, or AdamW as PyTorch has them.
 
 Both work element by element, so a shard moves as it would within the whole parameter, given the same
 gradients. Where the order of sums changes the gradients' last bits, plain gradient descent passes that on as
@@ -11,7 +11,7 @@ Where v is 0, that is up to 9e8 learning_rate d.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -41,16 +41,26 @@ class Optimizer:
     def __init__(self, options: ModelOptions, parameters: Sequence[Tensor]) -> None:
         """Begin without any steps done."""
         self._options = options
-        self._parameters = parameters
-        self._state: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self._parameters = list(parameters)
+        self._state: dict[int, tuple[Tensor, ...]] = {}
 
-    def step(self) -> None:
-        """Move every parameter that has a gradient, and forget the gradients."""
+    def step(self, among: Iterable[Tensor] | None = None) -> None:
+        """Move every parameter that has a gradient, and forget the gradients.
+
+        Args:
+            among: The parameters that may be moved; by default all.
+        """
+        chosen = None if among is None else {id(weight) for weight in among}
         with torch.no_grad():
             for index, weight in enumerate(self._parameters):
-                if weight.grad is not None:
+                if weight.grad is not None and (chosen is None or id(weight) in chosen):
                     self._move(index, weight, weight.grad)
                     weight.grad = None
+
+    def replace(self, before: Tensor, weight: Tensor) -> None:
+        """Go on with another tensor in the place of a parameter, with its state."""
+        index = next(i for i, each in enumerate(self._parameters) if each is before)
+        self._parameters[index] = weight
 
     def state(self) -> list[Any]:
         """Return the state as plain data and tensors on the CPU, for `load`."""
@@ -59,15 +69,17 @@ class Optimizer:
     def load(self, state: Sequence[Any]) -> None:
         """Take over a state."""
         self._state = {}
-        for index, count, mean, square in state:
-            device = self._parameters[index].device
-            self._state[index] = count, mean.to(device), square.to(device)
+        for index, *values in state:
+            device = self._parameters[index].device  # a count stays where it is
+            self._state[index] = tuple(value.to(device) if value.dim() else value for value in values)
 
     def _move(self, index: int, weight: Tensor, gradient: Tensor) -> None:
         options = self._options
         if options.optimizer == "sgd":
             if options.weight_decay:
                 gradient = gradient.add(weight, alpha=options.weight_decay)
+            if options.momentum:
+                gradient = self._with_momentum(index, gradient)
             weight.sub_(gradient, alpha=options.learning_rate)
             return
         if index not in self._state:
@@ -89,3 +101,11 @@ class Optimizer:
             eps=EPSILON,
             maximize=False,
         )
+
+    def _with_momentum(self, index: int, gradient: Tensor) -> Tensor:
+        """Return the sum of a parameter's gradients, earlier ones weighted less (as PyTorch's SGD)."""
+        if index not in self._state:
+            self._state[index] = (gradient.clone(),)
+            return gradient
+        (total,) = self._state[index]
+        return total.mul_(self._options.momentum).add_(gradient)

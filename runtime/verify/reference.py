@@ -22,14 +22,25 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.execution.measurement import Comparison
 from runtime.execution.results import read_summary, read_tensors
-from runtime.models import WHOLE, Blocks, Model, ModelOptions, ParameterShard, body_of
+from runtime.models import (
+    WHOLE,
+    Blocks,
+    Model,
+    ModelOptions,
+    ParameterShard,
+    ReadVersions,
+    body_of,
+    read_versions,
+)
 from runtime.models.blocks import Instance
 from runtime.models.body import Body, Data
+from runtime.models.core.layers import Weights
 from runtime.program.data_parallel import holders
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.transport.turns import DeadlockError
 from runtime.verify.accumulation import Accumulation, backward_orders
+from schedsearch.semantics.versions import WeightMode
 
 
 class ReplayError(ValueError):
@@ -92,23 +103,82 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
         for block in case.forward_blocks
     }
     data = body.data(case.num_micro_batches, case.torch_device)
-    order = backward_orders(case.placement, orders or _one_by_one(case))
+    orders = orders or _one_by_one(case)
+    versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
+    order = backward_orders(case.placement, orders)
     for iteration in range(case.iterations):
         losses: dict[Instance, float] = {}
-        sums = Accumulation(order)
-        for micro_batch in range(case.num_micro_batches):
-            for block, loss in _differentiated(case, models, data, iteration, micro_batch, sums).items():
-                losses[block, micro_batch] = loss
-        totals = sums.totals()
-        gradients: dict[ParameterShard, Tensor] = {}
-        parameters: dict[ParameterShard, Tensor] = {}
-        for block, model in models.items():
-            for name, weight in model.trained(block).items():
-                weight.grad = totals[name].clone() if name in totals else None
-            gradients |= model.gradients()
-            parameters |= model.parameters
-            model.step()
+        history = _History(models, versions)
+        for update in _updates(case, versions):
+            sums = Accumulation(_of_micro_batches(order, update))
+            for n in update:
+                weights = history.read(n)
+                for block, loss in _differentiated(case, models, weights, data, iteration, n, sums).items():
+                    losses[block, n] = loss
+            gradients = _step(models, sums.totals())
+            history.add(update.stop)
+        parameters = {shard: value for model in models.values() for shard, value in model.parameters.items()}
         yield Step(_sum_over_sinks(case, losses), gradients, parameters)
+
+
+def _updates(case: Case, versions: ReadVersions) -> list[range]:
+    """Return the micro-batches of each update."""
+    each = versions.micro_batches_per_update
+    return [range(first, first + each) for first in range(0, case.num_micro_batches, each)]
+
+
+def _of_micro_batches(
+    order: Mapping[int, Sequence[Instance]], micro_batches: range
+) -> dict[int, list[Instance]]:
+    return {device: [(name, n) for name, n in of if n in micro_batches] for device, of in order.items()}
+
+
+def _step(models: Mapping[str, Model], totals: Mapping[str, Tensor]) -> dict[ParameterShard, Tensor]:
+    """Move the parameters by sums of gradients; return the gradients."""
+    gradients: dict[ParameterShard, Tensor] = {}
+    for block, model in models.items():
+        for name, weight in model.trained(block).items():
+            weight.grad = totals[name].clone() if name in totals else None
+        gradients |= model.gradients()
+        model.step()
+    return gradients
+
+
+class _History:
+    """The weights of every block after each update of an iteration, while they are to be read.
+
+    Args:
+        models: Of the blocks.
+        versions: Which are read.
+    """
+
+    def __init__(self, models: Mapping[str, Model], versions: ReadVersions) -> None:
+        """Begin with version 0."""
+        self._models, self._versions = models, versions
+        self._kept: list[dict[str, dict[str, Tensor]]] = []
+        self.add(0)
+
+    def read(self, micro_batch: int) -> Mapping[str, Weights]:
+        """Return what each block reads of a micro-batch."""
+        return {
+            block: self._kept[self._versions.of.get((block, micro_batch), 0)][block] for block in self._models
+        }
+
+    def add(self, num_done: int) -> None:
+        """Add the newest, after so many micro-batches; forget what no later one reads."""
+        kept = {block: model.weights(block) for block, model in self._models.items()}
+        if self._versions.of:
+            kept = {block: _copied(weights) for block, weights in kept.items()}
+        self._kept.append(kept)
+        later = [version for (_, n), version in self._versions.of.items() if n >= num_done]
+        for old in range(min(later, default=0)):
+            self._kept[old] = {}
+
+
+def _copied(weights: Weights) -> dict[str, Tensor]:
+    return {
+        name: weight.detach().clone().requires_grad_(weight.requires_grad) for name, weight in weights.items()
+    }
 
 
 def _one_by_one(case: Case) -> list[list[Instance]]:
@@ -119,7 +189,13 @@ def _one_by_one(case: Case) -> list[list[Instance]]:
 
 
 def _differentiated(
-    case: Case, models: Mapping[str, Model], data: Data, iteration: int, micro_batch: int, sums: Accumulation
+    case: Case,
+    models: Mapping[str, Model],
+    weights: Mapping[str, Weights],
+    data: Data,
+    iteration: int,
+    micro_batch: int,
+    sums: Accumulation,
 ) -> dict[str, float]:
     """Run a micro-batch through the whole model and back; return the losses."""
     trains = bool(pair_backward(case.placement))
@@ -129,11 +205,16 @@ def _differentiated(
             # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
             before = [outputs[name] for name in forward_inputs(case.placement, block)]
             inputs = [output.view_as(output) for output in before]
-            outputs[block] = models[block].forward(block, inputs, data.read(block, iteration, micro_batch))
+            sample = data.read(block, iteration, micro_batch)
+            outputs[block] = models[block].forward(block, inputs, sample, weights[block])
     losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
     if trains:
-        total = torch.stack(list(losses.values())).sum() / case.num_micro_batches
-        named = {(b, name): weight for b in outputs for name, weight in models[b].trained(b).items()}
+        each = case.options.micro_batches_per_update
+        mean_over = case.num_micro_batches if case.options.weight_versions == WeightMode.FLUSH else each
+        total = torch.stack(list(losses.values())).sum() / mean_over
+        named = {
+            (b, name): weight for b in outputs for name, weight in weights[b].items() if weight.requires_grad
+        }
         found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
         by_block: dict[str, dict[str, Tensor]] = {block: {} for block in outputs}
         for (block, name), gradient in zip(named, found, strict=True):
@@ -159,7 +240,8 @@ def replay(case: Case, orders: Sequence[Sequence[Instance]]) -> Iterator[Step]:
     """
     network = Network(case.placement.num_devices, device=case.torch_device)
     body, made = body_of(case.options, case.placement), _Made({}, set())
-    devices = [_Replayed(case, body, network, made, device) for device in range(network.num_devices)]
+    versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
+    devices = [_Replayed(case, body, network, made, versions, each) for each in range(network.num_devices)]
     for iteration in range(case.iterations):
         made.done.clear()
         runs = [partial(each.run, iteration, order) for each, order in zip(devices, orders, strict=True)]
@@ -193,7 +275,9 @@ class _Replayed:
         at: The (block, micro-batch) where it is.
     """
 
-    def __init__(self, case: Case, body: Body, network: Network, made: _Made, index: int) -> None:
+    def __init__(
+        self, case: Case, body: Body, network: Network, made: _Made, versions: ReadVersions, index: int
+    ) -> None:
         """Build its parameters."""
         self._placement, self._index, self._network, self._made = case.placement, index, network, made
         transport = MemoryTransport.of(network, case.placement, (), index)
@@ -206,7 +290,7 @@ class _Replayed:
             body=body,
         )
         self._replicas = transport.connect_teams(self.model.teams_of_replicas())
-        self._blocks = Blocks(case.placement, self.model, case.num_micro_batches)
+        self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions)
         self.at: Instance | None = None
 
     def run(self, iteration: int, order: Sequence[Instance]) -> Mapping[ParameterShard, Tensor]:

@@ -4,21 +4,25 @@ They know no search. In the order in which to read:
 
 - `structure`: the stages that a placement is made of.
 - `pipelines`: GPipe and 1F1B.
+- `asynchronous`: PipeDream, without a flush.
 - `interleaved`: interleaved 1F1B and breadth-first.
 - `embedding`: 1F1B+.
 - `bidirectional`: Chimera and GEMS.
 - `zero_bubble`: ZB-H1, ZB-H2 and ZB-V.
-- `dual_pipe`: DualPipe.
-- `controllable_memory`: V-Half and V-Min.
+- `dual_pipe`: DualPipe and DualPipeV.
+- `controllable_memory`: V-Half, V-Min and 1F1B-V.
+- `hanayo`: Hanayo.
 """
 
 from collections.abc import Callable
 
 from placements import Placement
+from schedsearch.baselines.asynchronous import num_admitted, pipedream, pipedream_repetend
 from schedsearch.baselines.bidirectional import chimera, chimera_doubling, gems
-from schedsearch.baselines.controllable_memory import v_half, v_min
-from schedsearch.baselines.dual_pipe import dual_pipe
+from schedsearch.baselines.controllable_memory import one_f_one_b_v, v_half, v_min
+from schedsearch.baselines.dual_pipe import dual_pipe, dual_pipe_v
 from schedsearch.baselines.embedding import one_f_one_b_plus
+from schedsearch.baselines.hanayo import hanayo
 from schedsearch.baselines.interleaved import breadth_first, interleaved_one_f_one_b
 from schedsearch.baselines.pipelines import eager_one_f_one_b, gpipe, one_f_one_b
 from schedsearch.baselines.structure import UnsuitablePlacementError
@@ -34,12 +38,18 @@ __all__ = [
     "chimera",
     "chimera_doubling",
     "dual_pipe",
+    "dual_pipe_v",
     "eager_one_f_one_b",
     "gems",
     "gpipe",
+    "hanayo",
     "interleaved_one_f_one_b",
+    "num_admitted",
     "one_f_one_b",
     "one_f_one_b_plus",
+    "one_f_one_b_v",
+    "pipedream",
+    "pipedream_repetend",
     "v_half",
     "v_min",
     "zb_h1",
@@ -71,6 +81,10 @@ _RULES: dict[str, _Maker] = {
     "zb_v": zb_v,
     "v_half": v_half,
     "v_min": v_min,
+    "one_f_one_b_v": one_f_one_b_v,
+    "dual_pipe_v": dual_pipe_v,
+    "hanayo": hanayo,
+    "pipedream": pipedream,
 }
 
 HAND_MADE: dict[str, _Maker] = {name: _with_updates(make) for name, make in _RULES.items()}
@@ -81,17 +95,20 @@ def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedu
     """Return every hand-made schedule that is defined for the placement and fits its memory.
 
     Returns:
-        Valid schedules by name, in the order of `HAND_MADE`; empty where none fits.
+        Valid schedules by name, in the order of `HAND_MADE`, without PipeDream where that is 1F1B;
+        empty where none fits.
 
     >>> from placements.shapes import v_shape
     >>> found = applicable(v_shape(4, 1, 2).with_memory(4), num_micro_batches=8)
     >>> {name: schedule.makespan for name, schedule in found.items()}
     {'one_f_one_b': 33}
     """
-    found = {}
+    found: dict[str, Schedule] = {}
     for name, make in HAND_MADE.items():
         try:
-            found[name] = validate(make(placement, num_micro_batches))
+            schedule = validate(make(placement, num_micro_batches))
         except (UnsuitablePlacementError, InvalidScheduleError):
             continue
+        if schedule != found.get("one_f_one_b"):
+            found[name] = schedule
     return found

@@ -1,19 +1,21 @@
-"""V-Half and V-Min: waves whose activation memory follows from one building block.
+"""V-Half, V-Min and 1F1B-V: waves whose activation memory follows from one building block.
 
 A building block is when one micro-batch's blocks run on each device; repeated every six ticks without
 collision it is a schedule, and the longer its activations live, the more it holds ("Pipeline Parallelism
-with Controllable Memory"). All blocks count as one tick long; with other times the order is kept.
+with Controllable Memory"). Blocks count as one tick long, whole backward
+blocks as two; with other times the order is kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 from placements import Kind, Placement
 from schedsearch.baselines.structure import Stage, wave_stages
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible, memory_needed
 
 _INTERVAL = 6
 """Ticks from one micro-batch to the next: a device's work for one, two chunks of F, I and W."""
@@ -38,6 +40,101 @@ def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
         UnsuitablePlacementError: The placement is not a wave of two chunks with split backward.
     """
     return _from_building_block(placement, num_micro_batches, "V-Min", _min)
+
+
+def one_f_one_b_v(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return 1F1B-V: two thirds to three quarters of the activations of 1F1B, with whole backward blocks.
+
+    The building block leaves devices idle at the begin. There a device runs as many forward blocks of its
+    first chunk as it has time for, but keeps room for some of its second, as many as make the schedule short.
+
+    Raises:
+        UnsuitablePlacementError: The placement is not a wave of two chunks with whole backward.
+    """
+    stages = wave_stages(placement, "1F1B-V")
+    num_devices = len(stages) // 2
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    for d, ticks in enumerate(_whole(num_devices)):
+        orders[stages[d].device] = _repeated(stages[d], stages[-1 - d], ticks, num_micro_batches)
+    found = [as_soon_as_possible(placement, num_micro_batches, orders)]
+    limits = [int(units) for units in peak_memory(found[0])]
+    for most in range(1, num_devices + 1):
+        filled = [list(order) for order in orders]
+        for d in range(num_devices):
+            near, far = stages[d], stages[-1 - d]
+            ahead = min(2 * (num_devices - d) - 1, num_micro_batches)  # ticks before the second chunk's first
+            room = min(3 * d // 2 + 1, most, num_micro_batches)  # what comes of it before its first backward
+            limit = limits[near.device]
+            order = _filled(placement, near, far, orders[near.device], ahead, room, limit)
+            filled[near.device] = order
+        with contextlib.suppress(DeadlockError):
+            found.append(as_soon_as_possible(placement, num_micro_batches, filled))
+    return min(found, key=lambda schedule: schedule.makespan)
+
+
+def _whole(p: int) -> list[tuple[int, int, int, int]]:
+    """Return for each device the earliest ticks of a building block with whole backward blocks.
+
+    Forward blocks run without a pause, down the devices and up again. Then each backward block comes as
+    early as it can, if it leaves two ticks in a row for the other one in every interval.
+    """
+    far: list[int] = []
+    for d in range(p):
+        free = set(range(_INTERVAL)) - {d % _INTERVAL, (2 * p - 1 - d) % _INTERVAL}
+        earliest = far[-1] + 2 if far else 2 * p
+        far.append(_first(earliest, [each for each in _pairs() if each <= free and free - each in _pairs()]))
+    near = [0] * (p + 1)
+    near[p] = far[-1]
+    for d in reversed(range(p)):
+        taken = {d % _INTERVAL, (2 * p - 1 - d) % _INTERVAL, far[d] % _INTERVAL, (far[d] + 1) % _INTERVAL}
+        near[d] = _first(near[d + 1] + 2, [set(range(_INTERVAL)) - taken])
+    return [(d, 2 * p - 1 - d, far[d], near[d]) for d in range(p)]
+
+
+def _pairs() -> list[set[int]]:
+    """Return the pairs of ticks of an interval that a block of two ticks can take."""
+    return [{tick, (tick + 1) % _INTERVAL} for tick in range(_INTERVAL)]
+
+
+def _first(earliest: int, pairs: list[set[int]]) -> int:
+    """Return the first tick from some on at which a block of two ticks takes one of some pairs."""
+    ticks = range(earliest, earliest + _INTERVAL)
+    return next(tick for tick in ticks if {tick % _INTERVAL, (tick + 1) % _INTERVAL} in pairs)
+
+
+def _filled(
+    placement: Placement,
+    near: Stage,
+    far: Stage,
+    order: list[Instance],
+    ahead: int,
+    room: int,
+    limit: int,
+) -> list[Instance]:
+    """Return an order with more forward blocks at its begin.
+
+    Args:
+        placement: What runs where.
+        near: The first chunk.
+        far: The second chunk.
+        order: Of their device.
+        ahead: The most forward blocks of the first chunk before any other.
+        room: Forward blocks of the second chunk before its first backward block.
+        limit: Units that the device may hold.
+    """
+    moves: list[tuple[int | None, Instance]] = [
+        (k, (near.forward, k)) for k in range(max(1, min(ahead, limit - room)))
+    ]
+    moves += [(None, (far.forward, n)) for n in range(room)]
+    for at, instance in moves:
+        place = order.index((far.backward, 0)) if at is None else at
+        if order.index(instance) > place:
+            rest = [each for each in order if each != instance]
+            changed = [*rest[:place], instance, *rest[place:]]
+            if max(memory_needed(placement, near.device, changed)) > limit:
+                break
+            order = changed
+    return order
 
 
 def _half(d: int, p: int) -> tuple[int, int, int, int]:
@@ -69,7 +166,7 @@ def _repeated(
 ) -> list[Instance]:
     """Return the order of one device: the building block again and again, weight halves in the first gap."""
     names = near.forward, far.forward, far.backward, near.backward
-    weights = {far.backward: str(far.weight), near.backward: str(near.weight)}
+    weights = {stage.backward: stage.weight for stage in (near, far) if stage.weight is not None}
     at: dict[int, Instance] = {}
     for n in range(num_micro_batches):
         for tick, name in zip(ticks, names, strict=True):

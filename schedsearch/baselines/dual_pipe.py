@@ -1,9 +1,13 @@
-"""DualPipe: two pipelines in opposite directions, each with split backward (DeepSeek-V3)."""
+"""DualPipe and DualPipeV, with split backward (DeepSeek-V3): two pipelines, or both halves of one.
+
+DualPipe's pipelines run in opposite directions. DualPipeV is DualPipe cut in half: what the other half of the
+devices would do to a second pipeline, the devices do to the second half of the only one.
+"""
 
 from __future__ import annotations
 
 from placements import Placement
-from schedsearch.baselines.structure import Stage, UnsuitablePlacementError, x_shape_pipelines
+from schedsearch.baselines.structure import Stage, UnsuitablePlacementError, wave_stages, x_shape_pipelines
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -19,11 +23,7 @@ def dual_pipe(placement: Placement, num_micro_batches: int) -> Schedule:
             backward, or there are fewer micro-batches than devices.
     """
     down, up = x_shape_pipelines(placement, "DualPipe", split=True)
-    if num_micro_batches < len(down):
-        raise UnsuitablePlacementError(
-            f"schedule: DualPipe needs at least {len(down)} micro-batches, not {num_micro_batches}; "
-            "raise search.num_micro_batches or use schedule=searched"
-        )
+    _check_number("DualPipe", len(down), num_micro_batches)
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
     for position, (first, second) in enumerate(zip(down, up[::-1], strict=True)):
         mirrored = len(down) - 1 - position
@@ -32,6 +32,34 @@ def dual_pipe(placement: Placement, num_micro_batches: int) -> Schedule:
         device.run(min(position, mirrored), len(down) // 2, num_micro_batches)
         orders[first.device] = device.order
     return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+def dual_pipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return DualPipeV: the steps of a device of DualPipe with twice the devices, on a wave of two chunks.
+
+    A device holds 2p + 1 chunks of p devices. As in `dual_pipe`, pairs are a forward block and a backward.
+
+    Raises:
+        UnsuitablePlacementError: The placement is not a wave of two chunks with split backward, or there are
+            fewer micro-batches than twice the devices.
+    """
+    stages = wave_stages(placement, "DualPipeV", split=True)
+    _check_number("DualPipeV", len(stages), num_micro_batches)
+    num_devices = len(stages) // 2
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    for d in range(num_devices):
+        device = _Device(stages[d], stages[-1 - d])
+        device.run(d, num_devices, num_micro_batches)
+        orders[stages[d].device] = device.order
+    return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+def _check_number(schedule: str, least: int, num_micro_batches: int) -> None:
+    if num_micro_batches < least:
+        raise UnsuitablePlacementError(
+            f"schedule: {schedule} needs at least {least} micro-batches, not {num_micro_batches}; "
+            "raise search.num_micro_batches or use schedule=searched"
+        )
 
 
 class _Device:

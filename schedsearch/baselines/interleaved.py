@@ -15,23 +15,43 @@ _AHEAD = (Fraction(2), Fraction(3, 2), Fraction(5, 4), Fraction(1))
 """Forward blocks ahead for each device that follows, as they are tried; the usual is 2."""
 
 
-def interleaved_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
+def interleaved_one_f_one_b(
+    placement: Placement, num_micro_batches: int, group: int | None = None
+) -> Schedule:
     """Return interleaved 1F1B, for v chunks on each of p devices (dissertation, Sec. 4.2.2, Fig. 4.4).
 
-    A device takes p micro-batches through its first chunk, then the same ones through its second, and so
-    on, then the next p; backward likewise from its last chunk. Device d first runs 2(p - d - 1) + (v - 1)p
+    A device takes g = p micro-batches through its first chunk, then the same ones through its second, and so
+    on, then the next g; backward likewise from its last chunk. Device d first runs 2(p - d - 1) + (v - 1)g
     forward blocks, then one forward and one backward in turn, then the remaining backward blocks.
 
+    Args:
+        placement: A loop.
+        num_micro_batches: A multiple of g, or p or more above one.
+        group: g, from p on (Megatron-LM's micro-batch group size); with more, a chunk's output is needed
+            later, and a device holds more. By default p.
+
     Raises:
-        UnsuitablePlacementError: The placement is not a loop, or the micro-batches are no multiple of p.
+        UnsuitablePlacementError: The placement is not a loop, the group is smaller than p, or the number of
+            micro-batches does not go with it.
     """
     _, num_devices = loop_stages(placement, "interleaved 1F1B")
-    if num_micro_batches % num_devices:
+    group = num_devices if group is None else group
+    if group < num_devices:
+        raise UnsuitablePlacementError(
+            f"schedule: interleaved 1F1B needs groups of at least {num_devices} micro-batches, not {group}"
+        )
+    if 0 < num_micro_batches % group < num_devices and group > num_devices:
+        raise UnsuitablePlacementError(
+            f"schedule: interleaved 1F1B in groups of {group} leaves a last one of "
+            f"{num_micro_batches % group} of {num_micro_batches} micro-batches, fewer than the {num_devices} "
+            "devices; change either"
+        )
+    if group == num_devices and num_micro_batches % group:
         raise UnsuitablePlacementError(
             f"schedule: interleaved 1F1B needs a multiple of {num_devices} micro-batches, not "
             f"{num_micro_batches}; change search.num_micro_batches or use schedule=breadth_first"
         )
-    orders = dict(_orders(placement, num_micro_batches, num_devices, Fraction(2)))
+    orders = dict(_orders(placement, num_micro_batches, group, Fraction(2)))
     return _schedule(placement, num_micro_batches, orders)
 
 

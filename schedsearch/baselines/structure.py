@@ -65,6 +65,24 @@ def v_shape_stages(placement: Placement, schedule: str, split: bool = False) -> 
     raise _unsuitable(placement, schedule, what, "v_shape", split)
 
 
+def replicated_chains(placement: Placement, schedule: str) -> list[list[Stage]]:
+    """Return chains of as many stages, each on one device, where stages at different places share none.
+
+    One chain is a V-shape; several are the inputs of a pipeline with replicated stages.
+
+    Raises:
+        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+    """
+    found = pipelines(placement)
+    if found and all(_is_v(chain) and not _is_split(chain) for chain in found):
+        places = [{chain[place].device for chain in found} for place in range(min(map(len, found)))]
+        num_devices = len({device for place in places for device in place})
+        if len({len(chain) for chain in found}) == 1 and sum(map(len, places)) == num_devices:
+            return found
+    what = "a V-shape (a chain of forward and mirrored backward blocks), its stages replicated or not,"
+    raise _unsuitable(placement, schedule, what, "v_shape", split=False)
+
+
 def x_shape_pipelines(
     placement: Placement, schedule: str, split: bool = False
 ) -> tuple[list[Stage], list[Stage]]:
@@ -97,6 +115,25 @@ def wave_stages(placement: Placement, schedule: str, split: bool = False) -> lis
             return found[0]
     what = "a wave of two chunks per device (down the devices and up again)"
     raise _unsuitable(placement, schedule, what, "wave_shape", split)
+
+
+def whole_waves(placement: Placement, schedule: str) -> list[Stage]:
+    """Return the stages of a wave of any even number of chunks on each device, with whole backward.
+
+    Raises:
+        UnsuitablePlacementError: It is none; the message begins with what `schedule` is called.
+    """
+    found = pipelines(placement)
+    if len(found) == 1 and not _is_split(found[0]):
+        stages = found[0]
+        num_devices = len({stage.devices for stage in stages})
+        there = [stage.devices for stage in stages[:num_devices]]
+        num_waves, incomplete = divmod(len(stages), 2 * num_devices)
+        turns = [stage.devices for stage in stages] == [*there, *there[::-1]] * num_waves
+        if _is_v(stages[:num_devices]) and turns and num_waves and not incomplete:
+            return stages
+    what = "a wave of an even number of chunks per device (down the devices and up again)"
+    raise _unsuitable(placement, schedule, what, "wave_shape", split=False)
 
 
 def loop_stages(placement: Placement, schedule: str) -> tuple[list[Stage], int]:

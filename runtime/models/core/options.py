@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from schedsearch.semantics.versions import WeightMode
+
 DTYPES = ("float64", "float32", "bfloat16")
 """Element types a model can have; only float64 can be compared with the reference to 1e-12."""
 
@@ -34,6 +36,10 @@ _OF_LAYERS = (
 )
 
 
+RARE = {"momentum": 0.0, "weight_versions": WeightMode.FLUSH, "micro_batches_per_update": 1}
+"""Options that plain data has only where they are not as usual."""
+
+
 class ModelError(ValueError):
     """A model is wrong, or does not fit its placement; the message names the field and the remedy."""
 
@@ -59,6 +65,11 @@ class ModelOptions:
         path: Python file of the user's own model, see `runtime.models.user.user`; ``module`` only.
         optimizer: ``sgd`` (plain gradient descent) or ``adamw``.
         weight_decay: Of the optimizer.
+        momentum: Of plain gradient descent.
+        weight_versions: Which version of the weights a micro-batch reads, and so whether the pipeline is
+            flushed before an update; one of `schedsearch.semantics.versions.WeightMode`.
+        micro_batches_per_update: Micro-batches whose gradients make one update; without effect with a flush,
+            after which all do.
         recompute: The forward blocks whose activations are computed again for the backward rather than
             kept, or ``all``.
         layers_per_block: Transformer layers of each forward block that holds some, at least one, by name; of
@@ -82,6 +93,9 @@ class ModelOptions:
     path: str | None = None
     optimizer: str = "sgd"
     weight_decay: float = 0.0
+    momentum: float = 0.0
+    weight_versions: str = WeightMode.FLUSH.value
+    micro_batches_per_update: int = 1
     recompute: Literal["all"] | tuple[str, ...] = ()
     layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)
 
@@ -100,6 +114,12 @@ class ModelOptions:
             raise ModelError(f"model.dtype: {self.dtype!r} is not known; use {', '.join(DTYPES)}")
         _check_rate("learning_rate", self.learning_rate)
         _check_rate("weight_decay", self.weight_decay)
+        _check_rate("momentum", self.momentum)
+        _check_integer("micro_batches_per_update", self.micro_batches_per_update, 1)
+        if self.weight_versions not in list(WeightMode):
+            raise ModelError(
+                f"model.weight_versions: {self.weight_versions!r} is not known; use {', '.join(WeightMode)}"
+            )
         if self.optimizer not in OPTIMIZERS:
             raise ModelError(
                 f"model.optimizer: {self.optimizer!r} is not known; use {' or '.join(OPTIMIZERS)}"
@@ -136,6 +156,7 @@ class ModelOptions:
         """Return the fields that have an effect, as plain data that `from_dict` reads."""
         without = _OF_LAYERS if self.name == USER_MODEL else ()
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
+        given = {name: value for name, value in given.items() if name not in RARE or value != RARE[name]}
         return {name: value for name, value in given.items() if value is not None}
 
 

@@ -110,6 +110,30 @@ def test_every_shape_runs(shape: str, command, tmp_path: Path) -> None:
     check_run(tmp_path / "out", reorders_sums=shape == "k_shape")
 
 
+@pytest.mark.parametrize(
+    ("mode", "each"), [("weight_stashing", 1), ("vertical_sync", 1), ("double_buffering", 4)]
+)
+def test_updates_without_a_flush(mode: str, each: int, command, tmp_path: Path) -> None:
+    small = ["runtime.num_layers=4", "runtime.hidden_size=16", "runtime.sequence_length=16"]
+    schedule = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=12"]
+    how = [f"runtime.weight_versions={mode}", f"runtime.micro_batches_per_update={each}"]
+    done = command("run", *schedule, *how, *small, *FORKED)
+    assert done.returncode == 0, done.stderr
+    check_run(tmp_path / "out", reorders_sums=False)
+    assert f"'weight_versions': '{mode}'" in (tmp_path / "out/scripts/device_0.py").read_text().replace(
+        '"', "'"
+    )
+
+
+def test_a_schedule_without_the_version_that_is_asked_for_is_refused(command) -> None:
+    how = ["runtime.weight_versions=double_buffering", "runtime.micro_batches_per_update=2"]
+    schedule = ["placement=v_shape", "schedule=gpipe", "search.num_micro_batches=8"]
+    done = command("run", *schedule, *how)
+    assert done.returncode == 2
+    (message,) = done.stderr.splitlines()[-1:]
+    assert "runtime.weight_versions: double_buffering lets F0 of micro-batch 4 read version 1" in message
+
+
 def test_ones_own_model(command, tmp_path: Path) -> None:
     options = ["placement=v_shape", "runtime.model=module", f"runtime.path={CNN}"]
     done = command("run", *options, "search.num_micro_batches=5", *FORKED)
@@ -328,6 +352,15 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
 
 
 WRONG = [
+    (["runtime.weight_versions=stale"], "runtime.weight_versions: 'stale' is not known; use flush, weight_"),
+    (
+        ["runtime.weight_versions=weight_stashing", "runtime.micro_batches_per_update=3"],
+        "runtime.micro_batches_per_update: 3 is no divisor of 8 micro-batches",
+    ),
+    (
+        ["placement=wave_shape", "runtime.weight_versions=weight_stashing"],
+        "F0 and F7 share embedding.tokens; use flush or runtime.model=synthetic",
+    ),
     (["runtime.model=bert"], "runtime.model: 'bert' is not known"),
     (["runtime.model=gpt", "placement=k_shape"], "use runtime.model=synthetic"),
     (["runtime.model=mt5", "placement=v_shape"], "use runtime.model=synthetic"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,12 +151,12 @@ def test_a_step_that_is_left_out_is_seen_in_the_parameters_alone(
 ) -> None:
     right = Optimizer.step
 
-    def not_on_device_1(self: Optimizer) -> None:
+    def not_on_device_1(self: Optimizer, among: Iterable[torch.Tensor] | None = None) -> None:
         if os.environ.get("RANK") == "1":
             for weight in self._parameters:
                 weight.grad = None
         else:
-            right(self)
+            right(self, among)
 
     monkeypatch.setattr(Optimizer, "step", not_on_device_1)
     num_devices = 4 if name == "module" else 2

@@ -1,0 +1,58 @@
+"""A pipeline whose stages are replicated, as in PipeDream: each input goes to one replica of every stage.
+
+A placement says the same for every micro-batch, so a micro-batch of it is as many inputs of the pipeline as
+it takes until all stages are at their first replicas again: their least common multiple.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from placements.spec import Block, Kind, Placement, PlacementError
+
+
+def replicated_stages(
+    replicas: Sequence[int],
+    forward_time: Sequence[int],
+    backward_time: Sequence[int],
+    stage_memory: int = 1,
+) -> Placement:
+    """Return a chain of stages with replicas, which take inputs in turn (dissertation, Sec. 2.4).
+
+    Input i of a micro-batch is computed by replica ``i % replicas[s]`` of stage s: blocks ``F<s>_<i>`` and
+    ``B<s>_<i>``. Replicas exchange gradients beside the blocks.
+
+    Args:
+        replicas: Of each stage, at least 1; as (15, 1) for "15-1".
+        forward_time: Ticks of each stage's forward block.
+        backward_time: Ticks of each stage's backward block.
+        stage_memory: Units that a forward block holds until its backward block.
+
+    Raises:
+        PlacementError: A stage has no replica, or there are not as many times as stages.
+
+    >>> placement = replicated_stages((2, 1), (2, 1), (4, 2))
+    >>> [(block.name, block.devices) for block in placement.blocks if block.kind is Kind.F]
+    [('F0_0', (0,)), ('F1_0', (2,)), ('F0_1', (1,)), ('F1_1', (2,))]
+    """
+    if not replicas or min(replicas) < 1:
+        raise PlacementError(f"replicas: {list(replicas)} gives a stage no replica; give each at least 1")
+    if not len(replicas) == len(forward_time) == len(backward_time):
+        raise PlacementError(
+            f"replicas: has {len(replicas)} stages, forward_time {len(forward_time)} and backward_time "
+            f"{len(backward_time)}; give one entry for each stage"
+        )
+    first = [0, *itertools.accumulate(replicas)]
+    blocks = []
+    for i in range(math.lcm(*replicas)):
+        before: tuple[str, ...] = ()
+        devices = [(first[s] + i % count,) for s, count in enumerate(replicas)]
+        for s, on in enumerate(devices):
+            blocks.append(Block(f"F{s}_{i}", Kind.F, on, forward_time[s], stage_memory, before))
+            before = (f"F{s}_{i}",)
+        for s, on in reversed(list(enumerate(devices))):
+            blocks.append(Block(f"B{s}_{i}", Kind.B, on, backward_time[s], -stage_memory, before))
+            before = (f"B{s}_{i}",)
+    return Placement("-".join(map(str, replicas)), first[-1], tuple(blocks))

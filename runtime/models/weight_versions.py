@@ -1,0 +1,138 @@
+"""Versions of weights on a device: a new one where micro-batches still read the old, and updates in between.
+
+With a flush there is one version, and the update comes after the iteration. Without one an iteration is a
+whole run of micro-batches in flight: each of its updates but the last is made here, as soon as its gradients
+are complete on a block, and the last one after the iteration, as with a flush. The next iteration begins with
+the newest weights. Which version a micro-batch reads is not known here, but in `schedsearch.semantics`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from placements import Placement
+from runtime.models.core.layers import Weights
+from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.model import Model
+from runtime.program.tensor_flow import pair_backward
+from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
+
+Instance = tuple[str, int]
+"""A block of one micro-batch: (block name, micro-batch)."""
+
+
+@dataclass(frozen=True)
+class ReadVersions:
+    """What a device needs to know of the versions of an iteration.
+
+    Attributes:
+        of: For each (forward block, micro-batch) the version that it reads; those left out read version 0.
+        micro_batches_per_update: Whose gradients, as their mean, make one update.
+    """
+
+    of: Mapping[Instance, int]
+    micro_batches_per_update: int
+
+
+def read_versions(
+    options: ModelOptions,
+    placement: Placement,
+    num_micro_batches: int,
+    orders: Sequence[Sequence[Instance]],
+) -> ReadVersions:
+    """Return which versions are read in an iteration.
+
+    Args:
+        options: Of the model; they say how weights are updated.
+        placement: What runs where.
+        num_micro_batches: Of an iteration.
+        orders: For each device the (block, micro-batch) pairs that it runs, in order; not looked at where
+            there is a flush.
+
+    Raises:
+        ModelError: The orders cannot be run so.
+    """
+    mode = WeightMode(options.weight_versions)
+    if mode is WeightMode.FLUSH:
+        return ReadVersions({}, num_micro_batches)
+    updates = Updates(mode, options.micro_batches_per_update)
+    try:
+        found = find_versions(placement, orders, num_micro_batches, updates, pair_backward(placement))
+    except WeightVersionError as error:
+        raise ModelError(f"model.{error}") from None
+    forward = {instance: found.reads[instance] for instance in found.makes}
+    return ReadVersions(forward, options.micro_batches_per_update)
+
+
+class WeightStore:
+    """The weights of a device's forward blocks, in each version that a micro-batch is still to read.
+
+    Attributes:
+        most_held: For each forward block the most versions that were held at one time, in all iterations.
+
+    Args:
+        model: Holds the newest.
+        versions: Which are read.
+        num_micro_batches: Of an iteration.
+    """
+
+    def __init__(self, model: Model, versions: ReadVersions, num_micro_batches: int) -> None:
+        """Begin with the model's weights alone."""
+        self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
+        self.most_held: Counter[str] = Counter()
+        self.begin()
+
+    @property
+    def micro_batches_per_update(self) -> int:
+        """Micro-batches whose gradients, as their mean, make one update."""
+        return self._versions.micro_batches_per_update
+
+    def begin(self) -> None:
+        """Begin an iteration: the model's weights are version 0."""
+        self._newest: Counter[str] = Counter()
+        self._num_complete: Counter[str] = Counter()
+        self._older: dict[Instance, Weights] = {}
+        self._reads_left = Counter((block, version) for (block, _), version in self._versions.of.items())
+
+    def weights(self, block: str, micro_batch: int) -> Weights:
+        """Return what a micro-batch reads on a forward block."""
+        version = self._versions.of.get((block, micro_batch), 0)
+        if version == self._newest[block]:
+            return self._model.weights(block)
+        return self._older[block, version]
+
+    def trained(self, block: str, micro_batch: int) -> list[Tensor]:
+        """Return those of them that are trained."""
+        return [weight for weight in self.weights(block, micro_batch).values() if weight.requires_grad]
+
+    def complete(self, block: str, micro_batch: int) -> None:
+        """Take note that what a micro-batch read has its gradients; make an update if it is due."""
+        version = self._versions.of.get((block, micro_batch), 0)
+        self._reads_left[block, version] -= 1
+        if version != self._newest[block]:
+            self._add_to_newest(block, self._older[block, version])
+            if not self._reads_left[block, version]:
+                del self._older[block, version]
+        self._num_complete[block] += 1
+        number = self._num_complete[block]
+        if number < self._num_micro_batches and number % self.micro_batches_per_update == 0:
+            self._update(block)
+        held = 1 + sum(name == block for name, _ in self._older)
+        self.most_held[block] = max(self.most_held[block], held)
+
+    def _add_to_newest(self, block: str, older: Weights) -> None:
+        for name, weight in self._model.weights(block).items():
+            addend, older[name].grad = older[name].grad, None
+            if addend is not None:
+                weight.grad = addend if weight.grad is None else weight.grad.add_(addend)
+
+    def _update(self, block: str) -> None:
+        newest = self._newest[block]
+        if self._reads_left[block, newest] > 0:
+            self._older[block, newest] = self._model.copy_weights(block)
+        self._model.step(block)
+        self._newest[block] += 1

@@ -1,0 +1,83 @@
+"""The weights of a placement's stages, and the versions of a schedule of it.
+
+Known are chains of stages with mirrored backward blocks; see `schedsearch.baselines.structure.pipelines`. For
+other placements `find_versions` is told which block is whose backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schedsearch.baselines.structure import Stage, pipelines
+from schedsearch.schedule import Schedule
+from schedsearch.semantics.versions import (
+    Orders,
+    StageWeights,
+    Updates,
+    WeightMode,
+    WeightVersionError,
+    WeightVersions,
+    find_versions,
+)
+
+
+def orders_of(schedule: Schedule) -> Orders:
+    """Return the order of each device, optimizer blocks aside."""
+    schedule = schedule.per_micro_batch
+    return [schedule.order(device) for device in range(schedule.placement.num_devices)]
+
+
+def versions_of(
+    schedule: Schedule,
+    mode: WeightMode | str,
+    micro_batches_per_update: int = 1,
+    *,
+    replicated: bool = False,
+) -> WeightVersions:
+    """Return which version of the weights every block of a schedule reads and makes.
+
+    Args:
+        schedule: Of one or several chains of stages, from the first update on without a flush.
+        mode: Which version is read.
+        micro_batches_per_update: See `Updates`.
+        replicated: Whether the chains are inputs of one pipeline whose stages are replicated, as in
+            `placements.planners.replicated`: the stages at one place on one device then share their weights.
+
+    Raises:
+        WeightVersionError: See `find_versions`; or the placement has no such chains, the mode is not known,
+            or stages of different numbers of replicas have no common versions.
+    """
+    placement = schedule.placement.per_micro_batch
+    found = pipelines(placement)
+    if not found:
+        raise WeightVersionError(
+            f"weight_versions: {placement.name} is no chain of stages with mirrored backward blocks; use a "
+            "placement that is, or find_versions"
+        )
+    if mode not in list(WeightMode):
+        raise WeightVersionError(f"weight_versions: {mode!r} is not known; use {', '.join(WeightMode)}")
+    stages = [stage for chain in found for stage in chain]
+    weights = _replicas(found) if replicated else [StageWeights((stage.forward,)) for stage in stages]
+    if mode == WeightMode.VERTICAL_SYNC and len({len(each.forward) for each in weights}) > 1:
+        raise WeightVersionError(
+            "weight_versions: vertical_sync needs as many replicas of every stage, else these make different "
+            "numbers of versions; use weight_stashing"
+        )
+    updates = Updates(WeightMode(mode), micro_batches_per_update)
+    return find_versions(
+        placement, orders_of(schedule), schedule.num_micro_batches, updates, _pairs(stages), weights
+    )
+
+
+def _pairs(stages: list[Stage]) -> Mapping[str, str]:
+    whole = {stage.backward: stage.forward for stage in stages}
+    return whole | {stage.weight: stage.forward for stage in stages if stage.weight is not None}
+
+
+def _replicas(chains: list[list[Stage]]) -> list[StageWeights]:
+    """Return the weights of each replica of each stage: those of one place that stand on the same devices."""
+    shared: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    for chain in chains:
+        for place, stage in enumerate(chain):
+            shared.setdefault((place, stage.devices), []).append(stage.forward)
+    return [StageWeights(tuple(names)) for names in shared.values()]

@@ -1,0 +1,236 @@
+"""Versions of weights: what each block of each micro-batch reads, and which version its gradient makes.
+
+Version 0 is there at the start, and update t makes version t of version t - 1. An update of a stage is made
+as soon as the gradients of its micro-batches are complete on that stage: with a flush once, of all; without
+one after every few, while others are in flight (dissertation, Sec. 2.4.3 and 3.2.1). Only the order of the
+blocks on each device counts, not their times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from placements import Kind, Placement
+from schedsearch.schedule import Instance
+
+
+class WeightVersionError(ValueError):
+    """A schedule cannot be run with such versions of weights; the message says why and what would do."""
+
+
+class WeightMode(StrEnum):
+    """Which version a micro-batch reads on a stage; its backward always reads that of its forward.
+
+    - ``flush``: the only one; all micro-batches make one update.
+    - ``weight_stashing``: the newest that the stage has at the forward (dissertation, Sec. 2.4.3).
+    - ``vertical_sync``: on every stage the one that the input stage had at the forward (Sec. 2.4.3).
+    - ``double_buffering``: the one before the newest that the micro-batches before it make, 2BW (Sec. 3.2.1).
+    """
+
+    FLUSH = "flush"
+    WEIGHT_STASHING = "weight_stashing"
+    VERTICAL_SYNC = "vertical_sync"
+    DOUBLE_BUFFERING = "double_buffering"
+
+
+@dataclass(frozen=True)
+class StageWeights:
+    """The weights of a stage, or of one of its replicas, and the blocks that read them.
+
+    Attributes:
+        forward: Names of the forward blocks that read them, on the same devices: one, or several where a
+            micro-batch of the placement is several inputs of the pipeline, in the order of the inputs.
+    """
+
+    forward: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its first forward block."""
+        return self.forward[0]
+
+    def input_number(self, block: str, micro_batch: int) -> int:
+        """Return how many inputs the stage takes before that of a forward block."""
+        return micro_batch * len(self.forward) + self.forward.index(block)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """How weights are updated.
+
+    Attributes:
+        mode: Which version is read.
+        micro_batches_per_update: Gradients of so many inputs make one update of each stage; without effect
+            with a flush.
+    """
+
+    mode: WeightMode
+    micro_batches_per_update: int = 1
+
+
+@dataclass(frozen=True)
+class WeightVersions:
+    """The versions of all blocks of a schedule.
+
+    Attributes:
+        updates: How they came about.
+        stages: The weights.
+        reads: For each (block, micro-batch), forward and backward, the version that it reads.
+        makes: For each (forward block, micro-batch) the version that its gradient helps to make; from 1 on.
+        pairs: For each backward block, and each half of one, the forward block whose gradient it computes.
+    """
+
+    updates: Updates
+    stages: tuple[StageWeights, ...]
+    reads: Mapping[Instance, int]
+    makes: Mapping[Instance, int]
+    pairs: Mapping[str, str]
+
+    @property
+    def num_updates(self) -> int:
+        """How many updates the first stage makes."""
+        return max(made for (name, _), made in self.makes.items() if name in self.stages[0].forward)
+
+    def staleness(self, stage: StageWeights) -> tuple[int, ...]:
+        """Return for each input of a stage how many updates lie between what it reads and what it updates.
+
+        The delay of the dissertation's update rules: 0 with a flush, p - s on stage s of p (from 1 on) with
+        weight stashing once the pipeline is full, p - 1 with vertical sync, 1 with 2BW.
+        """
+        inputs = sorted(
+            (stage.input_number(*instance), instance)
+            for instance in self.makes
+            if instance[0] in stage.forward
+        )
+        return tuple(self.makes[instance] - 1 - self.reads[instance] for _, instance in inputs)
+
+
+Orders = Sequence[Sequence[Instance]]
+"""For each device the (block, micro-batch) pairs that it runs, in order."""
+
+
+def find_versions(
+    placement: Placement,
+    orders: Orders,
+    num_micro_batches: int,
+    updates: Updates,
+    pairs: Mapping[str, str],
+    stages: Sequence[StageWeights] | None = None,
+) -> WeightVersions:
+    """Return which version every block reads and makes.
+
+    Args:
+        placement: What runs where.
+        orders: Of its devices.
+        num_micro_batches: That the orders run without a flush in between.
+        updates: How weights are updated.
+        pairs: For each backward block, and each half of one, the forward block whose gradient it computes.
+        stages: The weights; by default each forward block has its own.
+
+    Raises:
+        WeightVersionError: The number is no multiple of those of an update, gradients are not complete update
+            by update, or a version is not there when it is to be read.
+    """
+    kinds = {block.name: block.kind for block in placement.blocks}
+    forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
+    stages = tuple(stages or (StageWeights((name,)) for name in forward))
+    completes = {name: pair for name, pair in pairs.items() if kinds[name] in (Kind.B, Kind.W)}
+    at_hand: dict[Instance, int] = {}
+    makes: dict[Instance, int] = {}
+    for stage in stages:
+        each = _gradients_per_update(stage, num_micro_batches, updates)
+        done = 0
+        for name, n in orders[placement.by_name[stage.name].devices[0]]:
+            pair = completes.get(name, "")
+            if name in stage.forward:
+                at_hand[name, n] = done // each
+            elif pair in stage.forward:
+                _check_in_order(stage.input_number(pair, n) // each == done // each, pair, n)
+                makes[pair, n] = done // each + 1
+                done += 1
+    if at_hand.keys() != makes.keys():
+        raise WeightVersionError(
+            "weight_versions: not every forward block has a backward block, so there is nothing to update; "
+            "use a placement that is trained"
+        )
+    stage_of = {name: stage for stage in stages for name in stage.forward}
+    read = {
+        (name, n): _version(placement, num_micro_batches, updates, stage_of[name], (name, n), at_hand)
+        for name, n in at_hand
+    }
+    _check_there(placement, updates, read, at_hand)
+    backward = {(name, n): read[pair, n] for name, pair in pairs.items() for n in range(num_micro_batches)}
+    return WeightVersions(updates, stages, read | backward, makes, pairs)
+
+
+def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: Updates) -> int:
+    inputs, each = num_micro_batches * len(stage.forward), updates.micro_batches_per_update
+    if updates.mode is WeightMode.FLUSH:
+        return inputs
+    if each < 1 or inputs % each:
+        raise WeightVersionError(
+            f"micro_batches_per_update: {each} is not a divisor of the {inputs} inputs of {stage.name}; "
+            "give a divisor, or another number of micro-batches"
+        )
+    return each
+
+
+def _check_in_order(is_in_order: bool, forward: str, micro_batch: int) -> None:
+    if not is_in_order:
+        raise WeightVersionError(
+            f"weight_versions: the gradient of {forward} of micro-batch {micro_batch} is complete before or "
+            f"after those of its update; use {WeightMode.FLUSH}, or a schedule that runs backward blocks in "
+            "the order of the micro-batches"
+        )
+
+
+def _version(
+    placement: Placement,
+    num_micro_batches: int,
+    updates: Updates,
+    stage: StageWeights,
+    instance: Instance,
+    at_hand: Mapping[Instance, int],
+) -> int:
+    """Return the version that a forward block reads."""
+    name, n = instance
+    if updates.mode is WeightMode.DOUBLE_BUFFERING:
+        each = _gradients_per_update(stage, num_micro_batches, updates)
+        return max(stage.input_number(name, n) // each - 1, 0)
+    if updates.mode is WeightMode.VERTICAL_SYNC:
+        return min(at_hand[source, n] for source in _input_stages(placement, name))
+    return at_hand[instance]
+
+
+def _input_stages(placement: Placement, name: str) -> set[str]:
+    """Return the forward blocks without input of the forward graph that a forward block is in."""
+    graph, waiting = {name}, [name]
+    for at in waiting:  # grows meanwhile
+        near = (*placement.by_name[at].after, *placement.successors[at])
+        new = {each for each in near if placement.by_name[each].kind is Kind.F} - graph
+        graph |= new
+        waiting += sorted(new)
+    return {each for each in graph if not _forward_inputs(placement, each)}
+
+
+def _forward_inputs(placement: Placement, name: str) -> list[str]:
+    return [each for each in placement.by_name[name].after if placement.by_name[each].kind is Kind.F]
+
+
+def _check_there(
+    placement: Placement, updates: Updates, read: Mapping[Instance, int], at_hand: Mapping[Instance, int]
+) -> None:
+    for (name, n), version in sorted(read.items(), key=lambda each: each[0][::-1]):
+        if version > at_hand[name, n]:
+            remedy = "use weight_stashing"
+            if updates.mode is WeightMode.DOUBLE_BUFFERING:
+                remedy = (
+                    f"raise micro_batches_per_update (1F1B needs {placement.num_devices - 1} at least), or "
+                    "use another schedule"
+                )
+            raise WeightVersionError(
+                f"weight_versions: {updates.mode} lets {name} of micro-batch {n} read version {version}, but "
+                f"its device has made only {at_hand[name, n]}; {remedy}"
+            )

@@ -1,0 +1,231 @@
+"""Training without a flush equals the recursions of the dissertation bit for bit, and no other recursion.
+
+The recursion is a loop over updates with every version of the weights of every stage kept in a list: it
+computes the unpipelined model, and knows neither schedules nor what tells a run which version to read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import comparison_of
+from torch import Tensor
+
+from placements import Placement
+from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.launching.launch import launch
+from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, body_of, read_versions
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.verify.reference import Case, plain
+from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1
+from schedsearch.schedule import Schedule
+from schedsearch.semantics.residency import peak_versions
+from schedsearch.semantics.stages import orders_of, versions_of
+
+UPDATES = 20
+SYNTHETIC = ModelOptions("synthetic", 4, 3, 1, learning_rate=0.05)
+GPT = ModelOptions("gpt", 8, 5, 1, num_layers=4, num_heads=2, learning_rate=0.05)
+OPTIMIZERS = [{}, {"momentum": 0.9}, {"optimizer": "adamw", "weight_decay": 0.1}]
+
+Version = Callable[[int, int, int], int]
+"""From p, the stage s from 1 on and the update t from 0 on, to the version of stage s that it reads."""
+
+RECURSIONS: dict[str, Version] = {
+    "weight_stashing": lambda p, s, t: t - p + s,
+    "vertical_sync": lambda p, s, t: t - p + 1,
+    "double_buffering": lambda p, s, t: t - 1,
+}
+"""Version numbers below 0 stand for version 0."""
+
+
+def recursion(
+    options: ModelOptions, placement: Placement, each: int, version: Version
+) -> tuple[list[float], dict[str, Tensor]]:
+    """Train the unpipelined model for some updates of so many micro-batches; return losses and parameters."""
+    depth, body = placement.num_devices, body_of(options, placement)
+    stages = [Model(options, placement, {f"F{s}": WHOLE}, body=body) for s in range(depth)]
+    data = body.data(UPDATES * each, "cpu")
+    versions = [copies(stages)]
+    losses = []
+    for t in range(UPDATES):
+        read = [versions[max(version(depth, s + 1, t), 0)][s] for s in range(depth)]
+        for n in range(t * each, (t + 1) * each):
+            hidden: list[Tensor] = []
+            for s, stage in enumerate(stages):
+                hidden = [stage.forward(f"F{s}", hidden, data.read(f"F{s}", 0, n), read[s])]
+            losses.append(float(hidden[0].detach()))
+            (hidden[0] / each).backward()
+        for s, stage in enumerate(stages):
+            for name, weight in stage.trained(f"F{s}").items():
+                weight.grad, read[s][name].grad = read[s][name].grad, None
+            stage.step()
+        versions.append(copies(stages))
+    return losses, {name: weight for stage in versions[-1] for name, weight in stage.items()}
+
+
+def copies(stages: list[Model]) -> list[dict[str, Tensor]]:
+    return [
+        {name: weight.detach().clone().requires_grad_() for name, weight in stage.trained(f"F{s}").items()}
+        for s, stage in enumerate(stages)
+    ]
+
+
+def run(
+    schedule: Schedule, options: ModelOptions, launcher: str = "in_process", iterations: int = 1
+) -> tuple[list[float], Mapping[str, Tensor], bool]:
+    """Run a schedule's scripts; return losses, parameters, and whether both references have the same bits."""
+    num_devices = schedule.placement.num_devices
+    with tempfile.TemporaryDirectory() as folder:
+        generate(check(lower(schedule)), {}, options.to_dict(), Path(folder))
+        kept = {"checkpoint_every": 1, "checkpoints": Path(folder) / "checkpoints"}
+        found = launch(folder, num_devices, iterations, 60, launcher=launcher, **kept)
+        compared = comparison_of(found)
+        largest = compared.max_loss_error + compared.max_gradient_error + compared.max_parameter_error
+        last = kept["checkpoints"] / f"iteration_{iterations}"
+        parameters = {
+            name: value
+            for device in range(num_devices)
+            for name, *_, value in torch.load(last / f"device_{device}.pt", weights_only=True)["parameters"]
+        }
+        return list(found.losses[-1]), parameters, compared.bitwise_equal and largest == 0
+
+
+def same(
+    ours: tuple[list[float], Mapping[str, Tensor]], other: tuple[list[float], dict[str, Tensor]]
+) -> bool:
+    assert ours[1].keys() == other[1].keys()
+    return ours[0] == other[0] and all(torch.equal(ours[1][name], value) for name, value in other[1].items())
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda each: "-".join(each) or "sgd")
+@pytest.mark.parametrize("mode", RECURSIONS)
+@pytest.mark.parametrize("depth", [2, 4])
+def test_twenty_updates_equal_the_closed_recursion_bit_for_bit_and_no_other(
+    mode: str, depth: int, optimizer: Mapping[str, object]
+) -> None:
+    each = depth if mode == "double_buffering" else 1
+    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each, **optimizer)  # type: ignore[arg-type]
+    schedule = one_f_one_b(v_shape(depth, 1, 2), UPDATES * each)
+    losses, parameters, equal = run(schedule, options)
+    assert equal
+    right = RECURSIONS[mode]
+    assert same((losses, parameters), recursion(options, schedule.placement, each, right))
+    for wrong in (
+        lambda p, s, t: right(p, s, t) - 1,
+        lambda p, s, t: right(p, s, t) + (right(p, s, t) < t),
+        lambda p, s, t: right(p, s, t) - (s == 1),
+        lambda p, s, t: t,
+    ):
+        assert not same((losses, parameters), recursion(options, schedule.placement, each, wrong))
+
+
+@pytest.mark.parametrize("mode", RECURSIONS)
+def test_a_gpt_in_processes_equals_the_closed_recursion(mode: str) -> None:
+    each = 4 if mode == "double_buffering" else 1
+    options = replace(GPT, weight_versions=mode, micro_batches_per_update=each)
+    schedule = one_f_one_b(v_shape(4, 1, 2), UPDATES * each)
+    losses, parameters, equal = run(schedule, options, "fork")
+    assert equal
+    assert same((losses, parameters), recursion(options, schedule.placement, each, RECURSIONS[mode]))
+
+
+@pytest.mark.parametrize("recompute", [(), "all"])
+@pytest.mark.parametrize("mode", ["weight_stashing", "vertical_sync", "double_buffering"])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        zb_h1(v_shape(3, split_backward=True), 12),
+        interleaved_one_f_one_b(loop_shape(2), 12),
+        chimera(x_shape(2), 12),
+        one_f_one_b(v_shape(3, 1, 2), 12),
+    ],
+    ids=lambda value: getattr(getattr(value, "placement", None), "name", str(value)),
+)
+def test_other_schedules_equal_both_references(schedule: Schedule, mode: str, recompute: object) -> None:
+    each = 6 if mode == "double_buffering" else 1
+    options = replace(
+        SYNTHETIC,
+        weight_versions=mode,
+        micro_batches_per_update=each,
+        recompute=recompute,  # type: ignore[arg-type]
+    )
+    assert run(schedule, options, iterations=2)[2]
+
+
+@pytest.mark.parametrize("mode", ["flush", *RECURSIONS])
+def test_a_device_holds_as_many_versions_as_are_foreseen(mode: str) -> None:
+    each = 4 if mode == "double_buffering" else 1
+    schedule = one_f_one_b(v_shape(4, 1, 2), 5 * each)
+    placement, orders = schedule.placement, orders_of(schedule)
+    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each)
+    expected = peak_versions(placement, orders, versions_of(schedule, mode, each))
+    body, made = body_of(options, placement), {}
+    versions = read_versions(options, placement, schedule.num_micro_batches, orders)
+    blocks = {}
+    for device in range(4):
+        model = Model(options, placement, {f"F{device}": WHOLE}, body=body)
+        blocks[device] = Blocks(placement, model, schedule.num_micro_batches, versions)
+        blocks[device].begin(0)
+    for _, n, name in schedule.blocks:
+        on = blocks[placement.by_name[name].devices[0]]
+        arrived = [made.pop((producer, name, n)) for producer in on.inputs[name]]
+        made |= {(name, consumer, n): tensor for consumer, tensor in on.run(name, n, arrived).items()}
+    assert {name: held for on in blocks.values() for name, held in on.store.most_held.items()} == expected
+
+
+def test_what_cannot_be_is_refused_in_one_line() -> None:
+    placement = v_shape(4, 1, 2)
+    double = replace(SYNTHETIC, weight_versions="double_buffering", micro_batches_per_update=2)
+    with pytest.raises(
+        ModelError, match=r"model.weight_versions: double_buffering lets F0 .* raise micro_"
+    ) as found:
+        read_versions(double, placement, 8, orders_of(one_f_one_b(placement, 8)))
+    assert "\n" not in str(found.value)
+    with pytest.raises(ModelError, match=r"model.weight_versions: double_buffering lets F0 of micro-batch 8"):
+        read_versions(
+            replace(double, micro_batches_per_update=4), placement, 16, orders_of(gpipe(placement, 16))
+        )
+    with pytest.raises(
+        ModelError, match=r"model.micro_batches_per_update: 3 is not a divisor of the 8 inputs"
+    ):
+        read_versions(
+            replace(double, micro_batches_per_update=3), placement, 8, orders_of(gpipe(placement, 8))
+        )
+    with pytest.raises(ModelError, match=r"F0 and F7 share embedding.tokens; use flush or model=synthetic"):
+        body_of(replace(GPT, num_layers=8, weight_versions="weight_stashing"), wave_shape(4))
+    groups = replace(
+        v_shape(1, 1, 2),
+        num_devices=2,
+        blocks=tuple(replace(each, devices=(0, 1), data_parallel=2) for each in v_shape(1).blocks),
+    )
+    with pytest.raises(ModelError, match="is not known for the data-parallel groups of F0; use flush"):
+        body_of(replace(SYNTHETIC, micro_batch_size=2, weight_versions="weight_stashing"), groups)
+    for name, value in [("weight_versions", "stale"), ("micro_batches_per_update", 0), ("momentum", -1)]:
+        with pytest.raises(ModelError, match=f"model.{name}: "):
+            replace(SYNTHETIC, **{name: value})  # type: ignore[arg-type]
+
+
+def test_the_scripts_of_a_flush_say_nothing_of_versions() -> None:
+    assert not {"weight_versions", "micro_batches_per_update", "momentum"} & SYNTHETIC.to_dict().keys()
+    other = replace(SYNTHETIC, weight_versions="vertical_sync", momentum=0.5)
+    assert ModelOptions.from_dict(other.to_dict()) == other
+
+
+def test_a_flush_is_the_only_mode_in_which_no_update_comes_in_between() -> None:
+    schedule = one_f_one_b(v_shape(2, 1, 2), 6)
+    orders = [list(order) for order in orders_of(schedule)]
+    steps = {
+        mode: next(
+            iter(plain(Case(replace(SYNTHETIC, weight_versions=mode), schedule.placement, 6, 1), orders))
+        )
+        for mode in ("flush", "weight_stashing", "vertical_sync")
+    }
+    assert len({step.losses for step in steps.values()}) == 3
+    assert len({step.losses[0] for step in steps.values()}) == 1

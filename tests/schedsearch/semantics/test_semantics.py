@@ -1,0 +1,214 @@
+"""Versions of weights: the closed forms of the dissertation, and a check that sees each one off by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placements import Block, Kind, Placement
+from placements.shapes import k_shape, loop_shape, v_shape, wave_shape, x_shape
+from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1, zb_v
+from schedsearch.schedule import Instance, Schedule
+from schedsearch.semantics.check import WrongVersionError, check_versions
+from schedsearch.semantics.residency import held_versions, peak_memory_with_versions, peak_versions
+from schedsearch.semantics.stages import orders_of, versions_of
+from schedsearch.semantics.versions import (
+    Updates,
+    WeightMode,
+    WeightVersionError,
+    WeightVersions,
+    find_versions,
+)
+
+TIMES = [(1, 2), (1, 1), (2, 3), (3, 2)]
+DEPTHS = [1, 2, 3, 4, 6, 8]
+
+
+def checked(schedule: Schedule, mode: str, micro_batches_per_update: int = 1) -> WeightVersions:
+    found = versions_of(schedule, mode, micro_batches_per_update)
+    return check_versions(schedule.placement.per_micro_batch, orders_of(schedule), found)
+
+
+def peaks(schedule: Schedule, found: WeightVersions) -> list[int]:
+    return list(peak_versions(schedule.placement, orders_of(schedule), found).values())
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("times", TIMES)
+def test_weight_stashing_has_the_closed_form_of_the_dissertation(depth: int, times: tuple[int, int]) -> None:
+    schedule = one_f_one_b(v_shape(depth, *times), 3 * depth)
+    found = checked(schedule, "weight_stashing")
+    for stage in range(1, depth + 1):
+        for k in range(1, 3 * depth + 1):  # both from 1 on, as in the dissertation
+            version = max(0, k - 1 - (depth - stage))
+            assert found.reads[f"F{stage - 1}", k - 1] == version
+            assert found.reads[f"B{stage - 1}", k - 1] == version
+            assert found.makes[f"F{stage - 1}", k - 1] == k
+        delay = depth - stage  # of the update rule, once the pipeline is full
+        assert found.staleness(found.stages[stage - 1])[depth:] == (delay,) * (2 * depth)
+    assert peaks(schedule, found) == [depth - stage + 1 for stage in range(1, depth + 1)]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_vertical_sync_reads_one_version_on_all_stages_and_holds_as_many_as_stages(depth: int) -> None:
+    schedule = one_f_one_b(v_shape(depth, 1, 2), 3 * depth)
+    found = checked(schedule, "vertical_sync")
+    for (_, n), version in found.reads.items():
+        assert version == max(0, n + 1 - depth)
+    assert peaks(schedule, found) == [depth] * depth
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("more", [-1, 0, 1, 5])
+def test_double_buffering_reads_the_version_before_and_holds_two(depth: int, more: int) -> None:
+    each = max(depth + more, 1)
+    schedule = one_f_one_b(v_shape(depth, 1, 2), 4 * each)
+    found = checked(schedule, "double_buffering", each)
+    for (_, n), version in found.reads.items():
+        assert version == max((n + 1 - 1) // each - 1, 0)
+    for stage in found.stages:
+        assert found.staleness(stage) == (0,) * each + (1,) * (3 * each)
+    assert peaks(schedule, found) == [2] * depth
+
+
+@pytest.mark.parametrize("depth", [3, 4, 8])
+def test_double_buffering_of_fewer_than_the_stages_but_one_is_refused(depth: int) -> None:
+    schedule = one_f_one_b(v_shape(depth, 1, 2), 4 * (depth - 2))
+    with pytest.raises(WeightVersionError, match="raise micro_batches_per_update") as caught:
+        versions_of(schedule, "double_buffering", depth - 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_example_of_the_dissertation() -> None:
+    """Input 5 uses the update of input 1 on the first of four machines, of input 2 on the second."""
+    found = checked(one_f_one_b(v_shape(4, 1, 2), 8), "weight_stashing")
+    assert [found.reads[f"F{stage}", 4] for stage in range(4)] == [1, 2, 3, 4]
+
+
+def test_a_flush_has_one_version_and_one_update() -> None:
+    schedule = gpipe(v_shape(4, 1, 2), 8)
+    found = checked(schedule, "flush")
+    assert set(found.reads.values()) == {0} and set(found.makes.values()) == {1}
+    assert found.num_updates == 1 and peaks(schedule, found) == [1] * 4
+
+
+@pytest.mark.parametrize("mode", ["weight_stashing", "vertical_sync", "double_buffering"])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        one_f_one_b(v_shape(4, 1, 2), 12),
+        zb_h1(v_shape(4, split_backward=True), 12),
+        zb_v(wave_shape(3, split_backward=True), 12),
+        interleaved_one_f_one_b(loop_shape(2), 12),
+        chimera(x_shape(4), 12),
+    ],
+    ids=lambda schedule: schedule.placement.name,
+)
+def test_any_version_that_is_off_by_one_is_seen(mode: str, schedule: Schedule) -> None:
+    each = 6 if mode == "double_buffering" else 1
+    found = checked(schedule, mode, each)
+    orders = orders_of(schedule)
+    for instance in found.reads:
+        for wrong in (-1, 1):
+            reads = {**found.reads, instance: found.reads[instance] + wrong}
+            with pytest.raises(WrongVersionError):
+                check_versions(schedule.placement, orders, replace(found, reads=reads))
+    for instance in found.makes:
+        makes = {**found.makes, instance: found.makes[instance] + 1}
+        with pytest.raises(WrongVersionError):
+            check_versions(schedule.placement, orders, replace(found, makes=makes))
+    both = {(name, n): version + 1 for (name, n), version in found.reads.items()}
+    with pytest.raises(WrongVersionError):
+        check_versions(schedule.placement, orders, replace(found, reads=both))
+
+
+@pytest.mark.parametrize("mode", ["weight_stashing", "vertical_sync", "double_buffering"])
+def test_a_micro_batch_that_reads_an_older_version_forward_and_backward_is_seen(mode: str) -> None:
+    schedule = one_f_one_b(v_shape(3, 1, 2), 12)
+    found = checked(schedule, mode, 3 if mode == "double_buffering" else 1)
+    stale = {
+        (name, n): version - (n == 11 and name.endswith("1")) for (name, n), version in found.reads.items()
+    }
+    with pytest.raises(WrongVersionError, match="of micro-batch 11 reads version"):
+        check_versions(schedule.placement, orders_of(schedule), replace(found, reads=stale))
+
+
+@given(st.integers(1, 5), st.integers(1, 12), st.sampled_from(["weight_stashing", "vertical_sync"]))
+def test_versions_that_are_held_are_those_of_a_run_step_by_step(depth: int, number: int, mode: str) -> None:
+    schedule = one_f_one_b(v_shape(depth, 1, 2), number)
+    found = checked(schedule, mode)
+    orders = orders_of(schedule)
+    for device in range(depth):
+        expected = held_by_reference_counts(orders[device], found, f"F{device}", f"B{device}")
+        held = held_versions(schedule.placement, orders, found, device)
+        assert [counts[f"F{device}"] for _, counts in held] == expected
+
+
+def held_by_reference_counts(
+    order: tuple[Instance, ...], found: WeightVersions, forward: str, backward: str
+) -> list[int]:
+    """Keep versions in a dictionary as a run would, and look how many are in it."""
+    numbers = range(len(order) // 2)
+    kept, done, counts = {0}, set(), []
+    for name, n in order:
+        if name == backward:
+            done.add(n)
+            kept.add(len(done))
+            newest = max(kept)
+            still = {found.reads[forward, k] for k in numbers if k not in done}
+            kept = {version for version in kept if version in still or version == newest}
+        counts.append(len(kept))
+    return counts
+
+
+def test_memory_of_versions_comes_on_top_of_the_static_memory_and_the_activations() -> None:
+    placement = replace(v_shape(4, 1, 2), static_memory=(10, 10, 10, 10))
+    schedule = one_f_one_b(placement, 12)
+    weights = {f"F{stage}": 3 for stage in range(4)}
+    found = checked(schedule, "weight_stashing")
+    peak = peak_memory_with_versions(placement, orders_of(schedule), found, weights)
+    # p - s activations and p - s versions, of which static memory has one, with s from 0 on
+    assert peak.tolist() == [10 + 4 + 3 * 3, 10 + 3 + 2 * 3, 10 + 2 + 1 * 3, 10 + 1]
+    flush = checked(schedule, "flush")
+    assert peak_memory_with_versions(placement, orders_of(schedule), flush, weights).tolist() == [
+        14,
+        13,
+        12,
+        11,
+    ]
+
+
+def test_two_inputs_of_a_graph_go_by_the_older_version_of_the_two() -> None:
+    placement = k_shape(2)
+    orders = [[("F0", 0), ("J", 0), ("JB", 0), ("B0", 0), ("F0", 1), ("J", 1), ("JB", 1), ("B0", 1)]]
+    orders += [[("F1", 0), ("J", 0), ("JB", 0), ("F1", 1), ("B1", 0), ("J", 1), ("JB", 1), ("B1", 1)]]
+    pairs = {"JB": "J", "B0": "F0", "B1": "F1"}
+    found = find_versions(placement, orders, 2, Updates(WeightMode.VERTICAL_SYNC), pairs)
+    assert {found.reads[name, 1] for name in ("F0", "F1", "J", "JB", "B0", "B1")} == {0}
+    check_versions(placement, orders, found)
+    own = find_versions(placement, orders, 2, Updates(WeightMode.WEIGHT_STASHING), pairs)
+    assert [own.reads[name, 1] for name in ("F0", "F1", "J")] == [1, 0, 1]
+
+
+def test_what_cannot_be_is_refused_in_one_line() -> None:
+    backward_turned = Schedule(
+        v_shape(1, 1, 1),
+        2,
+        ((0, 0, "F0"), (1, 1, "F0"), (2, 1, "B0"), (3, 0, "B0")),  # type: ignore[arg-type]
+    )
+    inference = Placement("forward", 1, (Block("F0", Kind.F, (0,), 1),))
+    wrong = [
+        (backward_turned, "weight_stashing", 1, "in the order of the micro-batches"),
+        (one_f_one_b(v_shape(2), 5), "weight_stashing", 2, "2 is not a divisor of the 5 inputs of F0"),
+        (one_f_one_b(v_shape(2), 5), "weight_stashing", 0, "0 is not a divisor"),
+        (one_f_one_b(v_shape(2), 4), "stale", 1, "'stale' is not known; use flush"),
+        (gpipe(inference, 2), "flush", 1, "is no chain of stages"),
+        (gpipe(k_shape(2), 2), "flush", 1, "use a placement that is, or find_versions"),
+    ]
+    for schedule, mode, each, reason in wrong:
+        with pytest.raises(WeightVersionError, match=reason) as caught:
+            versions_of(schedule, mode, each)
+        assert "\n" not in str(caught.value)
