@@ -140,7 +140,7 @@ FIGURE_2 = Item(
     title="How uneven stages become with a large embedding",
     claim=Claim.TREND,
     options=ImbalanceOptions,
-    small=ImbalanceOptions(num_layers=(16, 24), state_bytes=(16,)),
+    small=ImbalanceOptions(num_layers=(16, 20), state_bytes=(16,)),
     cases=_cases,
     make=lambda options, case: tuple(_rows(options, case)),
     trends=lambda rows: tuple(_trends(rows)),
