@@ -76,6 +76,8 @@ def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | Non
 def changes(item: Item, rows: Sequence[Row], before: Sequence[Row]) -> list[str]:
     """Return how rows differ from those that were kept, a line for each; nothing where they are the same.
 
+    Of an exact item the values that the paper has are compared: others may be of any of several optima.
+
     Args:
         item: Of which both are.
         rows: Made now.
@@ -86,7 +88,8 @@ def changes(item: Item, rows: Sequence[Row], before: Sequence[Row]) -> list[str]
     lines = [f"{', '.join(place)}: is new" for place in ours if place not in theirs]
     lines += [f"{', '.join(place)}: is gone" for place in theirs if place not in ours]
     tolerance = 1e-9 if item.claim is Claim.EXACT else TOLERANCE
-    for place in ours.keys() & theirs.keys():
+    compared = {_place(row) for row in rows if item.claim is not Claim.EXACT or row.published is not None}
+    for place in compared & theirs.keys():
         now, then = ours[place], theirs[place]
         if not place[-1].endswith(MEASURED) and not _is_near(now, then, tolerance):
             lines.append(f"{', '.join(place)}: {then} is now {now}")

@@ -75,7 +75,7 @@ class SearchCostOptions:
     shapes: tuple[str, ...] = _SHAPES
     micro_batches: tuple[int, ...] = (2, 4, 6, 8, 10, 12)
     tessel_time_limit_s: float = 300.0
-    time_limit_s: float = 60.0
+    time_limit_s: float = 120.0
 
 
 @dataclass(frozen=True)
