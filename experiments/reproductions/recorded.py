@@ -38,7 +38,7 @@ class Recorded:
     Attributes:
         manifest: Of the run; see `experiments.reproductions.item_files.manifest`.
         rows: In their order.
-        figure: Path of the SVG; None where none is drawn.
+        figure: Path of the PNG; None of a small result, and where none is drawn.
     """
 
     manifest: dict[str, Any]
@@ -47,10 +47,14 @@ class Recorded:
 
 
 def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
-    """Keep the rows, the manifest and the figure of an item from the folder in which it was made."""
+    """Keep the rows and the manifest of an item from the folder in which it was made; of a full one, the figure.
+
+    The figure is kept as PNG: as SVG those of many schedules are ten times as large.
+    """
     target = folder / size
     target.mkdir(parents=True, exist_ok=True)
-    for file in (f"{name}_rows.csv", f"{name}.json", f"{name}.svg"):
+    files = [f"{name}_rows.csv", f"{name}.json"]
+    for file in (*files, f"{name}.png") if size == "full" else files:
         if (made / file).exists():
             shutil.copyfile(made / file, target / file)
     return target
@@ -69,7 +73,7 @@ def read_recorded(name: str, size: str, folder: Path = FOLDER) -> Recorded | Non
     with in_file(path, RecordedError):
         manifest = Field(data, "", RecordedError).mapping()
     rows = path.with_name(f"{name}_rows.csv")
-    figure = path.with_suffix(".svg")
+    figure = path.with_suffix(".png")
     return Recorded(manifest, tuple(_read_rows(rows)), figure if figure.exists() else None)
 
 
