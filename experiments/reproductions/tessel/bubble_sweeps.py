@@ -43,7 +43,7 @@ class BubbleSweepOptions:
     """
 
     shapes: tuple[str, ...] = _SHAPES
-    tessel_time_limit_s: float = 90.0
+    tessel_time_limit_s: float = 300.0
     time_limit_s: float = 20.0
 
 
