@@ -27,14 +27,15 @@
     B: ["backward", ["#e69f00", "#f8d488"], ["#111", "#111"], ""],
     I: ["input gradient", ["#c65300", "#f0a878"], ["#fff", "#111"], "stripes"],
     W: ["weight gradient", ["#f0e442", "#faf5b4"], ["#111", "#111"], "dots"],
-    shared_F: ["forward on all devices", ["#00785a", "#00785a"], ["#fff", "#fff"], ""],
-    shared_B: ["backward on all devices", ["#e3b0cd", "#e3b0cd"], ["#111", "#111"], ""],
+    shared_F: ["forward on all devices", ["#00664c", "#6cc9ae"], ["#fff", "#111"], ""],
+    shared_B: ["backward on all devices", ["#d98bb8", "#f5dcea"], ["#111", "#111"], ""],
   };
   const OPTIONS = { F: "forward_time", B: "backward_time", I: "input_time", W: "weight_time" };
   const SHARED_OPTIONS = {
     m_shape: "embedding", nn_shape: "embedding", k_shape: "join",
   };
-  const ROW = 34, STRIP = 16, GAP = 12, TOP = 20, LABELS = 92, LEAST_WIDTH = 13;
+  const LIGHTER = { x_shape: "the pipeline up the devices", nn_shape: "the second embedding" };
+  const ROW = 34, STRIP = 16, GAP = 12, TOP = 20, LABELS = 92, LEAST_WIDTH = 11;
   const MOST_UNDO = 500;
 
   if (typeof SCHEDULES === "undefined") {
@@ -60,16 +61,19 @@
   );
   const groupOf = (kind, devices) => (devices.length > 1 ? "shared_" : "") + kind;
 
-  /** Return the placement with the times of the sliders. */
+  /** Return how many steps of a slider make a tick of the search: so that a unit time has tenths too. */
+  const stepsOf = () => (state.preset.tick_ms >= 1 ? 10 : 1);
+
+  /** Return the placement with the times of the sliders, in ticks of their steps where these are not the search's. */
   function placementOf() {
-    const preset = state.preset;
+    const steps = isAsSearched() ? 1 : stepsOf();
     return {
-      name: preset.shape,
+      name: state.preset.shape,
       numDevices: state.devices,
-      tickMs: preset.tick_ms,
+      tickMs: state.preset.tick_ms / steps,
       transfer: state.transfer,
       blocks: sizeOf().blocks.map(([name, kind, devices, time, memory, after]) => ({
-        name, kind, devices, memory, after, time: state.times[groupOf(kind, devices)] || time,
+        name, kind, devices, memory, after, time: state.times[groupOf(kind, devices)] || time * steps,
       })),
     };
   }
@@ -104,8 +108,11 @@
 
   // ---- Words ----
 
-  const round = (value) => String(Number(value.toPrecision(6)));
-  const ms = (ticks) => round(ticks * state.preset.tick_ms) + " ms";
+  const round = (value) => String(Number(value.toFixed(2)));
+  const inMs = (ticks, tickMs) => round(ticks * tickMs) + " ms";
+  const spanOf = (placement, { start, end }) => (
+    `${inMs(start, placement.tickMs)} to ${inMs(end, placement.tickMs)}`
+  );
   const percent = (share) => (100 * share).toFixed(1) + " %";
   const nameOf = (placement, block, n) => placement.blocks[block].name + " of micro-batch " + n;
 
@@ -124,9 +131,9 @@
     if (found.makespan <= bound) {
       return ["good", "Proved shortest.", "No schedule of these blocks in this memory has a shorter makespan."];
     }
-    const above = `${percent(found.makespan / bound - 1)} above the bound of ${ms(bound)}`;
+    const above = `${percent(found.makespan / bound - 1)} above the bound of ${inMs(bound, placement.tickMs)}`;
     if (!isAsSearched()) {
-      return ["", "Valid.", `The order is that for other times, and ${above}. The command below searches one for these.`];
+      return ["", "Valid.", `The order is that for other times, and ${above}. The command below finds one for these.`];
     }
     return ["", "Valid.", `It is ${above}: whether a shorter one exists is not known.`];
   }
@@ -143,6 +150,7 @@
     const figures = [];
     const bound = boundOf(placement);
     const isWhole = found.makespan !== null;
+    const ms = (ticks) => inMs(ticks, placement.tickMs);
     figures.push(["Makespan", isWhole ? ms(found.makespan) : "none", isWhole ? `${found.makespan} ticks` : "it never ends"]);
     figures.push(["Bubble", isWhole ? percent(found.bubbleRate) : "none", "idle share of all devices"]);
     figures.push(["Peak memory", `${Math.max(...found.peaks)} of ${limitOf()}`, "most of any device"]);
@@ -179,7 +187,7 @@
         const option = devices.length > 1 ? `${SHARED_OPTIONS[state.preset.shape]}_${OPTIONS[kind]}` : OPTIONS[kind];
         words.push(`placement.${option}=${time}`);
       }
-      words.push(`placement.tick_ms=${state.preset.tick_ms}`);
+      words.push(`placement.tick_ms=${placement.tickMs}`);
     }
     const fits = Math.max(...found.peaks) <= limitOf();
     if (state.schedule === "searched" || state.orders || fits) words.push(`search.memory=${limitOf()}`);
@@ -246,26 +254,24 @@
       radio.addEventListener("change", () => choose({ schedule: name }));
       const needs = element("span", `memory ${kept.peak_memory}`);
       needs.className = "needs" + (kept.peak_memory > limitOf() ? " over-text" : "");
-      row.append(radio, element("span", HAND_MADE[name] || name), element("span", ms(kept.makespan)), needs);
+      row.append(radio, element("span", HAND_MADE[name] || name), element("span", inMs(kept.makespan, state.preset.tick_ms)), needs);
       return row;
     }));
   }
 
   function showSliders() {
-    const base = new Map(), names = new Map();
-    for (const [, kind, devices, time] of sizeOf().blocks) base.set(groupOf(kind, devices), time);
-    const rows = [];
-    for (const [group, time] of base) {
-      names.set(group, KINDS[group][0]);
+    const base = new Map(), steps = stepsOf();
+    for (const [, kind, devices, time] of sizeOf().blocks) base.set(groupOf(kind, devices), time * steps);
+    const ms = (ticks) => inMs(ticks, state.preset.tick_ms / steps);
+    const rows = [...base].map(([group, time]) => {
       const value = state.times[group] || time;
-      const least = Math.max(1, Math.round(time / 4)), most = Math.max(6, 3 * time);
-      rows.push(slider(group, KINDS[group][0], least, most, value, ms, (ticks) => {
+      return slider(group, KINDS[group][0], Math.ceil(time / 5), 3 * time, value, ms, (ticks) => {
         if (ticks === time) delete state.times[group];
         else state.times[group] = ticks;
-      }));
-    }
-    const unit = Math.max(...base.values());
-    rows.push(slider("transfer", "transfer between devices", 0, Math.max(4, unit), state.transfer, ms, (ticks) => {
+      });
+    });
+    const longest = Math.max(...base.values());
+    rows.push(slider("transfer", "transfer between devices", 0, longest, state.transfer, ms, (ticks) => {
       state.transfer = ticks;
     }));
     const most = Math.max(2 * state.memory, ...Object.values(problemOf().hand_made).map((each) => each.peak_memory));
@@ -320,20 +326,15 @@
     });
   }
 
-  /** Return whether a block is of the second stage of its kind on its device. */
+  /** Return for each block whether it is of the second stage of its kind on its device: 0 or 1. */
   function variants(placement) {
     const seen = new Map();
     return placement.blocks.map((block) => {
       const key = groupOf(block.kind, block.devices) + block.devices[0];
       const earlier = seen.get(key) || 0;
       seen.set(key, earlier + 1);
-      const isBackward = block.kind !== "F";
-      return { earlier, isBackward, key };
-    }).map(({ earlier, isBackward, key }) => {
-      const isTwo = seen.get(key) > 1;
-      const inWave = isBackward && !["x_shape"].includes(placement.name) ? seen.get(key) - 1 - earlier : earlier;
-      return isTwo ? Math.min(inWave, 1) : 0;
-    });
+      return { earlier, key, isTurned: block.kind !== "F" && placement.name !== "x_shape" };
+    }).map(({ earlier, key, isTurned }) => (isTurned ? seen.get(key) - 1 - earlier : earlier));
   }
 
   function draw(placement, orders, found) {
@@ -345,7 +346,7 @@
     const width = Math.ceil(end * scale) + 12, height = top(placement.numDevices) + 4;
     const picture = svg("svg", { width, height, "aria-hidden": "true" });
     picture.append(patterns());
-    drawAxis(picture, end, scale, height);
+    drawAxis(picture, end, scale, height, placement.tickMs);
     const wrong = new Set(found.cycle);
     const over = new Set(found.overMemory.map(([device, i]) => device + "," + i));
     const variant = variants(placement);
@@ -353,7 +354,7 @@
       drawMemory(picture, row, device, found, scale, end);
       row.forEach((run, i) => {
         const isWrong = wrong.has(run.key) || over.has(device + "," + i);
-        picture.append(drawRun(placement, run, device, i, scale, isWrong, variant[run.block]));
+        picture.append(drawRun(placement, run, device, i, scale, isWrong, variant[run.block], shortest * scale >= 46));
       });
     });
     shown = { placement, orders, found, rows, scale, picture };
@@ -374,29 +375,29 @@
     return made;
   }
 
-  function drawAxis(picture, end, scale, height) {
-    const rough = (end * state.preset.tick_ms * 80) / (end * scale);
+  function drawAxis(picture, end, scale, height, tickMs) {
+    const rough = (tickMs * 80) / scale;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
-    for (let i = 0; i * step <= end * state.preset.tick_ms; i++) {
-      const x = (i * step / state.preset.tick_ms) * scale;
+    for (let i = 0; i * step <= end * tickMs; i++) {
+      const x = ((i * step) / tickMs) * scale;
       picture.append(svg("line", { class: "grid", x1: x, x2: x, y1: TOP - 4, y2: height }));
       picture.append(svg("text", { class: "axis", x: x + 2, y: 11 }, round(i * step) + (i ? "" : " ms")));
     }
   }
 
-  function drawRun(placement, run, device, i, scale, isWrong, variant) {
+  function drawRun(placement, run, device, i, scale, isWrong, variant, isWide) {
     const block = placement.blocks[run.block];
     const [, colours, inks, pattern] = KINDS[groupOf(block.kind, block.devices)];
     const isChosen = chosen[0] === device && chosen[1] === i;
     const classes = ["run", block.devices.length > 1 && "shared", isChosen && "chosen", isWrong && "wrong", run.isStuck && "stuck"];
     const box = { x: run.start * scale, y: top(device), width: Math.max(1, block.time * scale), height: ROW };
     const made = svg("g", { class: classes.filter(Boolean).join(" "), "data-device": device, "data-index": i });
-    made.append(svg("title", {}, `${nameOf(placement, run.block, run.n)}\n${run.isStuck ? "never starts" : `${ms(run.start)} to ${ms(run.end)}`}`));
+    made.append(svg("title", {}, `${nameOf(placement, run.block, run.n)}\n${run.isStuck ? "never starts" : spanOf(placement, run)}`));
     made.append(svg("rect", { ...box, class: "body", rx: 3, fill: colours[variant] }));
     if (pattern) made.append(svg("rect", { ...box, rx: 3, fill: `url(#${pattern})`, "pointer-events": "none" }));
-    if (box.width >= 11) {
-      const text = box.width >= 46 ? `${block.name}\u00b7${run.n}` : String(run.n);
+    if (box.width >= 10) {
+      const text = isWide ? `${block.name}\u00b7${run.n}` : String(run.n);
       made.append(svg("text", { x: box.x + box.width / 2, y: box.y + ROW / 2 + 4, fill: inks[variant] }, text));
     }
     return made;
@@ -406,7 +407,7 @@
     const most = Math.max(limitOf(), ...found.peaks, 1), low = top(device) + ROW + 2 + STRIP;
     const y = (units) => low - (units / most) * STRIP;
     row.forEach((run, i) => {
-      const units = found.held[device][i];
+      const units = Math.max(0, found.held[device][i]);
       const until = i + 1 < row.length ? row[i + 1].start : end;
       const isOver = units > limitOf();
       picture.append(svg("rect", {
@@ -428,8 +429,9 @@
       .map((each) => ({ ...each, device }))).slice(0, 1);
     const line = (from, a, to, b) => {
       const [x1, x2] = [from.end * scale, to.start * scale], [y1, y2] = [a, b].map((device) => top(device) + ROW / 2);
-      const bend = Math.max(8, Math.abs(x2 - x1) / 3);
-      picture.append(svg("path", { class: "wait", d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`, "pointer-events": "none" }));
+      const bend = Math.max(8, Math.abs(x2 - x1) / 3), rise = y1 === y2 ? ROW : 0;
+      const curve = `M${x1} ${y1}C${x1 + bend} ${y1 - rise} ${x2 - bend} ${y2 - rise} ${x2} ${y2}`;
+      picture.append(svg("path", { class: "wait", d: curve, "pointer-events": "none" }));
     };
     block.after.flatMap(at).forEach((each) => line(each, each.device, run, chosen[0]));
     placement.blocks.filter((each) => each.after.includes(block.name)).flatMap((each) => at(each.name))
@@ -448,10 +450,9 @@
 
   function showLegend(placement) {
     const groups = new Set(placement.blocks.map((block) => groupOf(block.kind, block.devices)));
-    const variant = variants(placement);
-    const hasTwo = variant.some((each) => each === 1);
+    const hasTwo = variants(placement).some((each) => each === 1);
     const entries = [...groups].map((group) => [KINDS[group][0], KINDS[group][1][0], KINDS[group][3]]);
-    if (hasTwo) entries.push([state.preset.shape === "x_shape" ? "lighter: the pipeline up" : "lighter: the device's second stage", "#c9d3de", ""]);
+    if (hasTwo) entries.push([`lighter: ${LIGHTER[placement.name] || "the second stage of the device"}`, "#c9d3de", ""]);
     const items = entries.map(([text, colour, pattern]) => {
       const item = element("li"), picture = svg("svg", { width: 16, height: 16, "aria-hidden": "true" });
       picture.append(svg("rect", { width: 16, height: 16, rx: 3, fill: colour }));
@@ -623,7 +624,7 @@
     showLegend(placement);
     showCommand(placement, found);
     const [device, index] = chosen, run = shown.rows[device][index];
-    const when = run.isStuck ? "it never starts" : `${ms(run.start)} to ${ms(run.end)}`;
+    const when = run.isStuck ? "it never starts" : spanOf(placement, run);
     $("selected").textContent = `Chosen: ${nameOf(placement, run.block, run.n)} on device ${device}, ${when}. Drag it, or move it with Shift and the arrow keys.`;
     $("earlier").disabled = index === 0;
     $("later").disabled = index + 1 >= shown.rows[device].length;

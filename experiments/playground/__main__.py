@@ -22,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=output, help="the file to write (%(default)s)")
     options = parser.parse_args(arguments)
     if not options.output.parent.is_dir():
-        parser.error(f"--output: {options.output.parent} is not a directory; give a file in one that is there")
+        parser.error(
+            f"--output: {options.output.parent} is not a directory; give a file in one that is there"
+        )
     wanted = list(problems())
     solved = []
     try:

@@ -43,7 +43,7 @@ class Problem:
         return self.preset.placement(self.num_devices)
 
     def hand_made(self) -> dict[str, Any]:
-        """Return what is kept of each schedule made by hand that is defined here, whatever memory it needs."""
+        """Return what is kept of each schedule made by hand that there is here, whatever memory it needs."""
         found = applicable(self.placement, self.num_micro_batches)
         return {name: _kept(schedule) for name, schedule in found.items()}
 
