@@ -27,8 +27,8 @@
     B: ["backward", ["#e69f00", "#f8d488"], ["#111", "#111"], ""],
     I: ["input gradient", ["#c65300", "#f0a878"], ["#fff", "#111"], "stripes"],
     W: ["weight gradient", ["#f0e442", "#faf5b4"], ["#111", "#111"], "dots"],
-    shared_F: ["forward on all devices", ["#00664c", "#6cc9ae"], ["#fff", "#111"], ""],
-    shared_B: ["backward on all devices", ["#d98bb8", "#f5dcea"], ["#111", "#111"], ""],
+    shared_F: ["forward on all devices", ["#00664c", "#b5e3d4"], ["#fff", "#111"], ""],
+    shared_B: ["backward on all devices", ["#d98bb8", "#f5dcea"], ["#111", "#111"], "dots"],
   };
   const OPTIONS = { F: "forward_time", B: "backward_time", I: "input_time", W: "weight_time" };
   const SHARED_OPTIONS = {
