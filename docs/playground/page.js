@@ -135,6 +135,12 @@
     if (!isAsSearched()) {
       return ["", "Valid.", `The order is that for other times, and ${above}. The command below finds one for these.`];
     }
+    const fits = [...problemOf().searched, ...Object.values(problemOf().hand_made)]
+      .filter((each) => each.peak_memory <= limitOf());
+    const best = Math.min(...fits.map((each) => each.makespan));
+    if (best < found.makespan) {
+      return ["", "Valid.", `It is ${above}. The shortest known here takes ${inMs(best, placement.tickMs)}.`];
+    }
     return ["", "Valid.", `It is ${above}: whether a shorter one exists is not known.`];
   }
 

@@ -78,7 +78,7 @@ def test_the_page_is_used_by_keys_and_by_pointer(tmp_path: Path) -> None:
     [
         ("", "Proved shortest."),
         ("#p=v-kept&d=4&n=8&m=4&s=gpipe", "Too much memory. Device 0 holds 5 of 4"),
-        ("#p=wave-split&d=4&n=8&m=8&s=zb_v", "."),
+        ("#p=m-recomputed&d=4&n=8&m=4&s=one_f_one_b_plus", "The shortest known here takes 600 ms."),
         ("#p=k-kept&d=8&n=16&x=5", "above the bound"),
         ("#p=v-kept&d=4&n=8&m=4&limit=3", "Too much memory."),
     ],
