@@ -1,6 +1,7 @@
 """The site: pages in Markdown, tables of options from the configs, and an API reference from docstrings."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -67,10 +68,11 @@ class Options(SphinxDirective):
 
 
 def setup(app: Sphinx) -> None:
-    """Make tables of options, let files beside the site be downloads, keep lines of lists in docstrings."""
+    """Make tables of options, downloads of files beside the site, keep lines in docstrings, copy a page."""
     app.add_directive("options", Options)
     app.connect("source-read", _as_site)
     app.connect("autodoc-process-docstring", _keep_lines)
+    app.connect("build-finished", _copy_playground)
 
 
 def _as_site(app: Sphinx, name: str, source: list[str]) -> None:
@@ -84,3 +86,9 @@ def _keep_lines(app: Sphinx, what: str, name: str, obj: object, options: object,
     if what == "module":
         text = re.sub(r"(?m)^(\S.*[^:\n]:?)\n\n(?= {4}\S)", r"\1\n\n::\n\n", "\n".join(lines))
         lines[:] = text.split("\n")
+
+
+def _copy_playground(app: Sphinx, error: Exception | None) -> None:
+    """Copy the playground, a page of its own, beside the site's page on it."""
+    if error is None and app.builder.format == "html":
+        shutil.copytree(HERE / "playground", Path(app.outdir) / "playground", dirs_exist_ok=True)

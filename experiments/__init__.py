@@ -13,6 +13,7 @@ Rooms in the order in which to read them; each imports only those above it:
     predictions    plans that were run: what is predicted of them, and how far off it is
     tasks          what each command does
     benchmarks     what must be reached, measured case by case
+    playground     schedules for the playground of the docs
 
 Each command has a file here that hands its task to Hydra:
 
