@@ -49,7 +49,7 @@ class Recorded:
 
 
 def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
-    """Keep the rows and the manifest of an item from the folder in which it was made; of a full one, the figure.
+    """Keep rows and manifest of an item from the folder in which it was made; of a full one, also the figure.
 
     The figure is kept as PNG: as SVG those of many schedules are ten times as large.
     """

@@ -23,6 +23,7 @@ def test_every_kept_result_is_that_of_an_item() -> None:
     assert full <= small
     assert small == {name for name, item in ITEMS.items() if item.claim is not Claim.NOT_HERE}
 
+
 def _inputs(item: Item) -> list[tuple[str, str]]:
     return [*item.inputs.items(), *item.optional_inputs.items()]
 

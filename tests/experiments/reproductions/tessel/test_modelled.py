@@ -136,7 +136,7 @@ def test_a_search_that_does_not_end_has_no_value() -> None:
 
 
 def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
-    options = SearchCostOptions(("nn_shape",), (5, 6, 7), time_limit_s=1.0)
+    options = SearchCostOptions(("nn_shape",), (5, 6, 7), tessel_time_limit_s=1.0, time_limit_s=1.0)
     rows = list(FIGURE_9.make(options, "nn_shape"))
     notes = [row.note for row in rows if row.metric == "search_s" and row.label.startswith("time-optimal")]
     assert notes[0].startswith("more than")
