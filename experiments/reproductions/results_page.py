@@ -100,7 +100,7 @@ def _section(item: Item, found: Recorded | None) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _trends(trends: Iterable[dict[str, Any]]) -> Iterator[str]:

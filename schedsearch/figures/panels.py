@@ -96,6 +96,7 @@ _LOOKS: Sequence[dict[str, Any]] = (
     {"color": "#CC79A7", "marker": "D", "linestyle": "-"},
     {"color": "#009E73", "marker": "^", "linestyle": (0, (4, 2))},
     {"color": "#D55E00", "marker": "v", "linestyle": "-"},
+    {"color": "#56B4E9", "marker": "P", "linestyle": (0, (4, 2))},
 )
 """Of the curves in order: colours that colour-blind people tell apart, and marks for those who see none."""
 

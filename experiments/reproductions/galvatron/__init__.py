@@ -4,6 +4,7 @@
 - `published_cells`: three rows of Tables II and III with the batches of the search of 2022
 - `constant_tables`: these cells from the constants of 2022; `constant_items`: as items
 - `best_batches`: all rows by our planner; `trend_agreement`: beside the paper's; `trend_items`: as an item
+- `partitions`: layers divided into stages, beside Fig. 4
 - `search_times`: how long the planner searches, beside Fig. 5
 - `items`: all items
 """

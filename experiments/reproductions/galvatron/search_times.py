@@ -96,11 +96,15 @@ def draw(rows: Sequence[Row]) -> object:
     """Return both parts of the figure, by increasing layers."""
     points: dict[str, list[Point]] = {}
     for row in sorted(rows, key=lambda each: _layers(each.case)):
-        if row.ours is not None:
+        if row.ours is not None and not row.note:
             points.setdefault(row.label, []).append(Point(_layers(row.case), row.ours))
-    memories = {f"{gib} GiB": points[_label(LARGEST, gib)] for gib in MEMORIES_GIB}
-    methods = {method: points[_label(method, MEMORIES_GIB[-1])] for method in METHODS}
-    panels = [Panel(LARGEST, memories), Panel(f"{MEMORIES_GIB[-1]} GiB", methods)]
+    by_memory = [_label(LARGEST, gib) for gib in MEMORIES_GIB]
+    by_method = [_label(method, MEMORIES_GIB[-1]) for method in METHODS]
+    parts = {"by memory": by_memory, "by strategies": by_method}
+    panels = [
+        Panel(title, {label: points[label] for label in labels if label in points})
+        for title, labels in parts.items()
+    ]
     return draw_panels(panels, "layers", "CPU seconds", "Time of a search (Galvatron-BMW, Fig. 5)")
 
 
