@@ -63,9 +63,9 @@ def draw_bars(
         for axes, panel in zip(
             figure.subplots(len(panels), 1, squeeze=False, sharey=same_axis)[:, 0], panels, strict=True
         ):
+            _draw_panel(axes, panel, series)
             if logarithmic:
                 draw_logarithms(axes)
-            _draw_panel(axes, panel, series)
             axes.set_ylabel(y_label)
         legend_below(figure, [Patch(label=name, **look(series, name)) for name in series])
     return figure

@@ -70,6 +70,9 @@ NARROW_INCHES = 5.0
 _WIDE_INCHES = 8.0
 """From here on four entries of a legend fit beside each other."""
 
+_MANY_POWERS = 3e3
+"""From this ratio of the values' ends on, only powers of ten are labelled."""
+
 Drawing = Callable[[Axes | None], Axes]
 """Draws on the axes given, or on those of a new figure, and returns them."""
 
@@ -154,9 +157,11 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 def draw_logarithms(axes: Axes) -> None:
-    """Draw values by their logarithms, labelled as plain numbers."""
+    """Draw values that are there already by their logarithms, labelled as plain numbers."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    low, high = axes.get_ylim()
+    few = (1.0,) if high / low > _MANY_POWERS else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=few, numticks=12))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
