@@ -15,6 +15,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from places import ROOT
 
+from experiments.config.composing import find_presets_first
+
 sys.path.append(str(ROOT / "docs"))
 from options_table import CONFIG, tables
 
@@ -85,6 +87,7 @@ def composed(command: str, overrides: list[str]) -> DictConfig:
     parsed = OverridesParser.create().parse_overrides([each for each in overrides if each != "-m"])
     if "-m" in overrides:
         overrides = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0][0]
+    find_presets_first(command)
     with initialize_config_dir(str(CONFIG), version_base="1.3"):
         return compose(command, overrides, return_hydra_config=True)
 

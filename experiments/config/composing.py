@@ -63,7 +63,12 @@ def sweep_past_points_that_are_wrong() -> None:
 
 
 def find_presets_first(command: str) -> None:
-    """Let ``experiment`` choose a preset of a command, though items to reproduce may have the same names."""
+    """Let ``experiment`` choose a preset of a command, though items to reproduce may have the same names.
+
+    What another command of the same process was told is forgotten.
+    """
+    found = _PLUGINS.plugin_type_to_subclass_list[SearchPathPlugin]
+    found[:] = [each for each in found if each is not PresetsFirst]
     if command != REPRODUCE:
         _PLUGINS.register(PresetsFirst)
 

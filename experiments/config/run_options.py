@@ -125,7 +125,7 @@ def choose_model(
 def in_options(error: ModelError) -> OptionError:
     """Return a model's error in the words of the options."""
     text = str(error).replace("model.name", "runtime.model").replace("model.", "runtime.", 1)
-    return OptionError(text.replace("use model=", "use runtime.model="))
+    return OptionError(text.replace(" model=", " runtime.model="))
 
 
 def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:

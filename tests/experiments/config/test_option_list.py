@@ -9,10 +9,8 @@ from typing import get_type_hints
 import hydra
 import pytest
 import yaml
-from hydra.core.plugins import Plugins
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from experiments.config.composing import PresetsFirst, find_presets_first
+from experiments.config.composing import find_presets_first
 from experiments.config.option_list import COMMANDS, CONFIG, kinds_of, names_of, options_of
 from experiments.config.options import read_fields, read_options
 from experiments.config.records import (
@@ -97,7 +95,7 @@ def presets_first() -> Iterator[None]:
     """As in the commands that search."""
     find_presets_first("run")
     yield
-    Plugins.instance().plugin_type_to_subclass_list[SearchPathPlugin].remove(PresetsFirst)
+    find_presets_first("reproduce")
 
 
 @pytest.mark.usefixtures("presets_first")

@@ -355,7 +355,7 @@ WRONG = [
     (["runtime.weight_versions=stale"], "runtime.weight_versions: 'stale' is not known; use flush, weight_"),
     (
         ["runtime.weight_versions=weight_stashing", "runtime.micro_batches_per_update=3"],
-        "runtime.micro_batches_per_update: 3 is no divisor of 8 micro-batches",
+        "runtime.micro_batches_per_update: 3 is no divisor of 16 micro-batches",
     ),
     (
         ["placement=wave_shape", "runtime.weight_versions=weight_stashing"],
