@@ -19,7 +19,7 @@ from placements.plain_data import Field, in_file
 FOLDER = Path(__file__).with_name("results")
 """Of all results."""
 
-MEASURED = ("cpu_s", "search_s", "start_ticks", "peak_activations", "num_blocks")
+MEASURED = ("cpu_s", "search_s", "start_ticks", "peak_activations", "num_blocks", "found_bubble_rate")
 """Endings of metrics that are not the same twice: they are measured on the machine, or of one of several
 schedules that are as good as each other."""
 

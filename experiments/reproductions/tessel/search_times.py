@@ -225,7 +225,9 @@ def _cost_rows(options: SearchCostOptions, case: str) -> Iterator[Row]:
         yield from _bubbles(case, number, optimal)
     schedule, published = theirs.result.schedule, NN_SHAPE_BUBBLE_RATE if case == "nn_shape" else None
     rate = None if schedule is None else bubble_rate(schedule)
-    yield Row(case, f"Tessel, {_MOST_IN_FLIGHT} micro-batches", "bubble_rate", rate, published, digits=2)
+    yield Row(
+        case, f"Tessel, {_MOST_IN_FLIGHT} micro-batches", "found_bubble_rate", rate, published, digits=2
+    )
 
 
 def _bubbles(case: str, number: int, optimal: _Searched) -> Iterator[Row]:

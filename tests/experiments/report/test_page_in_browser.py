@@ -174,5 +174,5 @@ def test_pictures_are_saved(page: Page) -> None:
 def test_a_narrow_window_has_no_more_than_its_width(page: Page) -> None:
     page.resize(390, 844)
     until(page, "document.querySelector('.figures-place').getBoundingClientRect().width < 390")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    until(page, "document.documentElement.scrollWidth <= 390")
     page.resize(1280, 900)
