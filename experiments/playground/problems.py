@@ -25,7 +25,7 @@ TIME_LIMIT_S, POLISH_TIME_LIMIT_S = 4.0, 2.0
 
 @dataclass(frozen=True)
 class Problem:
-    """A preset on so many devices, for so many micro-batches.
+    """A preset on a number of devices, for a number of micro-batches.
 
     Attributes:
         preset: Shape and times.

@@ -201,7 +201,7 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """Put the legend below all axes, in so many columns; None for as many as its width has room for."""
+    """Put the legend below all axes, in a number of columns; None for what its width has room for."""
     if columns is None:
         columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4
     ncols = min(len(handles), columns)

@@ -121,7 +121,7 @@ _PROOFS = (
 
 
 def _empty(num_panels: int, width: float | None) -> tuple[Figure, int, int]:
-    """Return a figure for so many panels, and their rows and columns."""
+    """Return a figure for a number of panels, and their rows and columns."""
     narrow = width is not None and width < NARROW_INCHES
     columns = min(2 if narrow else 3, num_panels)
     rows = math.ceil(num_panels / columns)

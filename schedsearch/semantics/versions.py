@@ -62,7 +62,7 @@ class Updates:
 
     Attributes:
         mode: Which version is read.
-        micro_batches_per_update: Gradients of so many inputs make one update of each stage; without effect
+        micro_batches_per_update: Inputs whose gradients make one update of each stage; without effect
             with a flush.
     """
 

@@ -49,7 +49,7 @@ class SimulatedIterations(Tabled):
 
     @property
     def percentiles_ms(self) -> Mapping[int, float]:
-        """The iteration that so many of 100 are not longer than, by `PERCENTILES`."""
+        """The time that a percentage of the iterations does not exceed, by `PERCENTILES`."""
         return {each: float(np.percentile(self.iteration_ms, each)) for each in PERCENTILES}
 
 

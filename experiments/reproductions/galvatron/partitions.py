@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from experiments.config.options import require, require_known, require_once
+from experiments.config.options import require
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item_options import check_names
 from placements.cluster import CLUSTERS
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import MODELS
@@ -133,12 +134,7 @@ def cases(options: PartitionOptions) -> Sequence[str]:
     Raises:
         OptionError: There is no such model, or the memory is no number above 0.
     """
-    require(
-        bool(options.models), "models", [], "a list of at least one", f"give some of {', '.join(FIGURE_4)}"
-    )
-    for name in options.models:
-        require_known("models", name, FIGURE_4)
-    require_once("models", list(options.models))
+    check_names("models", options.models, FIGURE_4)
     require(0 < options.memory_gib <= 1e6, "memory_gib", options.memory_gib, "above 0 and at most 1e6")
     return options.models
 

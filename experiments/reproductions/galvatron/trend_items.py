@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from experiments.config.options import require, require_known, require_once
 from experiments.reproductions.galvatron.best_batches import RememberedCosts, best_batches
 from experiments.reproductions.galvatron.cell_rows import best_in, rows_of, values_of
 from experiments.reproductions.galvatron.published_columns import TABLES, PublishedColumn, published_columns
@@ -17,6 +16,7 @@ from experiments.reproductions.galvatron.trend_agreement import (
     trends_to_csv,
 )
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item_options import check_names
 from placements.cluster import CLUSTERS
 from placements.models.zoo import MODELS
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -44,10 +44,10 @@ def cases(options: TrendOptions) -> list[str]:
     Raises:
         OptionError: There is no such table or model.
     """
-    _check_names("tables", options.tables, TABLES)
+    check_names("tables", options.tables, TABLES)
     known = dict.fromkeys(column.model for column in published_columns(options.tables))
     if options.models is not None:
-        _check_names("models", options.models, tuple(known))
+        check_names("models", options.models, tuple(known))
     return [column.name for column in _columns(options)]
 
 
@@ -124,14 +124,6 @@ def _columns(options: TrendOptions) -> list[PublishedColumn]:
 def _costs(model_name: str, cluster: str) -> RememberedCosts:
     """Return the costs of a model, to be used on one cluster only."""
     return RememberedCosts(ShapeCosts(MODELS[model_name]))
-
-
-def _check_names(where: str, names: Sequence[str], known: Sequence[str]) -> None:
-    wanted = "a list of at least one"
-    require(bool(names), where, list(names), wanted, f"the options are {', '.join(known)}")
-    for name in names:
-        require_known(where, name, known)
-    require_once(where, list(names))
 
 
 TRENDS = Item(

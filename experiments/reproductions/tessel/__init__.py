@@ -1,7 +1,6 @@
 """Tessel's tables and figures (Lin et al., 2024).
 
 - `published`: what the paper prints of them
-- `options`: what options are checked for
 - `model_sizes`: Table III
 - `bubble_rates`: Table II
 - `drawn_schedules`: Fig. 8

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.tessel.options import check_limit, check_names
+from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.published import MODELS
 from placements import Placement
 from placements.shapes import SHAPES

@@ -17,7 +17,7 @@ from experiments.figures.cases import Case, ours
 from experiments.figures.cases import Row as Searched
 from experiments.figures.sweep import shape_title
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.tessel.options import check_limit, check_names
+from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.published import LEAST_IN_FLIGHT
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import Panel, Point, draw_shares

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.tessel.options import check_limit, check_names
+from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.published import MODELS, MOST_MICRO_BATCHES
 from placements import Placement
 from placements.shapes import SHAPES

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.tessel.options import check_limit, check_numbers
+from experiments.reproductions.item_options import check_limit, check_numbers
 from experiments.reproductions.tessel.published import (
     LATENCY_BUDGET_MS,
     LATENCY_SAVED,
@@ -72,7 +72,7 @@ class FlavaTimes:
         self.costs = ShapeCosts(self.model)
 
     def forward_ms(self, layer: Layer, num_gpus: int = 1) -> float:
-        """Return the time of a layer's forward that so many GPUs share."""
+        """Return the time of a layer's forward that a number of GPUs share."""
         group = self.cluster.group(0, num_gpus)
         return self.costs.cost(layer, LayerStrategy(num_gpus), self.samples, 1, group).forward.time_ms
 
@@ -125,7 +125,7 @@ def k_shape_placement(times: FlavaTimes) -> Placement:
 def _in_stages(
     times: FlavaTimes, layers: Sequence[Layer], devices: range, before: int = 0
 ) -> Iterator[_Stage]:
-    """Yield a chain of stages on the devices; so many stages are there already."""
+    """Yield a chain of stages on the devices, numbered from those that are there already."""
     each_ms = [times.forward_ms(layer) for layer in layers]
     sizes = least_largest(each_ms, len(devices))
     ends = list(itertools.accumulate(sizes))

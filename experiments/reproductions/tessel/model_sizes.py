@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.reproductions.item import Claim, Item, Row
-from experiments.reproductions.tessel.options import check_names
+from experiments.reproductions.item_options import check_names
 from experiments.reproductions.tessel.published import PARAMETERS
 from placements.models.zoo import read_model
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.large_vocabulary import CASES, SAMPLES, Case, cluster_of, model_of
-from experiments.reproductions.tessel.options import check_limit, check_names
 from experiments.reproductions.tessel.published import (
     BLOCK_TIME_RATIO,
     NON_BLOCKING_SPEED_UP,

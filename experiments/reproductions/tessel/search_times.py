@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.tessel.options import check_limit, check_names, check_numbers
+from experiments.reproductions.item_options import check_limit, check_names, check_numbers
 from experiments.reproductions.tessel.published import (
     MEAN_SEARCH_S,
     NN_SHAPE_BUBBLE_RATE,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.reproductions.item import Claim, Item, Row, Trend
-from experiments.reproductions.tessel.options import check_numbers
+from experiments.reproductions.item_options import check_numbers
 from experiments.reproductions.tessel.published import SLOWEST_OVER_FASTEST
 from placements.cluster import read_cluster
 from placements.models.parallel import LayerStrategy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from experiments.config.options import require, require_known, require_once
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from experiments.reproductions.item_options import check_limit, check_names
 from experiments.reproductions.tessel.large_vocabulary import (
     CASES,
     PAPER_SPEEDUPS,
@@ -48,13 +48,8 @@ def cases(options: VocabularyOptions) -> Sequence[str]:
     Raises:
         OptionError: There is no such model, or no time.
     """
-    require(
-        bool(options.models), "models", [], "a list of at least one", f"the options are {', '.join(CASES)}"
-    )
-    for name in options.models:
-        require_known("models", name, CASES)
-    require_once("models", list(options.models))
-    require(0 < options.time_limit_s <= 1e6, "time_limit_s", options.time_limit_s, "above 0 and at most 1e6")
+    check_names("models", options.models, CASES)
+    check_limit(options.time_limit_s)
     return options.models
 
 

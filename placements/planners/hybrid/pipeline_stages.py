@@ -74,7 +74,7 @@ class Kinds:
         return tuple(self._place[layer] for layer in layers_of_stage(self._all, first, end))
 
     def contents(self, most_layers: int) -> Contents:
-        """Return what stages of up to so many layers can be."""
+        """Return what stages can be, up to a number of layers."""
         if most_layers not in self._contents:
             self._contents[most_layers] = contents_of(self.in_order, most_layers)
         return self._contents[most_layers]
