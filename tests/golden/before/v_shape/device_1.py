@@ -1,0 +1,62 @@
+"""Device 1 of 2 of v_shape, 1F1B: exactly 4 micro-batches (each has clocks of its own), plan 67e4c64d7106.
+Made with schedsearch 0.1.0, torch 2.13.0.
+
+Run all devices, where schedsearch is installed and from the folder above this one, with:
+    torchrun --nproc-per-node 2 -m runtime.launch v_shape
+
+    0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 .  B3 B3 B3
+  > 1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 .  .  .
+"""
+
+from runtime.device import Device, main
+
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
+PLACEMENT = {
+    "schema_version": 1,
+    "name": "v_shape",
+    "num_devices": 2,
+    "tick_ms": 1.0,
+    "blocks": [
+        {"name": "F0", "kind": "F", "devices": [0], "time": 1, "memory": 1, "after": []},
+        {"name": "F1", "kind": "F", "devices": [1], "time": 1, "memory": 1, "after": ["F0"]},
+        {"name": "B1", "kind": "B", "devices": [1], "time": 3, "memory": -1, "after": ["F1"]},
+        {"name": "B0", "kind": "B", "devices": [0], "time": 3, "memory": -1, "after": ["B1"]},
+    ],
+}
+NUM_MICRO_BATCHES = 4
+CHANNELS = [(0, 1), (1, 0)]
+
+FORMS = [{"dtype": "float64", "shape": (1, 4, 4), "edges": [("F0", "F1"), ("B1", "B0")]}]
+
+CLOCK_MHZ = {"F1": [1410, 1410, 1410, 1410], "B1": [1410, 1410, 1410, 1410]}
+
+
+def iteration(device: Device, num_micro_batches: int) -> None:
+    """Run one iteration of this device's blocks."""
+    # Warmup.
+    device.receive("F0", "F1", 0, source=0)
+    device.run("F1", 0, CLOCK_MHZ["F1"][0])
+    device.receive("F0", "F1", 1, source=0)
+    device.run("B1", 0, CLOCK_MHZ["B1"][0])
+    device.send("B1", "B0", 0, target=0)
+    # Repetend: one micro-batch per round.
+    for n in range(1, 3):
+        device.run("F1", n, CLOCK_MHZ["F1"][n])
+        device.run("B1", n, CLOCK_MHZ["B1"][n])
+        device.receive("F0", "F1", n + 1, source=0)
+        device.send("B1", "B0", n, target=0)
+    # Cooldown.
+    device.run("F1", 3, CLOCK_MHZ["F1"][3])
+    device.run("B1", 3, CLOCK_MHZ["B1"][3])
+    device.send("B1", "B0", 3, target=0)
+
+
+if __name__ == "__main__":
+    main(
+        iteration,
+        model=MODEL,
+        placement=PLACEMENT,
+        num_micro_batches=NUM_MICRO_BATCHES,
+        channels=CHANNELS,
+        forms=FORMS,
+    )
