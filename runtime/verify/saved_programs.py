@@ -67,13 +67,13 @@ def check_scripts(scripts: Sequence[Script]) -> str:
     for device, script in enumerate(scripts):
         if script.channels != first:
             raise UnsafeProgramsError(
-                f"device_{device}.py has other CHANNELS than device_0.py, or in another order"
+                f"device_{device}.py has other channels than device_0.py, or in another order"
             )
     programs = programs_of(scripts)
     proved = _proved(programs)
     if missing := sorted(set(programs.channels) - set(first)):
         source, target = missing[0]
-        raise UnsafeProgramsError(f"CHANNELS lacks ({source}, {target}), on which device {source} sends")
+        raise UnsafeProgramsError(f"the channels lack ({source}, {target}), on which device {source} sends")
     return proved
 
 
