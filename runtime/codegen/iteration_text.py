@@ -103,6 +103,14 @@ class IterationText:
         return f"device.send({ends}, target={each.target})"
 
     def _comment(self, run: Run, loop: Loop | None) -> str:
+        """Return the planned clock of a run, and who runs it together; nothing where there is neither."""
+        devices = self.placement.by_name[run.block].devices
+        all_devices = len(devices) == self.placement.num_devices
+        team = "on all devices" if all_devices else f"on devices {_list(devices)}"
+        said = [self._clock_text(run, loop), team if len(devices) > 1 else ""]
+        return f"  # {'; '.join(filter(None, said))}" if any(said) else ""
+
+    def _clock_text(self, run: Run, loop: Loop | None) -> str:
         """Return the planned clock of a run, or those of all rounds; nothing where none is planned."""
         last = run.micro_batch + (loop.rounds * loop.shift if loop else 1)
         rounds = range(run.micro_batch, last, loop.shift if loop else 1)
@@ -112,8 +120,8 @@ class IterationText:
             return ""
         if loop and (steady := self._steady(run)):
             others = [clock for clock in found if clock != steady]
-            return f"  # {steady} MHz" + (f", at the ends {_clocks_text(others)}" if others else "")
-        return f"  # {_clocks_text(found)} MHz"
+            return f"{steady} MHz" + (f", at the ends {_clocks_text(others)}" if others else "")
+        return f"{_clocks_text(found)} MHz"
 
     def _steady(self, run: Run) -> int | None:
         """Return the clock that repeats, if the clocks do."""
@@ -149,7 +157,11 @@ def _from_end(number: int) -> str:
 def _clocks_text(clocks: Sequence[int]) -> str:
     if len(clocks) > _MOST_NAMED:
         return f"{min(clocks)} to {max(clocks)}"
-    return ", ".join(map(str, clocks))
+    return _list(clocks)
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _text(name: str) -> str:

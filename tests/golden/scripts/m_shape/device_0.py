@@ -26,23 +26,23 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
     """
     # Warmup.
-    device.forward("E", 0)
+    device.forward("E", 0)  # on all devices
     device.forward("F0", 0)
     device.send("F0", "F1", 0, target=1)
     # Repetend: one micro-batch per round.
     for n in range(num_micro_batches - 1):
-        device.forward("E", n + 1)
+        device.forward("E", n + 1)  # on all devices
         device.forward("F0", n + 1)
         device.send("F0", "F1", n + 1, target=1)
         device.receive("B1", "B0", n, source=1)
         device.backward("B0", n)
         device.send("B0", "EB", n, target=1)
-        device.backward("EB", n)
+        device.backward("EB", n)  # on all devices
     # Cooldown.
     device.receive("B1", "B0", num_micro_batches - 1, source=1)
     device.backward("B0", num_micro_batches - 1)
     device.send("B0", "EB", num_micro_batches - 1, target=1)
-    device.backward("EB", num_micro_batches - 1)
+    device.backward("EB", num_micro_batches - 1)  # on all devices
 
 
 def train() -> None:

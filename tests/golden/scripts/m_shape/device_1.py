@@ -26,23 +26,23 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
     """
     # Warmup.
-    device.forward("E", 0)
+    device.forward("E", 0)  # on all devices
     device.receive("F0", "F1", 0, source=0)
     device.forward("F1", 0)
     # Repetend: one micro-batch per round.
     for n in range(num_micro_batches - 1):
-        device.forward("E", n + 1)
+        device.forward("E", n + 1)  # on all devices
         device.backward("B1", n)
         device.receive("F0", "F1", n + 1, source=0)
         device.send("B1", "B0", n, target=0)
         device.forward("F1", n + 1)
         device.receive("B0", "EB", n, source=0)
-        device.backward("EB", n)
+        device.backward("EB", n)  # on all devices
     # Cooldown.
     device.backward("B1", num_micro_batches - 1)
     device.send("B1", "B0", num_micro_batches - 1, target=0)
     device.receive("B0", "EB", num_micro_batches - 1, source=0)
-    device.backward("EB", num_micro_batches - 1)
+    device.backward("EB", num_micro_batches - 1)  # on all devices
 
 
 def train() -> None:
