@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.codegen.job import JOB_FILE
 from runtime.codegen.script import Script, programs_of, read_scripts
 from runtime.program import deadlock
 from runtime.program.calls import ScriptError
@@ -47,6 +48,8 @@ def check_file(path: str | Path) -> str:
             f"{path}: cannot be read (No such file or directory); give a folder of generated scripts, a "
             "programs.json or a CSV of torch"
         )
+    if path.name == JOB_FILE:
+        raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
     if path.is_dir():
         return check_scripts(read_scripts(path))
     if path.suffix == ".json":

@@ -279,6 +279,7 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
             "No such file or directory.; give a folder of generated scripts, a programs.json or",
         ),
         (scripts / "device_0.py", "is one script; give the folder"),
+        (scripts / "job.json", "is what scripts share; give the folder"),
     ):
         with pytest.raises(ProgramFileError, match=message):
             check_file(path)
