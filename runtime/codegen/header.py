@@ -38,7 +38,8 @@ def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
     return [
         *lines,
         f"or on {num_nodes} nodes with {has}, on node R from 0 on, node 0 being HOST, with",
-        f"    torchrun --nnodes {num_nodes} --node-rank R --nproc-per-node {own} --master-addr HOST {scripts}",
+        f"    torchrun --nnodes {num_nodes} --node-rank R --nproc-per-node {own} --master-addr HOST "
+        + scripts,
     ]
 
 
