@@ -202,6 +202,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(f"--{each.name.replace('_', '-')}", **kind | argument)
 
 
+def as_arguments(options: Mapping[str, object]) -> list[str]:
+    """Return what `add_arguments` reads as these options; a flag is there or not."""
+    found = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        found += [flag] * (value is not False) if isinstance(value, bool) else [flag, str(value)]
+    return found
+
+
 def _options_told() -> list[Field[Any]]:
     return [each for each in fields(RunOptions) if "read" in each.metadata]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -179,7 +180,7 @@ def test_a_default_group_of_other_processes_is_refused(
 
 def test_a_default_group_bound_to_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     as_process(monkeypatch, 0, 2)
-    bound = type("Group", (), {"bound_device_id": torch.device("cuda", 0)})()
-    monkeypatch.setattr(dist.GroupMember, "WORLD", bound)
+    bound = SimpleNamespace(bound_device_id=torch.device("cuda", 0))
+    monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=bound))
     with pytest.raises(ScriptError, match="is bound to a GPU, .*; leave device_id out of init_process_group"):
         connect(v_shape(2), (), 0, 30)
