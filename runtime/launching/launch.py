@@ -83,6 +83,7 @@ def launch(
     launcher: str = "torchrun",
     compares: bool = True,
     trace: bool = False,
+    communicators: str = AUTO,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Measurement:
@@ -100,10 +101,11 @@ def launch(
         launcher: One of `LAUNCHERS`.
         compares: Whether to compare with the reference; it trains the model twice in this process.
         trace: Whether every device records its last iterations, for `runtime.profiling.trace`.
+        communicators: One of `runtime.transport.communicators.SHARINGS`.
         progress: Called with each iteration as it ends.
         options: More of `RunOptions`: ``blocking``, ``num_micro_batches`` (the scripts are then checked
             first), ``checkpoint_every``, ``checkpoints``, ``keep_checkpoints``, ``resume``,
-            ``clock_latency``, ``communicators``, ``nodes`` (as many torchruns on this machine, each with the
+            ``clock_latency``, ``nodes`` (as many torchruns on this machine, each with the
             devices of a node), and ``sweep``, with which nothing is compared and at most `iterations` run.
 
     Raises:
@@ -124,6 +126,7 @@ def launch(
             keeps_tensors=compares and options.get("sweep") is None,
             torch_device=device or "",
             records=trace,
+            communicators=communicators,
             **options | paths,
         )
         return _launched(Path(directory).resolve(), launcher, run, progress)
