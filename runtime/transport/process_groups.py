@@ -169,7 +169,7 @@ def connect(
             dist.recv(token, source, group=links[source, target])
     teams = _joined({each.devices: group for each, group in made.items() if not each.channels})
     shards, groups = shards_and_groups(placement, device, teams)
-    stream = torch.cuda.Stream() if _backend() == "nccl" else None  # type: ignore[no-untyped-call]
+    stream = _receive_stream() if _backend() == "nccl" else None
     return Channels(control, links, shards, timeout_s, groups, stream)
 
 
@@ -229,6 +229,12 @@ def _check_default_group(placement: Placement, device: int) -> None:
             "torch's default group: is bound to a GPU, so each group of two would be split off that of all; "
             "leave device_id out of init_process_group"
         )
+
+
+def _receive_stream() -> torch.cuda.Stream:
+    """Return a stream of another priority, so not of the pool from which communicators take theirs."""
+    stream: torch.cuda.Stream = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
+    return stream
 
 
 def _backend() -> str:
