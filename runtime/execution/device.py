@@ -100,8 +100,9 @@ class Device:
         transfer = Transfer(producer, consumer, micro_batch)
         message = self._announced(transfer, source, self._index)
         spec = self._spec(transfer)
-        buffer = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._torch_device)
-        work = self._transport.receive(buffer, self._channel(message))
+        with self._transport.receiving():
+            buffer = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._torch_device)
+            work = self._transport.receive(buffer, self._channel(message))
         self._tell_posted(message, work)
         self._received[transfer] = message, buffer, work
         self._posted_bytes += buffer.nbytes

@@ -92,7 +92,9 @@ def _connected(script: Script, options: RunOptions) -> Iterator[Transport]:
         world_size=options.num_devices,
         timeout=timedelta(seconds=options.timeout_s),
     )
-    channels = connect(script.placement, script.channels, options.device, options.timeout_s)
+    channels = connect(
+        script.placement, script.channels, options.device, options.timeout_s, options.communicators
+    )
     yield channels
     channels.barrier()
     dist.destroy_process_group()

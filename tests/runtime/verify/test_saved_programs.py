@@ -80,7 +80,7 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
     facts = (
         "safe: programs: 2 devices, 3 micro-batches, 9 messages on 2 channels, 6 collective blocks "
         "(run by several devices together); finish even if every send and receive blocks its device; "
-        "shapes and types are the same at both ends"
+        "shapes and types are the same at both ends; 2 communicators, or 3 with one for each direction"
     )
     assert output.out.splitlines() == [
         f"{scripts}: {facts}",
@@ -89,6 +89,12 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
         "on 2 channels, no collectives; finishes even if every send and receive blocks its rank",
     ]
     assert output.err == ""
+
+
+def test_communicators_are_listed(scripts: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--communicators", str(scripts), str(saved)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == lines[4:] == ["    0 and 1: 0 to 1, 1 to 0", "    team 0 1: collectives"]
 
 
 def edited(path: Path, old: str, new: str) -> None:
