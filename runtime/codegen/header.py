@@ -70,7 +70,7 @@ def header(
         *([f"Made with {made_with}."] if made_with else []),
         *_picture(picture, device if row is None else row),
         "",
-        *launch_lines(getattr(placement, "gpus_of_nodes", (placement.num_devices,)), folder),
+        *launch_lines(placement.gpus_of_nodes, folder),
         "",
         "You may change the order below. Whether it is still safe tells",
         f"    python -m runtime.check {shlex.quote(folder)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,11 @@ def test_the_own_row_is_marked_and_versions_are_named() -> None:
     lines = str(ast.literal_eval(text)).splitlines()
     assert lines[:2] == ["Device 1 of 2 of x.", "Made with torch 2.13.0."]
     assert [line[:6] for line in lines if "|" in line] == ["    0 ", "  > 1 "]
+
+
+def test_the_nodes_of_the_placement_are_in_the_line() -> None:
+    placed = replace(v_shape(4), nodes=(0, 0, 1, 1))
+    assert "torchrun --nnodes 2 --node-rank R --nproc-per-node 2" in header(placed, 0, None, "x", "f", "", {})
 
 
 def test_a_gpu_of_a_device_marks_the_row_of_that() -> None:
