@@ -6,25 +6,19 @@ gradient step at its end.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import torch
-import torch.distributed as dist
 
 from placements.placement_file import placement_from_dict
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.script import Script, hand_over
 from runtime.execution.device import Device, TransferError
+from runtime.execution.device_context import connected
 from runtime.execution.run_options import RunOptions
 from runtime.execution.train import run_device
 from runtime.plans.plan_client import PlanSource
 from runtime.program.tensor_spec import specs_from_plain
-from runtime.transport.process_groups import connect
-from runtime.transport.protocol import Channel, Transport
+from runtime.transport.protocol import Channel
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
 
@@ -73,22 +67,4 @@ def main(
     )
     if hand_over(script):
         return
-    run_device(script, options or RunOptions.from_environment(), _connected, plans)
-
-
-@contextmanager
-def _connected(script: Script, options: RunOptions) -> Iterator[Transport]:
-    """Create the process groups, and take them down if all went well: after an error others may hang."""
-    if options.backend == "nccl":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", options.device)))
-    dist.init_process_group(
-        options.backend,
-        init_method=options.meeting,
-        rank=options.device,
-        world_size=options.num_devices,
-        timeout=timedelta(seconds=options.timeout_s),
-    )
-    channels = connect(script.placement, script.channels, options.device, options.timeout_s)
-    yield channels
-    channels.barrier()
-    dist.destroy_process_group()
+    run_device(script, options or RunOptions.from_environment(), connected, plans)
