@@ -25,9 +25,9 @@ from schedsearch.schedule import Instance, as_soon_as_possible
 
 
 def forward_placement(placement: Placement) -> Placement:
-    """Return the placement of the forward blocks alone."""
+    """Return the placement of the forward blocks alone, which keep nothing."""
     blocks = tuple(
-        replace(block, after=forward_inputs(placement, block.name))
+        replace(block, memory=0, after=forward_inputs(placement, block.name))
         for block in placement.blocks
         if block.kind is Kind.F
     )

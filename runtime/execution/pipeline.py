@@ -100,6 +100,7 @@ class Pipeline:
             if modules is not None:
                 body, model = _given(modules, loss, script, options, transport)
                 script = replace(script, model_data=model.to_dict())
+                body.read_from(_batch_data(script, options, transport))
             elif script.model.weight_versions != WeightMode.FLUSH:
                 raise ScriptError(
                     f"{job}: updates weights without a flush ({script.model.weight_versions}), but in a loop "
@@ -125,15 +126,9 @@ class Pipeline:
         self._replicas = self._transport.connect_teams(self._model.teams_of_replicas())
         self._evaluations: dict[int, Evaluation] = {}
         self.num_steps = 0
-        self._data = BatchData(
-            self._script.placement,
-            context.options.device,
-            self._script.model.seed,
-            self._model.dtype,
-            self._transport.device,
-        )
+        self._data = _batch_data(self._script, context.options, self._transport)
         if body is not None:
-            body.read_from(self._data)
+            self._data = body.data(self._script.num_micro_batches, self._transport.device)
             self._model.hold(body.tensors())
 
     @property
@@ -440,6 +435,12 @@ def _options(timeout_s: float) -> RunOptions:
         raise ScriptError(
             "this is one of several processes; start all with: torchrun --nproc-per-node NUM_DEVICES SCRIPT"
         ) from None
+
+
+def _batch_data(script: Script, options: RunOptions, transport: Transport) -> BatchData:
+    model = script.model
+    dtype: torch.dtype = getattr(torch, model.dtype)
+    return BatchData(script.placement, options.device, model.seed, dtype, transport.device)
 
 
 def _given(
