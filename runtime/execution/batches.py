@@ -247,7 +247,8 @@ class PrefetchedLoader:
     Every process iterates it, but only those that read touch the DataLoader and its dataset. These read the
     same batches in the same order: a DataLoader that shuffles and has no generator is given one of `seed`. A
     dataset that draws random numbers should have workers (``num_workers``), which draw their own; in a thread
-    of this process it would disturb the draws of the model.
+    of this process it would disturb the draws of the model. A loop that is left early begins the next epoch when
+    it is iterated again, as that of a DataLoader.
 
     What fails in the thread ends no process by itself: it is handed on as a `FailedBatch`, and the next step
     ends all processes with its reason.
@@ -285,6 +286,7 @@ class PrefetchedLoader:
         """Yield the batches of an epoch; after `load_state_dict` those that are left of the one begun."""
         self.close()
         if self._num_done and not self._skipped:  # the loop before was left early
+            self._draw_anew()
             self._epoch, self._num_done, self._state = self._epoch + 1, 0, None
         skipped, self._skipped = self._skipped, 0
         left = self._agreed(skipped)
@@ -330,6 +332,12 @@ class PrefetchedLoader:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+    def _draw_anew(self) -> None:
+        """Leave an epoch for the next: how far the thread has drawn may differ from process to process."""
+        if self._generator is not None and self._state is not None:
+            self._generator.set_state(self._state)
+            self._generator.manual_seed(int(torch.randint(2**62, (1,), generator=self._generator)))
 
     def _agreed(self, skipped: int) -> int | None:
         """Begin to read; return how many batches there will be, or None if nobody knows beforehand.
