@@ -247,8 +247,8 @@ class PrefetchedLoader:
     Every process iterates it, but only those that read touch the DataLoader and its dataset. These read the
     same batches in the same order: a DataLoader that shuffles and has no generator is given one of `seed`. A
     dataset that draws random numbers should have workers (``num_workers``), which draw their own; in a thread
-    of this process it would disturb the draws of the model. A loop that is left early begins the next epoch when
-    it is iterated again, as that of a DataLoader.
+    of this process it would disturb the draws of the model. A loop that is left early begins the next epoch
+    when it is iterated again, as that of a DataLoader.
 
     What fails in the thread ends no process by itself: it is handed on as a `FailedBatch`, and the next step
     ends all processes with its reason.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,6 +34,7 @@ from runtime.models.user.packing import Shapes
 from runtime.models.user.user_file import UserFile
 from runtime.plans.plan_client import DeployedPlan
 from runtime.program.calls import ScriptError
+from runtime.program.tensor_flow import computes_loss
 from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
 
@@ -151,7 +152,7 @@ class Pipeline:
 
         Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet twice beside
         the schedule: before, so that what is wrong with a batch ends them all, and after, to tell each other
-        the losses; each takes a gather of a few bytes over gloo.
+        the losses; each is a sum of a few numbers over gloo.
 
         Args:
             batch: See `runtime.execution.batches`; None where this process reads nothing.
@@ -163,7 +164,9 @@ class Pipeline:
             PipelineError: The batch of some process is wrong, or the loss is not finite.
             TransferError: A tensor did not arrive or could not be sent.
         """
-        self._take(batch, self._script.num_micro_batches)
+        number = self._script.num_micro_batches
+        self._succeeded(lambda: self._taken(batch, number))
+        self._ensure_shapes()
         self.follow_plan()
         before = self._set_aside()
         self.run(self.num_steps)
@@ -171,7 +174,7 @@ class Pipeline:
         for weight, gradient in before:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
         self.num_steps += 1
-        loss = self._mean_loss(self._context.blocks, self._script.num_micro_batches)
+        loss = self._mean_loss(self._context.blocks, number)
         if self._finite and not math.isfinite(loss):
             raise PipelineError(
                 f"step {self.num_steps - 1}: the loss is {loss}; lower the learning rate, or look at the data"
@@ -191,7 +194,8 @@ class Pipeline:
             PipelineError: The batch of some process is wrong.
             TransferError: A tensor did not arrive or could not be sent.
         """
-        number = self._take(batch, None)
+        number = self._number_taken(batch)
+        self._ensure_shapes()
         if number not in self._evaluations:
             self._evaluations[number] = Evaluation(
                 self._script, self._context.options, self._transport, self._model, number
@@ -341,29 +345,33 @@ class Pipeline:
             weight.grad = None
         return found
 
-    def _take(self, batch: Any, num_micro_batches: int | None) -> int:
-        """Let the blocks read a batch, on all processes or on none; return its number of micro-batches."""
+    def _taken(self, batch: Any, num_micro_batches: int | None) -> int | None:
+        """Let the blocks read a batch; return its number of micro-batches, None where nothing is read."""
+        if self._body is None:
+            if batch is not None:
+                raise BatchError("batch: the job's own model reads its own text; leave the batch out")
+            return self._script.num_micro_batches
+        if not self._data.reads:
+            return None
+        if batch is None:
+            raise BatchError("batch: is None, but this process reads inputs or targets; give it one")
+        return self._data.take(batch, num_micro_batches)
 
-        def taken() -> int | None:
-            if self._body is None:
-                if batch is not None:
-                    raise BatchError("batch: the job's own model reads its own text; leave the batch out")
-                return self._script.num_micro_batches
-            if not self._data.reads:
-                return None
-            if batch is None:
-                raise BatchError("batch: is None, but this process reads inputs or targets; give it one")
-            is_first = num_micro_batches is None and not self._body.has_shapes
-            return self._data.take(batch, self._script.num_micro_batches if is_first else num_micro_batches)
-
-        told = enumerate(self._agreed(taken))
+    def _number_taken(self, batch: Any) -> int:
+        """Let the blocks of all processes read a batch; return its number of micro-batches."""
+        is_first = self._body is not None and not self._body.has_shapes
+        expected = self._script.num_micro_batches if is_first else None
+        told = enumerate(self._agreed(lambda: self._taken(batch, expected)))
         numbers = {number: device for device, number in told if number is not None}
         if len(numbers) != 1:
             counts = " and ".join(f"{number} on device {device}" for number, device in numbers.items())
             raise PipelineError(f"batch: has {counts} micro-batches; give all that read the same batch")
+        return next(iter(numbers))
+
+    def _ensure_shapes(self) -> None:
+        """Find what all blocks hand over, if the body does not know it yet."""
         if self._body is not None and not self._body.has_shapes:
             self._find_shapes(self._body)
-        return next(iter(numbers))
 
     def _find_shapes(self, body: GivenModules) -> None:
         """Find what all blocks hand over: each process runs its own once, forward, and tells the others."""
@@ -376,26 +384,27 @@ class Pipeline:
             shapes = shapes | {block: shape for each in found for block, shape in each.items()}
         body.set_shapes(shapes)
         index = self._context.options.device
-        self._agreed(lambda: check_specs(self._script, index, self._context.device.spec_of_model))
+        self._succeeded(lambda: check_specs(self._script, index, self._context.device.spec_of_model))
 
     def _mean_loss(self, blocks: Blocks, num_micro_batches: int) -> float:
-        rows = [(*instance, float(loss)) for instance, loss in blocks.losses.items()]
-        found = {(n, block): loss for row in self._transport.collect(rows) for block, n, loss in row}
-        return float(sum(found[key] for key in sorted(found))) / num_micro_batches
+        """Return the mean of what all devices computed, each loss taken from the block's first device."""
+        placement, index = self._script.placement, self._context.options.device
+        sinks = [block.name for block in placement.blocks if computes_loss(placement, block.name)]
+        own = {
+            instance: float(loss)
+            for instance, loss in blocks.losses.items()
+            if placement.by_name[instance[0]].devices[0] == index
+        }
+        each = [own.get((block, n), 0.0) for n in range(num_micro_batches) for block in sinks]
+        return sum(self._transport.add_up(each)) / num_micro_batches
+
+    def _succeeded(self, compute: Callable[[], T]) -> T:
+        """Return what this process computes, once all have; if one fails, all do."""
+        return succeeded(self._transport, self._context.options.device, compute)
 
     def _agreed(self, compute: Callable[[], T]) -> list[T]:
         """Return what every process computes, by device; if one fails, all do."""
         return agreed(self._transport, self._context.options.device, compute, lambda value: value)[1]
-
-
-class _Failed(NamedTuple):
-    """Why a process cannot go on.
-
-    Attributes:
-        reason: In one line.
-    """
-
-    reason: str
 
 
 def agreed(
@@ -406,21 +415,28 @@ def agreed(
     Raises:
         PipelineError: One fails, and so all do, with its reason.
     """
+    value = succeeded(transport, device, compute)
+    return value, transport.collect(tell(value))
+
+
+def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
+    """Return what this process computes, once all have; every process must call it.
+
+    Raises:
+        PipelineError: One fails, and so all do, with its reason.
+    """
+    failed: Exception | None = None
     try:
         value = compute()
     except Exception as error:  # whatever a user's module or batch raises
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        failed = _Failed(" ".join(f"{kind}{error}".split()))
-        raise _first_failure(transport.collect(failed)) from error
-    told = transport.collect(tell(value))
-    if any(isinstance(each, _Failed) for each in told):
-        raise _first_failure(told)
-    return value, told
-
-
-def _first_failure(told: Sequence[Any]) -> PipelineError:
-    index, failed = next((i, each) for i, each in enumerate(told) if isinstance(each, _Failed))
-    return PipelineError(f"device {index}: {failed.reason}")
+        failed = error
+    (num_failed,) = transport.add_up([float(failed is not None)])
+    if not num_failed:
+        return value
+    kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
+    reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
+    index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
+    raise PipelineError(f"device {index}: {reason}") from failed
 
 
 def _options(timeout_s: float) -> RunOptions:

@@ -67,7 +67,7 @@ def test_after_a_loop_that_was_left_early_comes_the_next_epoch() -> None:
         return [batch.tolist() for batch in loader]
 
     assert epochs(True) == epochs(False)
-    assert sorted(sum(epochs(True), [])) == list(range(10))
+    assert sorted(number for batch in epochs(True) for number in batch) == list(range(10))
 
 
 @pytest.mark.parametrize("num_done", [1, 3, 4, 6])
