@@ -47,8 +47,8 @@ def forward_programs(placement: Placement, num_micro_batches: int) -> Programs:
         send F0 -> F1 #1 to 1
     device 1
         receive F0 -> F1 #0 from 0
-        receive F0 -> F1 #1 from 0
         run F1 #0
+        receive F0 -> F1 #1 from 0
         run F1 #1
     """
     placement = forward_placement(placement)
