@@ -143,7 +143,9 @@ def connected(script: Script, options: RunOptions) -> Iterator[Transport]:
             world_size=options.num_devices,
             timeout=timedelta(seconds=options.timeout_s),
         )
-    channels = connect(script.placement, script.channels, options.device, options.timeout_s)
+    channels = connect(
+        script.placement, script.channels, options.device, options.timeout_s, options.communicators
+    )
     yield channels
     channels.barrier()
     if joins:
