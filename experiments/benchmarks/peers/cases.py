@@ -121,7 +121,7 @@ def torch_runtime() -> Iterator[Case]:
                 width=256,
                 rows=64,
                 rounds=21,
-                task="torch's runtime, 1F1B",
+                task="torch's runtime",
             ),
             is_quick=number == 4,
         )
@@ -146,7 +146,7 @@ def galvatron() -> Iterator[Case]:
             "galvatron",
             f"bert_huge of {layers} layers, galvatron_titan_8, batch 64, 12 GiB",
             "no longer iteration",
-            partial(against_galvatron, layers, rounds=ROUNDS, task="Galvatron-BMW's programme"),
+            partial(against_galvatron, layers, rounds=ROUNDS, task="Galvatron-BMW"),
             is_quick=layers == 8,
         )
 
@@ -158,7 +158,7 @@ def pipedream() -> Iterator[Case]:
             "pipedream",
             f"chain of {layers}, 16 workers",
             "the same time",
-            partial(against_pipedream, layers, workers=16, rounds=ROUNDS, task="PipeDream's recurrence"),
+            partial(against_pipedream, layers, workers=16, rounds=ROUNDS, task="PipeDream"),
             is_quick=layers == 8,
         )
 
