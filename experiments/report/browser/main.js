@@ -63,7 +63,7 @@ async function showTimelines(panel, data) {
   controls.append(buttons("view", [
     ["all", () => timeline.showAll()], ["+", () => timeline.zoom(2)], ["−", () => timeline.zoom(0.5)]]));
   controls.append(buttons("save", [
-    ["SVG", async () => save(await timeline.asRectangles(() => svgPicture(root, colours.legend())), "timeline.svg")],
+    ["SVG", async () => save(await timeline.asRectangles(() => svgPicture(root, colours.legend())), "timeline.svg"), LARGE_SVG],
     ["PNG", async () => save(await pngPicture(root, colours.legend()), "timeline.png")]]));
   const selection = new Selection(place, text, timeline);
   new Readout(place, timeline, data.memory_unit, data.plans?.blocking_power_w ?? null);
@@ -72,9 +72,11 @@ async function showTimelines(panel, data) {
   if (frontier) await showFrontier(frontier, data, schedules[0], timeline, selection);
 }
 
+const LARGE_SVG = "a rectangle for each block that is seen: 65 000 take some 15 s and 40 MB; zoom in for less, or take PNG";
+
 function buttons(title, actions) {
-  const made = actions.map(([text, onClick]) => {
-    const button = element("button", { type: "button" }, text);
+  const made = actions.map(([text, onClick, title = ""]) => {
+    const button = element("button", { type: "button", title }, text);
     button.addEventListener("click", onClick);
     return button;
   });
