@@ -1,5 +1,8 @@
 // Builds the panels of the page and joins their parts.
 
+/** What is said of the button that writes SVG. */
+const LARGE_SVG = "a rectangle for each block that is seen: 65 000 take some 15 s and 40 MB; zoom in for less, or take PNG";
+
 /** Return buttons of which one is chosen. */
 function choices(title, options, chosen, onChoice) {
   const group = element("div", { class: "choices", role: "radiogroup", "aria-label": title }, element("span", {}, title));
@@ -71,8 +74,6 @@ async function showTimelines(panel, data) {
   new ResizeObserver(() => timeline.draw()).observe(place);
   if (frontier) await showFrontier(frontier, data, schedules[0], timeline, selection);
 }
-
-const LARGE_SVG = "a rectangle for each block that is seen: 65 000 take some 15 s and 40 MB; zoom in for less, or take PNG";
 
 function buttons(title, actions) {
   const made = actions.map(([text, onClick, title = ""]) => {
