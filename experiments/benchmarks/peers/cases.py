@@ -61,7 +61,7 @@ def tessel() -> Iterator[Case]:
                     shape(size).with_memory(size + more),
                     3 * size,
                     size=size,
-                    task=f"Tessel, {name}",
+                    title=f"Tessel, {name}",
                     rounds=ROUNDS,
                     time_limit_s=120.0,
                 ),
@@ -82,7 +82,7 @@ def lowtime() -> Iterator[Case]:
                 partial(_made_up, number),
                 size=number,
                 unit_ms=4.0,
-                task="lowtime, 4 stages",
+                title="lowtime, 4 stages",
                 rounds=ROUNDS,
             ),
             is_quick=number == 4,
@@ -96,7 +96,7 @@ def lowtime() -> Iterator[Case]:
             partial(measured_task, "A100", 12),
             size=12,
             unit_ms=1.0,
-            task="lowtime, GPT-3 175B",
+            title="lowtime, GPT-3 175B",
             rounds=ROUNDS,
         ),
     )
@@ -121,7 +121,7 @@ def torch_runtime() -> Iterator[Case]:
                 width=256,
                 rows=64,
                 rounds=21,
-                task="torch's runtime",
+                title="torch's runtime",
             ),
             is_quick=number == 4,
         )
@@ -134,7 +134,7 @@ def torch_schedules() -> Iterator[Case]:
             "torch_schedules",
             f"{name}, 4 devices, 8 micro-batches",
             "no longer makespan in as much memory",
-            partial(against_torch_schedule, name, 4, 8, rounds=ROUNDS, task=f"torch's {name}"),
+            partial(against_torch_schedule, name, 4, 8, rounds=ROUNDS, title=f"torch's {name}"),
             is_quick=name == "GPipe",
         )
 
@@ -146,7 +146,7 @@ def galvatron() -> Iterator[Case]:
             "galvatron",
             f"bert_huge of {layers} layers, galvatron_titan_8, batch 64, 12 GiB",
             "no longer iteration",
-            partial(against_galvatron, layers, rounds=ROUNDS, task="Galvatron-BMW"),
+            partial(against_galvatron, layers, rounds=ROUNDS, title="Galvatron-BMW"),
             is_quick=layers == 8,
         )
 
@@ -158,7 +158,7 @@ def pipedream() -> Iterator[Case]:
             "pipedream",
             f"chain of {layers}, 16 workers",
             "the same time",
-            partial(against_pipedream, layers, workers=16, rounds=ROUNDS, task="PipeDream"),
+            partial(against_pipedream, layers, workers=16, rounds=ROUNDS, title="PipeDream"),
             is_quick=layers == 8,
         )
 

@@ -44,7 +44,7 @@ Answer = TypeVar("Answer")
 
 
 def against_tessel(
-    placement: Placement, num_micro_batches: int, *, size: int, task: str, rounds: int, time_limit_s: float
+    placement: Placement, num_micro_batches: int, *, size: int, title: str, rounds: int, time_limit_s: float
 ) -> CaseResult:
     """Search a whole schedule as we do and as Tessel does, with one micro-batch per repetend.
 
@@ -52,7 +52,7 @@ def against_tessel(
         placement: With its memory.
         num_micro_batches: Of the schedule.
         size: Devices.
-        task: See `Comparison`.
+        title: Of the task; see `Comparison`.
         rounds: Runs of each.
         time_limit_s: Wall-clock seconds of each of Tessel's runs.
     """
@@ -85,7 +85,7 @@ def against_tessel(
         f"{Ratio.of(proofs, [1.0] * rounds)} of the CPU time"
     )
     return _row(
-        task,
+        title,
         ("devices", size),
         (ours_s, theirs_s),
         ("makespan", ours.schedule.makespan, theirs.schedule.makespan),
@@ -94,7 +94,7 @@ def against_tessel(
 
 
 def against_lowtime(
-    make: Callable[[], Task | str], *, size: int, unit_ms: float, task: str, rounds: int
+    make: Callable[[], Task | str], *, size: int, unit_ms: float, title: str, rounds: int
 ) -> CaseResult:
     """Compute the whole frontier as we do and with lowtime, on the same graph and costs.
 
@@ -102,7 +102,7 @@ def against_lowtime(
         make: Returns what is planned, or why there is nothing.
         size: Micro-batches.
         unit_ms: By how much each of lowtime's steps shortens the iteration.
-        task: See `Comparison`.
+        title: Of the task; see `Comparison`.
         rounds: Runs of each.
     """
     if reason := lowtime_plans.reason_to_skip():
@@ -120,7 +120,7 @@ def against_lowtime(
     below = int((share < -_ALMOST).sum())
     note = f"at equal deadlines lowtime uses {100 * share.min():.2f} to {100 * share.max():.2f} % more"
     result = _row(
-        task,
+        title,
         ("micro-batches", size),
         (ours_s, theirs_s),
         ("mean energy at equal deadline", float(np.mean(1 - share)), 1.0),
@@ -130,7 +130,7 @@ def against_lowtime(
 
 
 def against_torch_runtime(
-    num_micro_batches: int, *, width: int, rows: int, rounds: int, task: str
+    num_micro_batches: int, *, width: int, rows: int, rounds: int, title: str
 ) -> CaseResult:
     """Run 1F1B on four processes in our runtime and in torch's; see `runtime.beside_torch`.
 
@@ -139,7 +139,7 @@ def against_torch_runtime(
         width: Of the two layers of each stage.
         rows: Of a micro-batch.
         rounds: Iterations of each.
-        task: See `Comparison`.
+        title: Of the task; see `Comparison`.
     """
     if not _has_torch():
         return CaseResult(0.0, skipped=_NO_TORCH)
@@ -154,13 +154,13 @@ def against_torch_runtime(
     )
     seconds = list(found.ours_cpu_s), list(found.torch_cpu_s)
     answer = "iteration", statistics.median(found.ours_ms), statistics.median(found.torch_ms)
-    result = _row(task, ("blocks", len(schedule.blocks)), seconds, answer, note)
+    result = _row(title, ("blocks", len(schedule.blocks)), seconds, answer, note)
     differ = true_of({f"gradients differ by {found.error:.1e}": found.error > 1e-5})
     return replace(result, missed=differ)  # who is faster is measured, and no answer of the two is better
 
 
 def against_torch_schedule(
-    name: str, num_devices: int, num_micro_batches: int, *, rounds: int, task: str
+    name: str, num_devices: int, num_micro_batches: int, *, rounds: int, title: str
 ) -> CaseResult:
     """Search a schedule with the memory that one of torch's takes, and hold it against torch's.
 
@@ -169,7 +169,7 @@ def against_torch_schedule(
         num_devices: Ranks.
         num_micro_batches: Of an iteration.
         rounds: Runs of each.
-        task: See `Comparison`.
+        title: Of the task; see `Comparison`.
     """
     if not _has_torch():
         return CaseResult(0.0, skipped=_NO_TORCH)
@@ -186,16 +186,16 @@ def against_torch_schedule(
     assert found.schedule is not None, f"{name} is a schedule"
     note = f"bound {found.makespan_bound}; torch's rule only writes its table"
     makespans = ("makespan", found.schedule.makespan, theirs.makespan)
-    return _row(task, ("blocks", len(theirs.blocks)), (ours_s, theirs_s), makespans, note)
+    return _row(title, ("blocks", len(theirs.blocks)), (ours_s, theirs_s), makespans, note)
 
 
-def against_galvatron(num_layers: int, *, rounds: int, task: str) -> CaseResult:
+def against_galvatron(num_layers: int, *, rounds: int, title: str) -> CaseResult:
     """Search a plan exactly and with Galvatron-BMW's own division and stage programme.
 
     Args:
         num_layers: Of the model.
         rounds: Runs of each.
-        task: See `Comparison`.
+        title: Of the task; see `Comparison`.
     """
     costs, gpus = (
         ShapeCosts(read_model("bert_huge_32", num_layers=num_layers)),
@@ -215,17 +215,17 @@ def against_galvatron(num_layers: int, *, rounds: int, task: str) -> CaseResult:
         return CaseResult(statistics.median(ours_s), skipped="a search found no plan that fits")
     times = ours.plans[0].time_ms, theirs.plans[0].time_ms
     note = f"iterations of {times[0]:,.5g} and {times[1]:,.5g} ms"
-    return _row(task, ("layers", num_layers), (ours_s, theirs_s), ("iteration", *times), note)
+    return _row(title, ("layers", num_layers), (ours_s, theirs_s), ("iteration", *times), note)
 
 
-def against_pipedream(num_layers: int, *, workers: int, rounds: int, task: str) -> CaseResult:
+def against_pipedream(num_layers: int, *, workers: int, rounds: int, title: str) -> CaseResult:
     """Plan a chain as we do, with its plan, and by PipeDream's recurrence as printed, with its time only.
 
     Args:
         num_layers: Of the chain.
         workers: Of one level.
         rounds: Runs of each.
-        task: See `Comparison`.
+        title: Of the task; see `Comparison`.
     """
     graph, level = random_chain(num_layers, seed=num_layers), Level(workers, 1.25)
     ours_s, theirs_s = list[float](), list[float]()
@@ -235,7 +235,7 @@ def against_pipedream(num_layers: int, *, workers: int, rounds: int, task: str) 
         ours_s.append(took_s)
         theirs_s.append(their_s)
     times = ("time for an input", plan.time_ms, theirs_ms)
-    return _row(task, ("layers", num_layers), (ours_s, theirs_s), times, plan.configuration)
+    return _row(title, ("layers", num_layers), (ours_s, theirs_s), times, plan.configuration)
 
 
 def _has_torch() -> bool:
@@ -249,7 +249,7 @@ def _timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
 
 
 def _row(
-    task: str,
+    title: str,
     size: tuple[str, int],
     seconds: tuple[list[float], list[float]],
     answers: tuple[str, float, float],
@@ -257,7 +257,9 @@ def _row(
 ) -> CaseResult:
     """Return what is measured; it is missed where our answer is the worse one."""
     name, ours, theirs = answers
-    compared = Comparison(task, *size, tuple(seconds[0]), tuple(seconds[1]), name, float(ours), float(theirs))
+    compared = Comparison(
+        title, *size, tuple(seconds[0]), tuple(seconds[1]), name, float(ours), float(theirs)
+    )
     worse = {f"{name} {ours:g} is above {theirs:g}": ours > theirs * (1 + _ALMOST)}
     took_s, their_s = (statistics.median(each) for each in seconds)
     shown = f"{took_s:.3g} and {their_s:.3g} CPU s; {note}"

@@ -56,7 +56,7 @@ def test_ratios_are_of_pairs() -> None:
 
 def test_a_longer_answer_of_ours_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "peak_memory", lambda schedule: [1] * schedule.placement.num_devices)
-    found = against_torch_schedule("GPipe", 2, 4, rounds=1, task="torch's GPipe")
+    found = against_torch_schedule("GPipe", 2, 4, rounds=1, title="torch's GPipe")
     assert found.missed == ("makespan 24 is above 15",)
     assert not found.is_met
 
