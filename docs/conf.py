@@ -77,7 +77,8 @@ def setup(app: Sphinx) -> None:
 
 def _as_site(app: Sphinx, name: str, source: list[str]) -> None:
     """Make links to measured figures downloads; drop the empty line with which a doctest ends."""
-    text = re.sub(r"\]\(((\.\./)+experiments/benchmarks/(?:measured|instances)/)", r"](path:\1", source[0])
+    place = r"\]\(((\.\./)+experiments/benchmarks/(?:measured|instances)/(?![^)]*\.(?:png|svg)\)))"
+    text = re.sub(place, r"](path:\1", source[0])
     source[0] = re.sub(r"(?m)\n\n```$", "\n```", text)
 
 

@@ -37,6 +37,7 @@ OWNERS = {
     "pynvml": ["runtime/clocks/nvml.py"],
     "torch": [
         "runtime/",
+        "experiments/benchmarks/peers/torch_schedules.py",
         "experiments/benchmarks/runtime/beside_torch.py",
         "experiments/benchmarks/runtime/one_device.py",
         "experiments/benchmarks/runtime/processes.py",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.benchmarks.results import COLUMNS, Case, Row, summary, write_results
+from experiments.benchmarks.results import COLUMNS, COMPARED, Case, Row, summary, write_results
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import machine
 from experiments.config.progress import StepBar
@@ -23,12 +23,14 @@ class Benchmark:
         description: What ``--help`` says first.
         groups: The cases by the name that the command line uses.
         prepare: Called once before the first case, so that no case pays for it.
+        draw: Draws the rows of a whole run beside the results file; its arguments are the rows and that file.
     """
 
     name: str
     description: str
     groups: Mapping[str, Callable[[], Iterable[Case]]]
     prepare: Callable[[], None] = lambda: None
+    draw: Callable[[Sequence[Row], Path], None] | None = None
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the command; return its exit code."""
@@ -58,6 +60,8 @@ class Benchmark:
             parser.error("no case is left; leave out --quick or --case")
         try:
             rows = self.run(cases, options.output)
+            if self.draw is not None:
+                self.draw(rows, options.output)
         except KeyboardInterrupt:
             sys.stderr.write(f"{self.name} benchmark: interrupted; the rows done are in {options.output}\n")
             return INTERRUPTED
@@ -81,11 +85,12 @@ class Benchmark:
         write_results(output, on, rows)
         self.prepare()
         with StepBar("benchmark") as bar:
-            bar.write(" | ".join(COLUMNS))
+            first = 0 if self.draw else len(COMPARED)
+            bar.write(" | ".join(COLUMNS[first:]))
             for i, case in enumerate(cases):
                 bar(f"{case.group}: {case.name}", i, len(cases))
                 rows.append(Row(case, case.measure()))
-                bar.write(" | ".join(rows[-1].cells))
+                bar.write(" | ".join(rows[-1].cells[first:]))
                 write_results(output, on, rows)
             bar("done", len(cases), len(cases))
         return rows

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from experiments.benchmarks.comparison import Comparison
 from placements.files import write_json, write_text
 
 
@@ -26,6 +27,7 @@ class CaseResult:
         makespan_bound: Ticks that no makespan beats.
         note: What else there is to say.
         skipped: Why nothing was measured; empty when it was.
+        comparison: Ours beside a peer; None where there is none.
     """
 
     cpu_s: float
@@ -37,6 +39,7 @@ class CaseResult:
     makespan_bound: int | None = None
     note: str = ""
     skipped: str = ""
+    comparison: Comparison | None = None
 
     @property
     def is_met(self) -> bool:
@@ -87,6 +90,7 @@ class Row:
         """What a table shows of it; one text for each of `COLUMNS`."""
         result = self.result
         return (
+            *_compared(result.comparison),
             self.case.group,
             self.case.name,
             self.case.must,
@@ -99,8 +103,17 @@ class Row:
         )
 
 
-COLUMNS = ("group", "case", "must reach", "status", "period", "makespan", "CPU s", "met", "note")
+COMPARED = ("CPU time, ours / theirs", "answer, ours / theirs")
+"""Heads of the first columns, of a benchmark beside peers; others leave them empty."""
+
+COLUMNS = (*COMPARED, "group", "case", "must reach", "status", "period", "makespan", "CPU s", "met", "note")
 """Heads of the table; a value with a bound that it does not meet is written ``value (bound)``."""
+
+
+def _compared(comparison: Comparison | None) -> tuple[str, str]:
+    if comparison is None:
+        return "", ""
+    return str(comparison.cost), f"{comparison.answer} {comparison.answer_ratio:.4f}"
 
 
 def _with_bound(value: float | None, bound: float | None) -> str:
@@ -124,7 +137,9 @@ def write_results(path: Path, on: dict[str, object], rows: Sequence[Row]) -> Non
 
 def _plain(row: Row) -> dict[str, object]:
     names = {"group": row.case.group, "case": row.case.name, "must": row.case.must}
-    return names | asdict(row.result) | {"met": row.result.is_met}
+    compared = row.result.comparison
+    ratios = {} if compared is None else {"cost": asdict(compared.cost), "answer": compared.answer_ratio}
+    return names | asdict(row.result) | {"ours_over_theirs": ratios, "met": row.result.is_met}
 
 
 def summary(rows: Sequence[Row]) -> str:

@@ -19,7 +19,7 @@ from experiments.config.options import OptionError, read_record, require, requir
 from experiments.config.progress import StepBar
 from experiments.config.records import ReproduceAllOptions, ReproduceOptions
 from experiments.reproductions.catalogue import ITEMS
-from experiments.reproductions.item import Item
+from experiments.reproductions.item import Claim, Item
 from experiments.reproductions.item_files import described, write_item, write_rows
 from experiments.reproductions.recorded import record
 from experiments.reproductions.results_page import PAGE, results_page
@@ -129,7 +129,7 @@ def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> M
         ) from None
     paths = write_item(made, common.size, folder)
     log.info("%s\n%s in %s", described(made), ", ".join(path.name for path in paths), folder)
-    if common.record:
+    if common.record and item.claim is not Claim.NOT_HERE:
         kept = record(item.name, common.size, folder)
         log.info("kept in %s", kept)
         write_text(PAGE, results_page(ITEMS.values()))

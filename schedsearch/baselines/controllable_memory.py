@@ -8,14 +8,13 @@ blocks as two; with other times the order is kept.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 from placements import Kind, Placement
 from schedsearch.baselines.structure import Stage, wave_stages
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import DeadlockError, Instance, Schedule, as_soon_as_possible, memory_needed
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 _INTERVAL = 6
 """Ticks from one micro-batch to the next: a device's work for one, two chunks of F, I and W."""
@@ -45,96 +44,112 @@ def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
 def one_f_one_b_v(placement: Placement, num_micro_batches: int) -> Schedule:
     """Return 1F1B-V: two thirds to three quarters of the activations of 1F1B, with whole backward blocks.
 
-    The building block leaves devices idle at the begin. There a device runs as many forward blocks of its
-    first chunk as it has time for, but keeps room for some of its second, as many as make the schedule short.
+    As in the authors' released code, gaps that the repeated building block leaves at the begin are filled by
+    later blocks, such that no device holds more than one held before.
 
     Raises:
         UnsuitablePlacementError: The placement is not a wave of two chunks with whole backward.
     """
     stages = wave_stages(placement, "1F1B-V")
     num_devices = len(stages) // 2
+    ticks = _moved_up(_whole(num_devices), num_micro_batches)
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
-    for d, ticks in enumerate(_whole(num_devices)):
-        orders[stages[d].device] = _repeated(stages[d], stages[-1 - d], ticks, num_micro_batches)
-    found = [as_soon_as_possible(placement, num_micro_batches, orders)]
-    limits = [int(units) for units in peak_memory(found[0])]
-    for most in range(1, num_devices + 1):
-        filled = [list(order) for order in orders]
-        for d in range(num_devices):
-            near, far = stages[d], stages[-1 - d]
-            ahead = min(2 * (num_devices - d) - 1, num_micro_batches)  # ticks before the second chunk's first
-            room = min(3 * d // 2 + 1, most, num_micro_batches)  # what comes of it before its first backward
-            limit = limits[near.device]
-            order = _filled(placement, near, far, orders[near.device], ahead, room, limit)
-            filled[near.device] = order
-        with contextlib.suppress(DeadlockError):
-            found.append(as_soon_as_possible(placement, num_micro_batches, filled))
-    return min(found, key=lambda schedule: schedule.makespan)
+    for d, of_device in enumerate(ticks):
+        near, far = stages[d], stages[-1 - d]
+        names = near.forward, far.forward, far.backward, near.backward
+        in_order = sorted(of_device, key=of_device.__getitem__)
+        orders[near.device] = [(names[piece], n) for piece, n in in_order]
+    return as_soon_as_possible(placement, num_micro_batches, orders)
 
 
 def _whole(p: int) -> list[tuple[int, int, int, int]]:
-    """Return for each device the earliest ticks of a building block with whole backward blocks.
+    """Return for each device the ticks of a building block with whole backward blocks.
 
-    Forward blocks run without a pause, down the devices and up again. Then each backward block comes as
-    early as it can, if it leaves two ticks in a row for the other one in every interval.
+    Forward blocks run without a pause, down the devices and up again. Backward blocks, of two ticks each,
+    follow likewise, but pause for three ticks wherever they would meet those of another micro-batch.
     """
-    far: list[int] = []
-    for d in range(p):
-        free = set(range(_INTERVAL)) - {d % _INTERVAL, (2 * p - 1 - d) % _INTERVAL}
-        earliest = far[-1] + 2 if far else 2 * p
-        far.append(_first(earliest, [each for each in _pairs() if each <= free and free - each in _pairs()]))
-    near = [0] * (p + 1)
-    near[p] = far[-1]
-    for d in reversed(range(p)):
-        taken = {d % _INTERVAL, (2 * p - 1 - d) % _INTERVAL, far[d] % _INTERVAL, (far[d] + 1) % _INTERVAL}
-        near[d] = _first(near[d + 1] + 2, [set(range(_INTERVAL)) - taken])
-    return [(d, 2 * p - 1 - d, far[d], near[d]) for d in range(p)]
+    tick = 2 * p + (3 if p % 3 == 0 else 0)
+    backward = []
+    for i in range(2 * p):
+        backward.append(tick)
+        tick += 5 if (i - p) % 3 == 1 else 2
+    return [(d, 2 * p - 1 - d, backward[d], backward[2 * p - 1 - d]) for d in range(p)]
 
 
-def _pairs() -> list[set[int]]:
-    """Return the pairs of ticks of an interval that a block of two ticks can take."""
-    return [{tick, (tick + 1) % _INTERVAL} for tick in range(_INTERVAL)]
+_NEAR, _FAR, _FAR_BACKWARD, _NEAR_BACKWARD = range(4)
+"""Pieces of a building block on a device, as in `_BuildingBlock`."""
+
+_Piece = tuple[int, int]
+"""A piece of the building block, and a micro-batch."""
 
 
-def _first(earliest: int, pairs: list[set[int]]) -> int:
-    """Return the first tick from some on at which a block of two ticks takes one of some pairs."""
-    ticks = range(earliest, earliest + _INTERVAL)
-    return next(tick for tick in ticks if {tick % _INTERVAL, (tick + 1) % _INTERVAL} in pairs)
+def _moved_up(block: list[tuple[int, int, int, int]], num_micro_batches: int) -> list[dict[_Piece, int]]:
+    """Return the ticks of each device's pieces, the building block repeated and then moved into gaps.
 
-
-def _filled(
-    placement: Placement,
-    near: Stage,
-    far: Stage,
-    order: list[Instance],
-    ahead: int,
-    room: int,
-    limit: int,
-) -> list[Instance]:
-    """Return an order with more forward blocks at its begin.
-
-    Args:
-        placement: What runs where.
-        near: The first chunk.
-        far: The second chunk.
-        order: Of their device.
-        ahead: The most forward blocks of the first chunk before any other.
-        room: Forward blocks of the second chunk before its first backward block.
-        limit: Units that the device may hold.
+    One after the other in the order of their ticks, each piece moves to the first gap after what it waits
+    for, of two ticks for a backward block. A forward block does not pass a tick at which its device holds as
+    much as any device ever did before.
     """
-    moves: list[tuple[int | None, Instance]] = [
-        (k, (near.forward, k)) for k in range(max(1, min(ahead, limit - room)))
-    ]
-    moves += [(None, (far.forward, n)) for n in range(room)]
-    for at, instance in moves:
-        place = order.index((far.backward, 0)) if at is None else at
-        if order.index(instance) > place:
-            rest = [each for each in order if each != instance]
-            changed = [*rest[:place], instance, *rest[place:]]
-            if max(memory_needed(placement, near.device, changed)) > limit:
-                break
-            order = changed
-    return order
+    pieces = range(_NEAR_BACKWARD + 1)
+    repeated = [(piece, n) for n in range(num_micro_batches) for piece in pieces]
+    ticks = [{(piece, n): each[piece] + _INTERVAL * n for piece, n in repeated} for each in block]
+    rows = [_Row(each) for each in ticks]
+    most = max(max(row.held) for row in rows)
+    for tick, d, (piece, n) in sorted(
+        (tick, d, one) for d, row in enumerate(ticks) for one, tick in row.items()
+    ):
+        earliest = ticks[d][piece, n - 1] + _length(piece) if n else 0
+        for before, where in _inputs(piece, d, len(block)):
+            earliest = max(earliest, ticks[where][before, n] + _length(before))
+        ticks[d][piece, n] = rows[d].move(piece, tick, earliest, most)
+    return ticks
+
+
+class _Row:
+    """A device's ticks: which are taken, and how many activations it holds at the end of each."""
+
+    def __init__(self, ticks: Mapping[_Piece, int]) -> None:
+        end = max(ticks.values()) + 2
+        self.held = [0] * end
+        self._is_taken = [False] * end
+        for (piece, _), tick in ticks.items():
+            self._take(piece, tick, end)
+
+    def move(self, piece: int, tick: int, earliest: int, most: int) -> int:
+        """Move a piece into the first gap, or leave it where none is before it; return its tick."""
+        if piece in (_NEAR, _FAR):
+            first = tick
+            while first > earliest and self.held[first - 1] < most:
+                first -= 1
+        else:
+            first = earliest
+        gap = next((at for at in range(first, tick) if self._is_free(at, _length(piece))), tick)
+        if gap < tick:
+            self._is_taken[tick : tick + _length(piece)] = [False] * _length(piece)
+            self._take(piece, gap, tick + _length(piece) - 1)
+        return gap
+
+    def _take(self, piece: int, tick: int, until: int) -> None:
+        """Take a piece's ticks, and count what it holds or gives back from its end to some tick."""
+        length = _length(piece)
+        self._is_taken[tick : tick + length] = [True] * length
+        for each in range(tick + length - 1, until):
+            self.held[each] += 1 if length == 1 else -1
+
+    def _is_free(self, tick: int, length: int) -> bool:
+        return not any(self._is_taken[tick : tick + length])
+
+
+def _length(piece: int) -> int:
+    return 1 if piece in (_NEAR, _FAR) else 2
+
+
+def _inputs(piece: int, d: int, num_devices: int) -> list[tuple[int, int]]:
+    """Return the piece, and its device, that a piece on a device waits for; none for the first of all."""
+    is_turn = d == (0 if piece in (_NEAR, _FAR_BACKWARD) else num_devices - 1)
+    if is_turn:
+        return [(piece - 1, d)] if piece else []
+    return [(piece, d - 1 if piece in (_NEAR, _FAR_BACKWARD) else d + 1)]
 
 
 def _half(d: int, p: int) -> tuple[int, int, int, int]:

@@ -212,15 +212,20 @@ def _on_measured(gpu: str, number: int, measure: Callable[[Task], CaseResult]) -
     """Return what measures a case on a measured profile, or skips it where the profile is not there."""
 
     def run() -> CaseResult:
-        name, blocking_power_w = GPUS[gpu]
-        path = STAGE_PROFILES / f"{name}.csv"
-        if not path.exists():
-            return CaseResult(0.0, skipped=f"{path.name} is not there")
-        profile = Profile.from_csv(path, device=gpu, blocking_power_w=blocking_power_w)
-        schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
-        return measure(Task(schedule, profile))
+        task = measured_task(gpu, number)
+        return CaseResult(0.0, skipped=task) if isinstance(task, str) else measure(task)
 
     return run
+
+
+def measured_task(gpu: str, number: int) -> Task | str:
+    """Return 1F1B of so many micro-batches on a measured profile; why not, where the profile is not there."""
+    name, blocking_power_w = GPUS[gpu]
+    path = STAGE_PROFILES / f"{name}.csv"
+    if not path.exists():
+        return f"{path.name} is not there"
+    profile = Profile.from_csv(path, device=gpu, blocking_power_w=blocking_power_w)
+    return Task(one_f_one_b(profile.times_for(v_shape(8)), number), profile)
 
 
 BENCHMARK = Benchmark("frontier", "Measure what the energy frontier must reach.", GROUPS, load_solvers)

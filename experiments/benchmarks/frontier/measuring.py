@@ -21,7 +21,7 @@ from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.baselines.problem import Problem
 from schedsearch.energy.candidates import Candidates
 from schedsearch.energy.exact import ExactStatus, exact_plan, relaxed_effective_mj
-from schedsearch.energy.graph import Floats
+from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.rounding import option_table
 from schedsearch.energy.waiting import waiting_w
 from schedsearch.schedule import Schedule
@@ -127,16 +127,8 @@ def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> CaseResult:
     if reason := lowtime_plans.reason_to_skip():
         return CaseResult(0.0, skipped=reason)
     _, took_s = _timed(task)
-    problem = Problem(task.schedule, task.profile)
-    clock = CpuClock()
-    clocks = lowtime_plans.lowtime_clocks(problem.graph, problem.curves, unit_ms)
-    theirs_s = clock.seconds
-    table = option_table(problem.graph, problem.curves)
-    option = (table.clock_mhz[table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
-    found = Candidates(problem.graph, table, problem.waiting)
-    found.add(option)
-    theirs = found.best(None, problem.bound)
-    below, note = _compared(task, np.array([[plan.time_ms, plan.energy_mj] for plan in theirs]))
+    clocks, theirs_s = lowtime_timed(task, unit_ms)
+    below, note = _compared(shares_above(task, simulated_plans(task, clocks)))
     wrong = {f"ratio {theirs_s / took_s:.0f}": theirs_s / took_s < ratio, **below}
     return CaseResult(
         took_s,
@@ -146,31 +138,61 @@ def against_lowtime(task: Task, *, unit_ms: float, ratio: float) -> CaseResult:
     )
 
 
+def lowtime_timed(task: Task, unit_ms: float) -> tuple[Ints, float]:
+    """Return the clocks of lowtime's plans, MHz of shape ``(instances, plans)``, and its CPU seconds."""
+    problem = Problem(task.schedule, task.profile)
+    clock = CpuClock()
+    clocks = lowtime_plans.lowtime_clocks(problem.graph, problem.curves, unit_ms)
+    return clocks, clock.seconds
+
+
+def simulated_plans(task: Task, clocks: Ints) -> Floats:
+    """Return time in ms and energy in mJ of the plans on the frontier; shape ``(plans, 2)``.
+
+    Args:
+        task: What was planned.
+        clocks: MHz; shape ``(instances, plans)``.
+    """
+    problem = Problem(task.schedule, task.profile)
+    table = option_table(problem.graph, problem.curves)
+    option = (table.clock_mhz[table.row][:, :, None] == clocks[:, None, :]).argmax(axis=1)
+    found = Candidates(problem.graph, table, problem.waiting)
+    found.add(option)
+    return np.array([[plan.time_ms, plan.energy_mj] for plan in found.best(None, problem.bound)])
+
+
 def against_perseus(task: Task, *, unit_ms: float, curve: str = "exponential") -> CaseResult:
     """Compare with our own implementation of Perseus: no plan of its below ours at its own time."""
     clock = CpuClock()
     theirs = perseus_frontier(task.schedule, task.profile, unit_ms, curve).plans
     theirs_s = clock.seconds
     clock = CpuClock()
-    below, note = _compared(task, np.array([[plan.time_ms, plan.energy_mj] for plan in theirs]))
+    plans = np.array([[plan.time_ms, plan.energy_mj] for plan in theirs])
+    below, note = _compared(shares_above(task, plans))
     return CaseResult(
         clock.seconds, true_of(below), note=f"Perseus {theirs_s:.1f} CPU s for {len(theirs)} plans; {note}"
     )
 
 
-def _compared(task: Task, theirs: Floats) -> tuple[dict[str, bool], str]:
-    """Compare at the times of another's plans, for each of which our frontier is asked for a plan.
+def shares_above(task: Task, theirs: Floats) -> Floats:
+    """Return how much more energy another's plans use than ours at their times, as percent of theirs.
 
     Args:
         task: What was planned.
-        theirs: Time and energy of each plan; shape ``(plans, 2)``.
+        theirs: Time and energy of each plan; shape ``(plans, 2)``. Our frontier is asked for a plan at each
+            of the times.
     """
     time, energy = theirs.T
     ours = task.frontier(time.tolist())
     plans = [ours.at(deadline) for deadline in time.tolist()]
     effective = energy - task.waiting_w * time
     best = np.array([plan.energy_mj - task.waiting_w * plan.time_ms for plan in plans])
-    share = 100 * (effective - best) / energy
+    share: Floats = 100 * (effective - best) / energy
+    return share
+
+
+def _compared(share: Floats) -> tuple[dict[str, bool], str]:
+    """Say whether a plan of another's is below ours, and how far above they are; see `shares_above`."""
     below = int((share < -100 * _ALMOST).sum())
     wrong = {f"{below} plans below ours, by up to {-share.min():.4f} %": below > 0}
     least, most = share.min(), share.max()

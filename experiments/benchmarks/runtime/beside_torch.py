@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,15 @@ class Beside:
     Attributes:
         ours_ms: By iteration, of the slowest device, from a common start.
         torch_ms: Likewise.
+        ours_cpu_s: CPU seconds of all devices, by iteration.
+        torch_cpu_s: Likewise.
         error: Largest difference between gradients of the two, over the largest absolute value of each.
     """
 
     ours_ms: tuple[float, ...]
     torch_ms: tuple[float, ...]
+    ours_cpu_s: tuple[float, ...]
+    torch_cpu_s: tuple[float, ...]
     error: float
 
 
@@ -84,19 +89,27 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         table = folder / "schedule.csv"
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
 
-        def work(device: int) -> tuple[list[float], list[float], float]:
+        def work(device: int) -> tuple[list[_Times], list[_Times], float]:
             ours, theirs = _Ours(scripts[device], device), _Torch(scripts[device], device, table)
-            ours_ms, torch_ms = list[float](), list[float]()
-            for _ in range(rounds + 2):
-                ours_ms.append(ours.iteration_ms())
-                torch_ms.append(theirs.iteration_ms())
-            return ours_ms[2:], torch_ms[2:], _difference(ours.gradients(), theirs.gradients())
+            rows = [(_timed(ours.iteration_ms), _timed(theirs.iteration_ms)) for _ in range(rounds + 2)][2:]
+            error = _difference(ours.gradients(), theirs.gradients())
+            return [row[0] for row in rows], [row[1] for row in rows], error
 
         per_device = on_devices(num_devices, work, _TIMEOUT_S)
-    ours_ms, torch_ms = (
-        tuple(map(max, zip(*(times[i] for times in per_device), strict=True))) for i in (0, 1)
-    )
-    return Beside(ours_ms, torch_ms, max(error for _, _, error in per_device))
+    by_iteration = [list(zip(*(found[i] for found in per_device), strict=True)) for i in (0, 1)]
+    ours_ms, torch_ms = (tuple(max(ms for ms, _ in each) for each in times) for times in by_iteration)
+    ours_s, torch_s = (tuple(sum(cpu_s for _, cpu_s in each) for each in times) for times in by_iteration)
+    return Beside(ours_ms, torch_ms, ours_s, torch_s, max(error for _, _, error in per_device))
+
+
+_Times = tuple[float, float]
+"""Milliseconds, and CPU seconds of this process."""
+
+
+def _timed(iteration_ms: Callable[[], float]) -> _Times:
+    began_s = time.process_time()
+    took_ms = iteration_ms()
+    return took_ms, time.process_time() - began_s
 
 
 class _Ours:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
+from experiments.benchmarks.comparison import Ratio
 from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.beside_torch import run_beside_torch
 from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blocks, script_of, time_calls
@@ -34,31 +34,6 @@ RECEIVE_AHEAD = 2
 
 _ANY_MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
 """For scripts whose blocks are replaced."""
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """How many times as long one thing takes as another.
-
-    Attributes:
-        median: Of the pairs.
-        least: Likewise.
-        most: Likewise.
-    """
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, times: Sequence[float], others: Sequence[float]) -> Ratio:
-        """Return the ratio of times that were measured in pairs."""
-        ratios = [time / other for time, other in zip(times, others, strict=True)]
-        return cls(statistics.median(ratios), min(ratios), max(ratios))
-
-    def __str__(self) -> str:
-        """Return the median and the range."""
-        return f"{self.median:.2f} ({self.least:.2f} to {self.most:.2f})"
 
 
 def asleep(

@@ -198,7 +198,7 @@ def against_tessel(
         solver="z3",
         polish_time_limit_s=1.0,
     )
-    theirs, proof_s, theirs_s = _tessel_timed(placement, num_micro_batches, time_limit_s)
+    theirs, proof_s, theirs_s = tessel_timed(placement, num_micro_batches, time_limit_s)
     last = theirs.by_in_flight[-1]
     is_through = last.repetend is not None and last.repetend.period <= last.bound
     at_least = "" if is_through else ">= "
@@ -223,7 +223,7 @@ def against_tessel(
     )
 
 
-def _tessel_timed(
+def tessel_timed(
     placement: Placement, num_micro_batches: int, time_limit_s: float
 ) -> tuple[SearchResult, float, float]:
     """Return Tessel's result, and the CPU seconds of its sweep over repetends and of all of it."""

@@ -1,5 +1,8 @@
 // Builds the panels of the page and joins their parts.
 
+/** What is said of the button that writes SVG. */
+const LARGE_SVG = "a rectangle for each block that is seen: 65 000 take some 15 s and 40 MB; zoom in for less, or take PNG";
+
 /** Return buttons of which one is chosen. */
 function choices(title, options, chosen, onChoice) {
   const group = element("div", { class: "choices", role: "radiogroup", "aria-label": title }, element("span", {}, title));
@@ -63,7 +66,7 @@ async function showTimelines(panel, data) {
   controls.append(buttons("view", [
     ["all", () => timeline.showAll()], ["+", () => timeline.zoom(2)], ["−", () => timeline.zoom(0.5)]]));
   controls.append(buttons("save", [
-    ["SVG", async () => save(await timeline.asRectangles(() => svgPicture(root, colours.legend())), "timeline.svg")],
+    ["SVG", async () => save(await timeline.asRectangles(() => svgPicture(root, colours.legend())), "timeline.svg"), LARGE_SVG],
     ["PNG", async () => save(await pngPicture(root, colours.legend()), "timeline.png")]]));
   const selection = new Selection(place, text, timeline);
   new Readout(place, timeline, data.memory_unit, data.plans?.blocking_power_w ?? null);
@@ -73,8 +76,8 @@ async function showTimelines(panel, data) {
 }
 
 function buttons(title, actions) {
-  const made = actions.map(([text, onClick]) => {
-    const button = element("button", { type: "button" }, text);
+  const made = actions.map(([text, onClick, title = ""]) => {
+    const button = element("button", { type: "button", title }, text);
     button.addEventListener("click", onClick);
     return button;
   });

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from experiments.reproductions.dissertation.bubbles import FIGURE_4_6_ITEM, TABLE_7_1_ITEM, TENSOR_ITEM
 from experiments.reproductions.dissertation.configurations import TABLE_2_2_ITEM
-from experiments.reproductions.dissertation.memory import FIGURE_3_7_ITEM
+from experiments.reproductions.dissertation.footprints import FOOTPRINT_ITEMS
+from experiments.reproductions.dissertation.memory import FIGURE_3_7_ITEM, FIGURE_3_11_ITEM
+from experiments.reproductions.dissertation.not_here import NOT_HERE_ITEMS
 from experiments.reproductions.dissertation.parameters_and_days import TABLE_4_1_ITEM, TABLE_4_2_ITEM
 from experiments.reproductions.dissertation.throughput import FIGURE_4_8_ITEM, SWEEP_ITEMS
 from experiments.reproductions.dissertation.timelines import TIMELINE_ITEMS
+from experiments.reproductions.dissertation.ways_of_running import WAY_ITEMS
 from experiments.reproductions.item import Item
 
 ITEMS: tuple[Item, ...] = (
@@ -16,10 +19,14 @@ ITEMS: tuple[Item, ...] = (
     TABLE_4_2_ITEM,
     TABLE_7_1_ITEM,
     *TIMELINE_ITEMS,
+    *FOOTPRINT_ITEMS,
     FIGURE_3_7_ITEM,
+    FIGURE_3_11_ITEM,
     FIGURE_4_6_ITEM,
     TENSOR_ITEM,
     FIGURE_4_8_ITEM,
     *SWEEP_ITEMS,
+    *WAY_ITEMS,
+    *NOT_HERE_ITEMS,
 )
-"""Tables, then figures."""
+"""Tables, then figures, then those that are not here."""

@@ -132,7 +132,7 @@ TRENDS = Item(
     "the best batch of each method, by our planner",
     Claim.TREND,
     TrendOptions,
-    TrendOptions(tables=("VI",)),
+    TrendOptions(tables=("VI",), models=("GPT3-65B",)),
     cases,
     make,
     trends,

@@ -9,12 +9,13 @@ import pytest
 
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.frontier.cases import BENCHMARK as FRONTIER
-from experiments.benchmarks.results import COLUMNS, Case, CaseResult
+from experiments.benchmarks.peers.cases import BENCHMARK as PEERS
+from experiments.benchmarks.results import COLUMNS, COMPARED, Case, CaseResult
 from experiments.benchmarks.runtime.cases import BENCHMARK as RUNTIME
 from experiments.benchmarks.search.cases import BENCHMARK as SEARCH
 from experiments.benchmarks.server.cases import BENCHMARK as SERVER
 
-BENCHMARKS = [SEARCH, FRONTIER, RUNTIME, SERVER]
+BENCHMARKS = [SEARCH, FRONTIER, RUNTIME, SERVER, PEERS]
 
 
 def interrupted() -> CaseResult:
@@ -38,7 +39,8 @@ def test_the_rows_are_a_whole_results_file_and_a_table(
     assert {"z3-solver", "ortools"} <= set(results["machine"]["packages"])
     assert [row["case"] for row in results["rows"]] == ["done"]
     out = capsys.readouterr().out
-    assert " | ".join(COLUMNS) in out
+    assert " | ".join(COLUMNS[len(COMPARED) :]) in out
+    assert COMPARED[0] not in out
     assert f"1 of 1 met; results in {output}" in out
     assert (
         "| one | done | anything | OPTIMAL | 5.33333 | 0.50 | yes |" in output.with_suffix(".md").read_text()
@@ -73,7 +75,7 @@ def test_names_are_unique_and_every_case_says_what_it_must_reach(benchmark: Benc
     assert {case.group for case in cases} == set(benchmark.groups)
 
 
-@pytest.mark.parametrize("name", ["search", "frontier", "runtime", "server"])
+@pytest.mark.parametrize("name", ["search", "frontier", "runtime", "server", "peers"])
 def test_each_is_a_command(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,11 +9,11 @@ import torch.distributed as dist
 from quick_rows import quick_rows
 from torch import Tensor
 
+from experiments.benchmarks.comparison import Ratio
 from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.runtime import measuring
 from experiments.benchmarks.runtime.cases import BENCHMARK
 from experiments.benchmarks.runtime.measuring import (
-    Ratio,
     asleep,
     beside_torch,
     blocks_of_gpt,

@@ -7,15 +7,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.reproductions.dissertation.bubbles import bubble_over_ideal
+from experiments.reproductions.dissertation.footprints import traffic_mb
 from experiments.reproductions.dissertation.items import ITEMS
 from experiments.reproductions.dissertation.parameters_and_days import parameters
 from experiments.reproductions.dissertation.throughput import Configuration, Gpt, tflops_per_gpu
+from experiments.reproductions.dissertation.ways_of_running import GPT_3, Way, iteration
 from experiments.reproductions.item import Claim, Item, Row
 from placements.hardware import A100_SXM_80GB
+from placements.planners.pipedream.planner import data_parallel_plan, straight_plan
+from placements.planners.pipedream.profile_graph import ProfiledNode, chain_graph
+from placements.planners.pipedream.topology import Level
 from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 
-NOT_SO = {"dissertation_figure3_7": ["GPipe needs the most, activations recomputed"]}
+NOT_SO = {
+    "dissertation_figure2_15": [
+        "the most that a stage holds is on par with data parallelism (within a quarter)"
+    ],
+    "dissertation_figure3_7": ["GPipe needs the most, activations recomputed"],
+    "dissertation_figure3_11": ["GPipe needs the most, activations recomputed"],
+    "dissertation_figure4_10": [
+        "with doubled GPUs pipelines have 1.7 times its throughput, and more with four times as many"
+    ],
+    "dissertation_figure4_16": ["the best micro-batch size is 2"],
+    "dissertation_figure4_17": [
+        "only with it do all batches fit",
+        "it reaches up to twice the best throughput without",
+    ],
+}
 """Trends of the dissertation that our figures do not show; the items say why."""
 
 
@@ -24,7 +43,10 @@ def rows_of(item: Item) -> list[Row]:
     return [row for case in item.cases(options) for row in item.make(options, case)]
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+HERE = [item for item in ITEMS if item.claim is not Claim.NOT_HERE]
+
+
+@pytest.mark.parametrize("item", HERE, ids=lambda item: item.name)
 def test_values_are_as_claimed_and_trends_hold(item: Item) -> None:
     rows = rows_of(item)
     assert rows and not [row for row in rows if not item.is_as_claimed(row)]
@@ -35,6 +57,18 @@ def test_values_are_as_claimed_and_trends_hold(item: Item) -> None:
     assert small and all(row in rows for row in small)
     with pytest.raises(ValueError, match=r"^only: 'none' is not a case; the cases are "):
         item.cases(item.options(only=("none",)))
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if item not in HERE], ids=lambda item: item.name)
+def test_what_is_not_here_has_a_reason_and_no_rows(item: Item) -> None:
+    assert item.because and rows_of(item) == []
+
+
+def test_every_figure_of_measurements_is_an_item() -> None:
+    """Chapters 2 to 4; the others show how something works, or are of other systems."""
+    shown = {1, *range(9, 18)}, {*range(5, 13)}, {*range(6, 9), *range(10, 19)}
+    wanted = {f"dissertation_figure{i}_{j}" for i, figures in enumerate(shown, 2) for j in figures}
+    assert wanted <= {item.name for item in ITEMS}
 
 
 def test_published_values_are_compared() -> None:
@@ -58,3 +92,28 @@ def test_no_configuration_is_above_the_peak() -> None:
     model = Gpt(32, 3840, 32)
     one = tflops_per_gpu(model, Configuration(1, 1, 8), 512)
     assert tflops_per_gpu(model, Configuration(1, 8, 1), 512) < one < A100_SXM_80GB.peak_tflops
+
+
+def test_a_transfer_that_is_scattered_is_shorter_and_interleaving_sends_twice_as_much() -> None:
+    how = Configuration(8, 12, 1)
+    times = {
+        (chunks, scattered): iteration(GPT_3, how, 48, Way(num_chunks=chunks, is_scattered=scattered)).time_ms
+        for chunks in (1, 2)
+        for scattered in (True, False)
+    }
+    assert times[1, True] < times[1, False] and times[2, True] < times[2, False]
+    saved_ms = {chunks: times[chunks, False] - times[chunks, True] for chunks in (1, 2)}
+    assert saved_ms[2] / saved_ms[1] == pytest.approx(2 * (48 + 11 / 2) / (48 + 11))
+
+
+def test_what_is_kept_grows_up_to_the_stages() -> None:
+    how, way = Configuration(8, 12, 1), Way(recomputes=False)
+    held = [iteration(GPT_3, how, batch, way).memory_gib for batch in (1, 2, 12, 24)]
+    assert held[2] - held[0] == pytest.approx(11 * (held[1] - held[0]))
+    assert held[3] == held[2] < iteration(GPT_3, how, 12, way).memory_limit_gib
+
+
+def test_traffic_counts_outputs_both_ways_and_gradients() -> None:
+    layers = [ProfiledNode("a", "", 1.0, 1.0, 4e6, 8e6), ProfiledNode("b", "", 1.0, 1.0, 0.0, 6e6)]
+    plans = [plan(chain_graph(layers), [Level(2, 1.0)]) for plan in (straight_plan, data_parallel_plan)]
+    assert [traffic_mb(plan, samples=2) for plan in plans] == pytest.approx([4.0, 7.0])

@@ -1,0 +1,79 @@
+"""Ours beside a peer: CPU seconds of both on the same task, measured in pairs, and their answers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_FRACTION = 0.1
+"""Below this a ratio is written as 1/n."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as much one thing takes as another.
+
+    Attributes:
+        median: Of the pairs.
+        least: Likewise.
+        most: Likewise.
+
+    >>> print(Ratio.of([1.0, 1.2, 1.1], [1.0, 1.0, 1.0]))
+    1.10 (1.00 to 1.20)
+    >>> print(Ratio.of([1.0, 1.0], [50.0, 60.0]))
+    1/55 (1/60 to 1/50)
+    """
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, times: Sequence[float], others: Sequence[float]) -> Ratio:
+        """Return the ratio of times that were measured in pairs."""
+        ratios = [time / other for time, other in zip(times, others, strict=True)]
+        return cls(statistics.median(ratios), min(ratios), max(ratios))
+
+    def __str__(self) -> str:
+        """Return the median and the range."""
+        return f"{_text(self.median)} ({_text(self.least)} to {_text(self.most)})"
+
+
+def _text(ratio: float) -> str:
+    return f"1/{1 / ratio:.0f}" if ratio < _FRACTION else f"{ratio:.2f}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours beside a peer on one task, run in turn.
+
+    Attributes:
+        task: What both do, in a few words; the same for all sizes of it.
+        size_name: What its size counts, as ``"devices"``.
+        size: How many.
+        ours_s: CPU seconds of each of our runs.
+        peer_s: Those of the peer, each right after one of ours.
+        answer: What of the answers is compared; less of it is better.
+        ours: Of our answer.
+        peer: Of the peer's.
+    """
+
+    task: str
+    size_name: str
+    size: int
+    ours_s: tuple[float, ...]
+    peer_s: tuple[float, ...]
+    answer: str
+    ours: float
+    peer: float
+
+    @property
+    def cost(self) -> Ratio:
+        """CPU seconds, ours over the peer's."""
+        return Ratio.of(self.ours_s, self.peer_s)
+
+    @property
+    def answer_ratio(self) -> float:
+        """Our answer over the peer's."""
+        return self.ours / self.peer
