@@ -12,6 +12,8 @@ from runtime.execution.measurement import Comparison, Measurement
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.instructions import Instruction, Programs
 from runtime.program.tensor_spec import TensorSpec
+from runtime.training.copies import CopySums
+from runtime.transport.in_memory import Network
 from runtime.verify.reference import Case, plain, replay
 from schedsearch.baselines import gpipe
 
@@ -49,6 +51,11 @@ def with_hidden_forms(programs: Programs) -> Programs:
 def comparison_of(measurement: Measurement) -> Comparison:
     assert measurement.comparison is not None
     return measurement.comparison
+
+
+def summed_copies(model: Model, network: Network, device: int) -> None:
+    """Give the copies that a device of a network holds the sums of their gradients."""
+    CopySums(model, network.copies(model.teams_of_replicas(), device), exact=True).finish()
 
 
 def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], None]) -> Programs:

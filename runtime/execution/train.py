@@ -25,6 +25,7 @@ from runtime.execution.results import Position, Progress, write_progress, write_
 from runtime.execution.run_options import RunOptions
 from runtime.models import ParameterShard
 from runtime.plans.plan_client import PlanSource
+from runtime.training.update import Update
 from runtime.transport.protocol import Transport
 
 Loss = tuple[str, int, float]
@@ -72,7 +73,7 @@ def train(context: DeviceContext) -> None:
         ScriptError: The run cannot be resumed.
     """
     script, options, transport, model = context.script, context.options, context.transport, context.model
-    replicas = transport.connect_teams(model.teams_of_replicas())
+    update = Update(model, context.blocks, script.placement, transport, exact=True)
     _report(options, context.profiler.description if context.profiler else context.clocks.clock.description)
     first = checkpoint.resume(script, options, transport, model) if options.resume else 0
     times_ms: list[float] = []
@@ -81,9 +82,9 @@ def train(context: DeviceContext) -> None:
         _follow_plan(context, index)
         times_ms.append(timed_iteration(script, context.device, index, transport))
         losses.append([(*instance, float(loss)) for instance, loss in context.blocks.losses.items()])
-        model.sum_replicas(replicas)
+        update.prepare()
         _keep(options, f"gradients_{index}", model.gradients())
-        model.step()
+        update.step()
         if checkpoint.is_due(options, index + 1):
             checkpoint.save(script, options, transport, model, index + 1)
         _share_progress(context, index, times_ms[-1], losses[-1])

@@ -3,8 +3,9 @@
 It knows placements and the collectives between shards, and neither schedules nor messages. `core` has the
 options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
 user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
-parameters, `model` the parameters of one device, `optimizer` moves them, `weight_versions` keeps older
-versions while they are read, and `blocks` runs forward and backward blocks one by one.
+parameters, `loss_shares` says what each loss counts, `model` has the parameters of one device, `optimizer`
+moves them, `weight_versions` keeps older versions while they are read, and `blocks` runs forward and backward
+blocks one by one.
 """
 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -57,6 +57,10 @@ class Body(Protocol):
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
         """Return what the blocks read."""
+
+    @property
+    def weight_of_loss(self) -> Callable[[Any], float] | None:
+        """What the loss of a block counts that has read a `Sample`; None if all count the same."""
 
 
 def body_of(options: ModelOptions, placement: Placement) -> Body:
@@ -139,6 +143,10 @@ class LayeredBody:
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a block's output."""
         return self._architecture.output_shape(self._placement, self._options, block)
+
+    @property
+    def weight_of_loss(self) -> None:
+        """Nothing: every micro-batch of a text has as many tokens."""
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
         """Return the text, cut for the placement's graphs.

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placements import Placement
+from runtime.transport.copies import Copies, GroupCopies
 from runtime.transport.protocol import Channel, Pending, Team, shards_and_groups, teams_of_blocks
 from runtime.transport.shards import Shards
 
@@ -93,6 +94,10 @@ class Channels:
         """Create and warm up a group for each team."""
         return _connect_teams(teams, self.timeout_s)
 
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+        """Create and warm up a group for each team."""
+        return _connect_copies(teams, self.timeout_s)
+
 
 def connect(placement: Placement, channels: Sequence[Channel], device: int, timeout_s: float) -> Channels:
     """Create and warm up all groups; every device must call it with the same arguments but `device`.
@@ -137,6 +142,19 @@ def _connect_teams(teams: Iterable[Team], timeout_s: float) -> dict[Team, Shards
     for shards in own.values():
         shards.gather(_token())
     return own
+
+
+def _connect_copies(teams: Iterable[Team], timeout_s: float) -> dict[Team, Copies]:
+    timeout, device = _timeout(timeout_s), dist.get_rank()
+    groups = {team: dist.new_group(list(team), timeout=timeout) for team in teams}
+    own = {
+        team: GroupCopies(group, team.index(device), len(team))
+        for team, group in groups.items()
+        if device in team
+    }
+    for copies in own.values():
+        copies.begin_gather(_token())()
+    return dict(own)
 
 
 def _timeout(timeout_s: float) -> timedelta:

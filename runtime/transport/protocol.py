@@ -14,6 +14,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.program.data_parallel import coordinate
+from runtime.transport.copies import Copies
 from runtime.transport.shards import WHOLE, Shards
 
 Channel = tuple[int, int]
@@ -79,6 +80,9 @@ class Transport(Protocol):
 
         Every device must call it at the same place, with the same teams in the same order.
         """
+
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+        """Return the same for operations that go on beside those of blocks."""
 
 
 def teams_of_blocks(placement: Placement) -> list[Team]:
