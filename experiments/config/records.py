@@ -175,6 +175,13 @@ class RuntimeOptions:
     keep_checkpoints: int
     resume: str | None
     trace: bool
+    precision: str | None
+    clip_grad_norm: float | None
+    optimizer_options: dict[Any, Any] | None
+    parameter_groups: list[Any]
+    lr_schedule: str | None
+    lr_schedule_options: dict[Any, Any] | None
+    zero: int
 
 
 @dataclass(frozen=True)

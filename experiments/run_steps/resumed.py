@@ -19,7 +19,18 @@ SCHEMA_VERSION = 1
 CHANGEABLE = ("iterations", "timeout_s", "launcher", "blocking", "checkpoint_every", "keep_checkpoints")
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
 
-NEWER: dict[str, object] = {"momentum": 0.0, "weight_versions": "flush", "micro_batches_per_update": 1}
+NEWER: dict[str, object] = {
+    "momentum": 0.0,
+    "weight_versions": "flush",
+    "micro_batches_per_update": 1,
+    "precision": None,
+    "clip_grad_norm": None,
+    "optimizer_options": None,
+    "parameter_groups": [],
+    "lr_schedule": None,
+    "lr_schedule_options": None,
+    "zero": 0,
+}
 """Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
 
 CLOCK_LATENCY = "profile.clock_latency"

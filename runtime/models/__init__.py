@@ -10,7 +10,7 @@ blocks one by one.
 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
 from runtime.models.blocks import Blocks
-from runtime.models.body import body_of
+from runtime.models.body import body_of, check_parameters
 from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard
@@ -32,6 +32,7 @@ __all__ = [
     "Text",
     "Tokens",
     "body_of",
+    "check_parameters",
     "cut",
     "fits",
     "layers",

@@ -14,6 +14,7 @@ from runtime.models.architectures import ARCHITECTURES, check_recompute, layers
 from runtime.models.core.layers import Layer, Parameter, Weights
 from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
+from runtime.models.optimizer import Optimizer
 from runtime.models.user.user import UserModules
 from runtime.program.tensor_flow import forward_graphs
 from runtime.transport.shards import Shards
@@ -74,6 +75,26 @@ def body_of(options: ModelOptions, placement: Placement) -> Body:
     body = (UserModules if options.name == USER_MODEL else LayeredBody)(options, placement)
     _check_separate(options, placement, body)
     return body
+
+
+def check_parameters(options: ModelOptions, placement: Placement, body: Body) -> None:
+    """Ensure that the optimizer's options are for the parameters that a model has.
+
+    Raises:
+        ModelError: A group matches no parameter, or the optimizer does not take the parameters, or parts of
+            them.
+    """
+    found: dict[str, Parameter] = {}
+    cut: list[str] = []
+    for block in placement.topological_order:
+        for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
+            found[parameter.name] = parameter
+            if parameter.split is not None and len(block.groups[0]) > 1:
+                cut.append(parameter.name)
+    options.check_parameters(list(found), cut)
+    if options.uses_torch_optimizer:
+        values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
+        Optimizer(options, values, list(found))
 
 
 def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> None:

@@ -158,4 +158,6 @@ def _tried(field: str, name: str, action: Callable[[], Any]) -> Any:
         return action()
     except Exception as error:  # whatever PyTorch raises
         reason = " ".join(str(error).split())[:200]
-        raise TorchOptionError(f"{field}: {name} cannot be used so: {reason}") from None
+        raise TorchOptionError(
+            f"{field}: {name} fails: {reason}; give other options, or another class"
+        ) from None
