@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from placements import Kind, Placement
+from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison, Measurement
+from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.instructions import Instruction, Programs
 from runtime.program.tensor_spec import TensorSpec
@@ -105,3 +109,10 @@ def data(iteration, micro_batch):
     return tokens, tokens.roll(1)
 """
 """A user's model whose embedding and output share their table; the last block computes its own loss."""
+
+
+def compared(programs: Programs, options: ModelOptions, launcher: str = "in_process") -> Comparison:
+    """Return how far three iterations of some programs are from the unpipelined model."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate(programs, {}, options.to_dict(), Path(folder))
+        return comparison_of(launch(folder, programs.placement.num_devices, 3, 30, launcher=launcher))

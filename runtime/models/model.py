@@ -130,6 +130,7 @@ class Model:
             parameters and what is added up of their gradients are of the options' type.
         device: Where they are.
         parameters: What this device holds.
+        shards: For each of its forward blocks which of the block's shards it computes.
         groups: For each of its forward blocks the data-parallel groups, and which one it computes.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         buckets: The same, by the blocks that have them.
@@ -164,7 +165,7 @@ class Model:
         self.groups = dict.fromkeys(shards, WHOLE) | dict(groups or {})
         self.parameters: dict[ParameterShard, Tensor] = {}
         self._placement = placement
-        self._shards = shards
+        self.shards = shards
         self._body = body or body_of(options, placement)
         self.replicas = replicated_parameters(self._body, placement)
         self.buckets = replica_buckets(self.replicas, self._body, placement)
@@ -201,7 +202,7 @@ class Model:
         """
         weights = self._weights if weights is None else weights
         with autocast(self.options.precision, self.device):
-            output = self._body.forward(block, inputs, sample, weights, self._shards[block])
+            output = self._body.forward(block, inputs, sample, weights, self.shards[block])
         if self.options.precision is not None:
             ends = computes_loss(self._placement, block)
             output = output.to(getattr(torch, self.options.dtype) if ends else self.dtype)
@@ -251,7 +252,7 @@ class Model:
 
     def _by_team(self) -> list[str]:
         """Return the blocks, those of one team together: so checkpoints number the parameters."""
-        groups = {name: self._placement.by_name[name].groups for name in self._shards}
+        groups = {name: self._placement.by_name[name].groups for name in self.shards}
         teams = {name: groups[name][self.groups[name].index] for name in groups}
         order = list(dict.fromkeys(teams.values()))
         return sorted(teams, key=lambda name: order.index(teams[name]))

@@ -137,6 +137,8 @@ class Optimizer:
 
         The tensors are the optimizer's own, on their device.
         """
+        if not self.holds(weight):
+            return {}
         if self._torch is not None:
             return dict(self._torch.state.get(weight, {}))
         index = self._index(weight)
@@ -146,9 +148,13 @@ class Optimizer:
     def load_state_of(self, weight: Tensor, state: Mapping[str, Tensor | float]) -> None:
         """Take over the state of a parameter, as `state_of` returns it; it is copied.
 
+        With ZeRO a copy of a parameter that another device moves is passed over.
+
         Raises:
             ModelError: It is the state of another optimizer.
         """
+        if not self.holds(weight):
+            return
         taken = {name: _like_state_of(weight, value) for name, value in state.items()}
         if self._torch is not None:
             self._torch.state[weight] = taken
@@ -208,6 +214,10 @@ class Optimizer:
             else:
                 device = self._parameters[index].device  # a count stays where it is
                 self._state[index] = tuple(value.to(device) if value.dim() else value for value in values)
+
+    def holds(self, weight: Tensor) -> bool:
+        """Tell whether it moves a parameter."""
+        return any(each is weight for each in self._parameters)
 
     def _index(self, weight: Tensor) -> int:
         return next(i for i, each in enumerate(self._parameters) if each is weight)

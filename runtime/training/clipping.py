@@ -139,4 +139,12 @@ def counted_here(model: Model, teams: Mapping[Team, Copies]) -> list[str]:
         if (team := team_of(groups, shard)) in teams and teams[team].index > 0
         for name in names
     }
-    return [shard.name for shard in model.parameters if shard.name not in of_others]
+    # Where a block is cut, all of its devices have the parameters that are not.
+    of_first = {
+        name for block, shards in model.shards.items() if shards.index > 0 for name in model.weights(block)
+    }
+    return [
+        shard.name
+        for shard in model.parameters
+        if shard.name not in of_others and (shard.num_shards > 1 or shard.name not in of_first)
+    ]
