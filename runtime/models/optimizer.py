@@ -212,8 +212,8 @@ class Optimizer:
             elif self._torch is not None:
                 self.load_state_of(self._parameters[index], values[0])
             else:
-                device = self._parameters[index].device  # a count stays where it is
-                self._state[index] = tuple(value.to(device) if value.dim() else value for value in values)
+                taken = (_like_state_of(self._parameters[index], value) for value in values)
+                self._state[index] = tuple(map(torch.as_tensor, taken))
 
     def holds(self, weight: Tensor) -> bool:
         """Tell whether it moves a parameter."""
@@ -264,7 +264,7 @@ def _like_state_of(weight: Tensor, value: Tensor | float) -> Tensor | float:
     """Return a copy of a part of a parameter's state; what is for each element is where the parameter is."""
     if not isinstance(value, Tensor):
         return value
-    return value.detach().clone().to(weight.device if value.dim() else "cpu")
+    return value.detach().clone().to(weight.device if value.dim() else "cpu")  # a count stays there
 
 
 def _on_cpu(value: Tensor | float) -> Tensor | float:

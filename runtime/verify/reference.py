@@ -238,12 +238,14 @@ def _differentiated(
     each = case.options.micro_batches_per_update
     mean_over = case.num_micro_batches if case.options.weight_versions == WeightMode.FLUSH else each
     losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
-    if shares is not None:
-        counts = {block: shares.share(block, micro_batch, WHOLE) for block in losses}
-        losses = {block: loss * (counts[block] * mean_over) for block, loss in losses.items()}
+    counts = shares and {block: shares.share(block, micro_batch, WHOLE) for block in losses}
     if trains:
+        if counts is None:
+            total = torch.stack(list(losses.values())).sum() / mean_over
+        else:
+            total = torch.stack([loss * counts[block] for block, loss in losses.items()]).sum()
         scale = next(iter(models.values())).optimizer.loss_scale
-        total = torch.stack(list(losses.values())).sum() / mean_over * (1.0 if scale is None else scale.value)
+        total = total if scale is None else total * scale.value
         named = {
             (b, name): weight for b in outputs for name, weight in weights[b].items() if weight.requires_grad
         }
@@ -254,6 +256,8 @@ def _differentiated(
                 by_block[block][name] = gradient
         for block, gradients in by_block.items():
             sums.add(block, micro_batch, gradients)
+    if counts is not None:
+        losses = {block: loss * (counts[block] * mean_over) for block, loss in losses.items()}
     return {block: float(loss.detach()) for block, loss in losses.items()}
 
 

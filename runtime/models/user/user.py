@@ -214,7 +214,7 @@ class UserModules:
             if (count := self._placement.by_name[block].data_parallel) > 1:
                 self._check_samples(block, sample, count)
                 run = partial(self._try, block, parameters=parameters, buffers=buffers)
-                check_shares(block, count, run, inputs, sample, outputs)
+                check_shares(block, count, run, inputs, sample, outputs, self._file.weight_of_loss)
             returned[block] = packed(outputs)
 
     def _try(
