@@ -131,7 +131,9 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
 def _loss_shares(case: Case, body: Body, data: Data, versions: ReadVersions) -> LossShares | None:
     """Return what each loss counts; None if all the same."""
     weight = body.weight_of_loss
-    return weight and LossShares(weight, data, case.placement, versions.micro_batches_per_update)
+    if weight is None:
+        return None
+    return LossShares(weight, data, case.placement, versions.micro_batches_per_update)
 
 
 def _updates(case: Case, versions: ReadVersions) -> list[range]:
@@ -238,7 +240,9 @@ def _differentiated(
     each = case.options.micro_batches_per_update
     mean_over = case.num_micro_batches if case.options.weight_versions == WeightMode.FLUSH else each
     losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
-    counts = shares and {block: shares.share(block, micro_batch, WHOLE) for block in losses}
+    counts: dict[str, float] | None = None
+    if shares is not None:
+        counts = {block: shares.share(block, micro_batch, WHOLE) for block in losses}
     if trains:
         if counts is None:
             total = torch.stack(list(losses.values())).sum() / mean_over

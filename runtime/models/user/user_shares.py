@@ -43,9 +43,9 @@ def check_shares(
         )
     samples = [sample.share(i, count) for i in range(count)]
     shares = [run([share_of(value, i, count) for value in inputs], own) for i, own in enumerate(samples)]
-    weights = [1.0 if weight is None else weight(own) for own in samples]
     for parts, expected in zip(zip(*shares, strict=True), whole, strict=True):
         is_loss = expected.dim() == 0
+        weights = [weight(own) if weight is not None and is_loss else 1.0 for own in samples]
         found = _mean(parts, weights) if is_loss else torch.cat(parts)
         if found.shape == expected.shape and _is_close(found, expected):
             continue
