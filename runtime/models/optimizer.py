@@ -155,7 +155,7 @@ class Optimizer:
         """
         if not self.holds(weight):
             return
-        taken = {name: _like_state_of(weight, value) for name, value in state.items()}
+        taken = {name: self._copied(weight, value) for name, value in state.items()}
         if self._torch is not None:
             self._torch.state[weight] = taken
             return
@@ -212,8 +212,16 @@ class Optimizer:
             elif self._torch is not None:
                 self.load_state_of(self._parameters[index], values[0])
             else:
-                taken = (_like_state_of(self._parameters[index], value) for value in values)
+                taken = (self._copied(self._parameters[index], value) for value in values)
                 self._state[index] = tuple(map(torch.as_tensor, taken))
+
+    def _copied(self, weight: Tensor, value: Tensor | float) -> Tensor | float:
+        """Return a copy of a part of a parameter's state where PyTorch's class wants it: a count on the CPU."""
+        if not isinstance(value, Tensor):
+            return value
+        options = self._options.optimizer_options
+        is_here = value.dim() > 0 or options.get("fused") or options.get("capturable")
+        return value.detach().clone().to(weight.device if is_here else "cpu")
 
     def holds(self, weight: Tensor) -> bool:
         """Tell whether it moves a parameter."""
@@ -258,13 +266,6 @@ class Optimizer:
             return gradient
         (total,) = self._state[index]
         return total.mul_(self._options.momentum).add_(gradient)
-
-
-def _like_state_of(weight: Tensor, value: Tensor | float) -> Tensor | float:
-    """Return a copy of a part of a parameter's state; what is for each element is where the parameter is."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.detach().clone().to(weight.device if value.dim() else "cpu")  # a count stays there
 
 
 def _on_cpu(value: Tensor | float) -> Tensor | float:
