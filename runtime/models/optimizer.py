@@ -216,7 +216,7 @@ class Optimizer:
                 self._state[index] = tuple(map(torch.as_tensor, taken))
 
     def _copied(self, weight: Tensor, value: Tensor | float) -> Tensor | float:
-        """Return a copy of a part of a parameter's state where PyTorch's class wants it: a count on the CPU."""
+        """Return a copy of a part of a parameter's state where its optimizer wants it."""
         if not isinstance(value, Tensor):
             return value
         options = self._options.optimizer_options
