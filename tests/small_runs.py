@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from placements import Kind, Placement
+from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison, Measurement
+from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelOptions
 from runtime.program.instructions import Instruction, Programs
 from runtime.program.tensor_spec import TensorSpec
+from runtime.training.copies import CopySums
+from runtime.transport.in_memory import Network
 from runtime.verify.reference import Case, plain, replay
 from schedsearch.baselines import gpipe
 
@@ -49,6 +55,11 @@ def with_hidden_forms(programs: Programs) -> Programs:
 def comparison_of(measurement: Measurement) -> Comparison:
     assert measurement.comparison is not None
     return measurement.comparison
+
+
+def summed_copies(model: Model, network: Network, device: int) -> None:
+    """Give the copies that a device of a network holds the sums of their gradients."""
+    CopySums(model, network.copies(model.teams_of_replicas(), device), exact=True).finish()
 
 
 def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], None]) -> Programs:
@@ -98,3 +109,10 @@ def data(iteration, micro_batch):
     return tokens, tokens.roll(1)
 """
 """A user's model whose embedding and output share their table; the last block computes its own loss."""
+
+
+def compared(programs: Programs, options: ModelOptions, launcher: str = "in_process") -> Comparison:
+    """Return how far three iterations of some programs are from the unpipelined model."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate(programs, {}, options.to_dict(), Path(folder))
+        return comparison_of(launch(folder, programs.placement.num_devices, 3, 30, launcher=launcher))

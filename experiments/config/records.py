@@ -177,6 +177,13 @@ class RuntimeOptions:
     trace: bool
     communicators: str
     nodes: int
+    precision: str | None
+    clip_grad_norm: float | None
+    optimizer_options: dict[Any, Any] | None
+    parameter_groups: list[Any]
+    lr_schedule: str | None
+    lr_schedule_options: dict[Any, Any] | None
+    zero: int
 
 
 @dataclass(frozen=True)

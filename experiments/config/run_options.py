@@ -14,7 +14,15 @@ from experiments.config.records import RuntimeOptions
 from placements import Placement
 from runtime.execution.run_options import RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
-from runtime.models import GIVEN_MODEL, MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
+from runtime.models import (
+    GIVEN_MODEL,
+    MODEL_NAMES,
+    ModelError,
+    ModelOptions,
+    body_of,
+    check_parameters,
+    suitable_model,
+)
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import WeightMode
@@ -155,7 +163,9 @@ def choose_model(
     if name == GIVEN_MODEL:
         return model
     try:
-        body_of(model, placement).data(num_micro_batches, "cpu")
+        body = body_of(model, placement)
+        body.data(num_micro_batches, "cpu")
+        check_parameters(model, placement, body)
     except ModelError as error:
         raise in_options(error) from None
     for line in what_is_run(plan.plan, model) if plan is not None else ():
@@ -172,6 +182,8 @@ def in_options(error: ModelError) -> OptionError:
 def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     given["name"] = name
+    for field_name in ("optimizer_options", "lr_schedule_options"):
+        given[field_name] = given[field_name] or {}
     if options.num_layers is None and options.layers_per_block is None:
         given["num_layers"] = NUM_LAYERS
     if options.path is not None:

@@ -28,6 +28,13 @@ NEWER: dict[str, object] = {
     "micro_batches_per_update": 1,
     "communicators": "auto",
     "nodes": 1,
+    "precision": None,
+    "clip_grad_norm": None,
+    "optimizer_options": None,
+    "parameter_groups": [],
+    "lr_schedule": None,
+    "lr_schedule_options": None,
+    "zero": 0,
 }
 """Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -29,12 +29,14 @@ from runtime.execution.evaluation import Evaluation
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import GIVEN_MODEL, USER_MODEL, Blocks, ModelOptions
-from runtime.models.user.given import GivenModules, Loss, Modules, is_list, own_modules, type_of
+from runtime.models.user.given import GivenModules, Loss, LossWeight, Modules, is_list, own_modules, type_of
 from runtime.models.user.packing import Shapes
 from runtime.models.user.user_file import UserFile
 from runtime.plans.plan_client import DeployedPlan
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import computes_loss
+from runtime.training.update import Update
+from runtime.training.zero import Zero1
 from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
 
@@ -63,7 +65,7 @@ class Pipeline:
                 optimizer.zero_grad()
 
     Attributes:
-        num_steps: How many there were. Dropout depends on it; see `load_progress`.
+        num_steps: How many there were. Dropout depends on it; set it after a resume.
 
     Args:
         modules: A module for each forward block: a mapping of block to module, which may lack those of other
@@ -73,6 +75,10 @@ class Pipeline:
         job: The folder of the generated scripts.
         loss: Returns the scalar loss of the last block's outputs and the targets; by default that of the
             file, else the last block's module is given the targets and returns the loss.
+        precision: ``bf16`` or ``fp16`` for blocks that compute under autocast, with parameters and gradients
+            in the modules' own type; see `runtime.training`.
+        loss_weight: Returns what a micro-batch's loss counts from its targets, as its number of tokens; by
+            default that of the file, else all count the same.
         timeout_s: How long a transfer may wait for its other end, if the process group is made here.
         finite: Whether a loss that is not finite ends all processes.
 
@@ -87,6 +93,8 @@ class Pipeline:
         job: str | Path,
         *,
         loss: Loss | None = None,
+        precision: str | None = None,
+        loss_weight: LossWeight | None = None,
         timeout_s: float = 300.0,
         finite: bool = True,
     ) -> None:
@@ -99,7 +107,8 @@ class Pipeline:
             transport = stack.enter_context(connected(script, options))
             body = None
             if modules is not None:
-                body, model = _given(modules, loss, script, options, transport)
+                given = Given(modules, loss, loss_weight, precision)
+                body, model = _joined(given, script, options, transport)
                 script = replace(script, model_data=model.to_dict())
                 body.read_from(_batch_data(script, options, transport))
             elif script.model.weight_versions != WeightMode.FLUSH:
@@ -124,7 +133,7 @@ class Pipeline:
     def _begin(self, context: DeviceContext, body: GivenModules | None, finite: bool) -> None:
         self._context, self._body, self._finite = context, body, finite
         self._script, self._transport, self._model = context.script, context.transport, context.model
-        self._replicas = self._transport.connect_teams(self._model.teams_of_replicas())
+        self.update = Update(self._model, context.blocks, self._script.placement, self._transport, exact=True)
         self._evaluations: dict[int, Evaluation] = {}
         self.num_steps = 0
         self._data = _batch_data(self._script, context.options, self._transport)
@@ -170,7 +179,7 @@ class Pipeline:
         self.follow_plan()
         before = self._set_aside()
         self.run(self.num_steps)
-        self.sum_copies()
+        self.update.complete()
         for weight, gradient in before:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
         self.num_steps += 1
@@ -208,21 +217,18 @@ class Pipeline:
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scale all gradients so that the norm over all of them is at most this; return the norm before.
 
-        The norm is over the parameters of all processes, each once. It is the root of float64 squares that
-        are added in the order of the parameters' names, so that every process has the same.
+        The norm is over the parameters of all processes, each once; see `runtime.training.clipping`.
         """
-        own = [
-            (shard.name, shard.shard, float(weight.grad.double().square().sum()))
-            for shard, weight in self._model.parameters.items()
-            if weight.grad is not None
-        ]
-        squares = {(name, part): value for row in self._transport.collect(own) for name, part, value in row}
-        norm = math.sqrt(sum(squares[key] for key in sorted(squares)))
-        if norm > max_norm:
-            for weight in self._model.parameters.values():
-                if weight.grad is not None:
-                    weight.grad.mul_(max_norm / norm)
-        return norm
+        return self.update.clip_grad_norm_(max_norm)
+
+    def zero1(self, optimizer: type[torch.optim.Optimizer], **options: Any) -> Zero1:
+        """Return an optimizer of which each data-parallel copy holds a part of the states (ZeRO, stage 1).
+
+        Args:
+            optimizer: A class of `torch.optim` that moves parameters one by one, as AdamW.
+            options: Of the class.
+        """
+        return Zero1(optimizer, self.parameters(), self.update.owners, **options)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the parameters of the own blocks, each once, by their names in the model.
@@ -329,13 +335,11 @@ class Pipeline:
         """Return the losses that this device computed in the last iteration."""
         return [(*instance, float(loss)) for instance, loss in self._context.blocks.losses.items()]
 
-    def sum_copies(self) -> None:
-        """Give all copies of a parameter the sum of their gradients; every device must call it."""
-        self._model.sum_replicas(self._replicas)
-
     def _set_aside(self) -> list[tuple[Tensor, Tensor]]:
-        """Take gradients of earlier steps from the parameters that have copies, which were summed already."""
+        """Take gradients of earlier steps away that are complete: summed over copies, or scaled down."""
         names = {name for names in self._model.replicas.values() for name in names}
+        if self._model.optimizer.loss_scale is not None:
+            names = {shard.name for shard in self._model.parameters}
         found = [
             (weight, weight.grad)
             for shard, weight in self._model.parameters.items()
@@ -459,35 +463,42 @@ def _batch_data(script: Script, options: RunOptions, transport: Transport) -> Ba
     return BatchData(script.placement, options.device, model.seed, dtype, transport.device)
 
 
-def _given(
-    modules: Modules | str | Path,
-    loss: Loss | None,
-    script: Script,
-    options: RunOptions,
-    transport: Transport,
+class Given(NamedTuple):
+    """What a script gives a pipeline; see `Pipeline`."""
+
+    modules: Modules | str | Path
+    loss: Loss | None
+    loss_weight: LossWeight | None
+    precision: str | None
+
+
+def _joined(
+    given: Given, script: Script, options: RunOptions, transport: Transport
 ) -> tuple[GivenModules, ModelOptions]:
     """Return the own blocks' modules, which know the parameters of all, and the model that they make."""
     placement, job = script.placement, script.model
     own = [block.name for block in placement.on(options.device) if block.kind is Kind.F]
+    modules = given.modules
 
-    def found_modules() -> tuple[Mapping[str, nn.Module], Loss | None]:
+    def found_modules() -> tuple[Mapping[str, nn.Module], Loss | None, LossWeight | None]:
         if not isinstance(modules, (str, Path)):
-            return own_modules(modules, placement, own), loss
+            return own_modules(modules, placement, own), given.loss, given.loss_weight
         file = UserFile(ModelOptions(USER_MODEL, path=str(Path(modules).resolve()), seed=job.seed))
-        return own_modules(file.source(placement), placement, own), loss or file.loss
+        made = own_modules(file.source(placement), placement, own)
+        return made, given.loss or file.loss, given.loss_weight or file.loss_weight
 
-    (seen, loss_of_last), types = agreed(
+    (seen, loss, loss_weight), types = agreed(
         transport, options.device, found_modules, lambda found: type_of(found[0])
     )
     found = sorted({dtype for dtype in types if dtype is not None})
     if len(found) > 1:
         raise PipelineError(f"modules: are of several types ({', '.join(found)}); convert them to one")
     dtype = found[0] if found and script.specs is None else job.dtype
-    model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype)
+    model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision)
     body, described = agreed(
         transport,
         options.device,
-        lambda: GivenModules(model, placement, seen, own, loss_of_last, keeps_names=is_list(modules)),
+        lambda: GivenModules(model, placement, seen, own, loss, loss_weight, keeps_names=is_list(modules)),
         lambda body: body.described,
     )
     body.know(described)

@@ -77,9 +77,9 @@ def train(context: DeviceContext) -> None:
         _follow_plan(pipeline, context.options, index)
         times_ms.append(pipeline.timed(index))
         losses.append(pipeline.losses())
-        pipeline.sum_copies()
+        pipeline.update.prepare()
         _keep(options, f"gradients_{index}", model.gradients())
-        model.step()
+        pipeline.update.step()
         if checkpoint.is_due(options, index + 1):
             checkpoint.save(script, options, transport, model, index + 1)
         _share_progress(context, index, times_ms[-1], losses[-1])

@@ -3,13 +3,14 @@
 It knows placements and the collectives between shards, and neither schedules nor messages. `core` has the
 options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
 user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
-parameters, `model` the parameters of one device, `optimizer` moves them, `weight_versions` keeps older
-versions while they are read, and `blocks` runs forward and backward blocks one by one.
+parameters, `loss_shares` says what each loss counts, `model` has the parameters of one device, `optimizer`
+moves them, `weight_versions` keeps older versions while they are read, and `blocks` runs forward and backward
+blocks one by one.
 """
 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
 from runtime.models.blocks import Blocks
-from runtime.models.body import body_of
+from runtime.models.body import body_of, check_parameters
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard
@@ -32,6 +33,7 @@ __all__ = [
     "Text",
     "Tokens",
     "body_of",
+    "check_parameters",
     "cut",
     "fits",
     "layers",

@@ -12,7 +12,7 @@ one is the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.models.body import Sample
+from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
@@ -54,7 +55,10 @@ class Blocks:
         consumers: For every block those that take its tensors.
         dtype: Of every tensor that is handed over.
         store: The weights that they read.
-        losses: Loss of each (loss-computing block, micro-batch) that ran in this iteration; scalars.
+        losses: Loss of each (loss-computing block, micro-batch) that ran in this iteration; scalars. Their
+            mean over the micro-batches is the update's, also where they are weighted.
+        loss_factor: What a forward block's loss of a micro-batch is multiplied by before the backward pass:
+            its share in the update's mean, times the scale of an fp16 loss.
 
     Args:
         placement: What runs where.
@@ -90,6 +94,9 @@ class Blocks:
         self._model = model
         self.store = WeightStore(model, versions or ReadVersions({}, num_micro_batches), num_micro_batches)
         self._data = model.data(num_micro_batches)
+        self.loss_factor: Callable[[str, int], Tensor | float] = self._loss_factor
+        weight, each = model.weight_of_loss, self.store.micro_batches_per_update
+        self._loss_shares = None if weight is None else LossShares(weight, self._data, placement, each)
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
         self._recomputed: dict[Instance, tuple[list[Tensor], _RandomState]] = {}
@@ -102,6 +109,8 @@ class Blocks:
         self._iteration = iteration
         self.losses = {}
         self.store.begin()
+        if self._loss_shares is not None:
+            self._loss_shares.begin(iteration)
 
     def saved(self) -> Iterator[Saved]:
         """Yield what is kept of each forward block that ran and whose backward is not over."""
@@ -140,7 +149,8 @@ class Blocks:
             self._weight_half(forward, micro_batch)
             return {}
         inputs, output = self._graph(forward, micro_batch)
-        gradient = self._gradient(output, self._own_shares(block, forward, arrived), forward)
+        own = self._own_shares(block, forward, arrived)
+        gradient = sum_in_order(own) if own else self._gradient_of_loss(output, forward, micro_batch)
         if kind is Kind.B:
             torch.autograd.backward(output, gradient)
             self.store.complete(forward, micro_batch)
@@ -162,8 +172,7 @@ class Blocks:
             self._saved[block, micro_batch] = inputs, output
         output = output.detach()
         if computes_loss(self._placement, block):
-            groups = self._model.groups[block]
-            self.losses[block, micro_batch] = sum_in_order(groups.gather(output)) / groups.count
+            self.losses[block, micro_batch] = self._loss_of_all_groups(block, micro_batch, output)
         return self._handed_over(block, block, output, self.consumers[block])
 
     def _sample(self, block: str, micro_batch: int) -> Sample:
@@ -183,12 +192,25 @@ class Blocks:
         weights = self.store.weights(block, micro_batch)
         return self._model.forward(block, inputs, self._sample(block, micro_batch), weights)
 
-    def _gradient(self, output: Tensor, arrived: Sequence[Tensor], forward: str) -> Tensor:
-        """Return the sum of what arrived, or a loss's share in the mean over the groups and an update."""
-        if arrived:
-            return sum_in_order(arrived)
-        shares = self._model.groups[forward].count * self.store.micro_batches_per_update
-        return torch.full_like(output, 1 / shares)
+    def _gradient_of_loss(self, output: Tensor, forward: str, micro_batch: int) -> Tensor:
+        factor = self.loss_factor(forward, micro_batch)
+        return factor.to(output) if isinstance(factor, Tensor) else torch.full_like(output, factor)
+
+    def _loss_factor(self, forward: str, micro_batch: int) -> float:
+        """Return a loss's share in the mean over an update, times the scale of an fp16 loss."""
+        groups, scale = self._model.groups[forward], self._model.optimizer.loss_scale
+        if self._loss_shares is None:
+            share = 1 / (groups.count * self.store.micro_batches_per_update)
+        else:
+            share = self._loss_shares.share(forward, micro_batch, groups)
+        return share if scale is None else share * scale.value
+
+    def _loss_of_all_groups(self, block: str, micro_batch: int, own: Tensor) -> Tensor:
+        groups = self._model.groups[block]
+        if self._loss_shares is None:
+            return sum_in_order(groups.gather(own)) / groups.count
+        share = self._loss_shares.share(block, micro_batch, groups)
+        return sum_in_order(groups.gather(own * (share * self.store.micro_batches_per_update)))
 
     def _weight_half(self, forward: str, micro_batch: int) -> None:
         output, gradient = self._halfway.pop((forward, micro_batch))

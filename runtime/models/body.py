@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from runtime.models.architectures import ARCHITECTURES, check_recompute, layers
 from runtime.models.core.layers import Layer, Parameter, Weights
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
+from runtime.models.optimizer import Optimizer
 from runtime.models.user.user import UserModules
 from runtime.program.tensor_flow import forward_graphs
 from runtime.transport.shards import Shards
@@ -58,6 +59,10 @@ class Body(Protocol):
     def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
         """Return what the blocks read."""
 
+    @property
+    def weight_of_loss(self) -> Callable[[Any], float] | None:
+        """What the loss of a block counts that has read a `Sample`; None if all count the same."""
+
 
 def body_of(options: ModelOptions, placement: Placement) -> Body:
     """Return what the model computes.
@@ -75,6 +80,26 @@ def body_of(options: ModelOptions, placement: Placement) -> Body:
     body = (UserModules if options.name == USER_MODEL else LayeredBody)(options, placement)
     _check_separate(options, placement, body)
     return body
+
+
+def check_parameters(options: ModelOptions, placement: Placement, body: Body) -> None:
+    """Ensure that the optimizer's options are for the parameters that a model has.
+
+    Raises:
+        ModelError: A group matches no parameter, or the optimizer does not take the parameters, or parts of
+            them.
+    """
+    found: dict[str, Parameter] = {}
+    cut: list[str] = []
+    for block in placement.topological_order:
+        for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
+            found[parameter.name] = parameter
+            if parameter.split is not None and len(block.groups[0]) > 1:
+                cut.append(parameter.name)
+    options.check_parameters(list(found), cut)
+    if options.uses_torch_optimizer:
+        values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
+        Optimizer(options, values, list(found))
 
 
 def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> None:
@@ -144,6 +169,10 @@ class LayeredBody:
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a block's output."""
         return self._architecture.output_shape(self._placement, self._options, block)
+
+    @property
+    def weight_of_loss(self) -> None:
+        """Nothing: every micro-batch of a text has as many tokens."""
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> Data:
         """Return the text, cut for the placement's graphs.

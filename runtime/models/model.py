@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,10 +12,11 @@ from placements import Kind, Placement
 from runtime.models.body import Body, Data, Sample, body_of
 from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
 from runtime.program.tensor_flow import computes_loss
 from runtime.transport.protocol import Team
-from runtime.transport.shards import WHOLE, Shards, share_shape, sum_in_order
+from runtime.transport.shards import WHOLE, Shards, share_shape
 
 ReplicaGroups = tuple[Team, ...]
 """The teams that hold replicas of the same parameters, ascending; each holds one, cut over its devices."""
@@ -69,6 +70,46 @@ def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroup
     return dict(sorted(found.items()))
 
 
+class ReplicaBucket(NamedTuple):
+    """Parameters with replicas whose gradients are complete at the same time.
+
+    Attributes:
+        groups: The teams that hold replicas of them.
+        names: Of the parameters.
+        blocks: The forward blocks that have them, on whatever device.
+    """
+
+    groups: ReplicaGroups
+    names: tuple[str, ...]
+    blocks: tuple[str, ...]
+
+
+def replica_buckets(
+    replicas: Mapping[ReplicaGroups, Sequence[str]], body: Body, placement: Placement
+) -> tuple[ReplicaBucket, ...]:
+    """Return the parameters with replicas by the blocks that have them; the same in every process.
+
+    Args:
+        replicas: What `replicated_parameters` returns.
+        body: What the blocks compute.
+        placement: What runs where.
+
+    Returns:
+        Those first whose earliest forward block comes last: usually its backward is the first to be over.
+    """
+    order = [block.name for block in placement.topological_order if block.kind is Kind.F]
+    blocks_of: dict[str, list[str]] = {}
+    for block in order:
+        for parameter in body.parameters(block):
+            blocks_of.setdefault(parameter.name, []).append(block)
+    found: dict[tuple[ReplicaGroups, tuple[str, ...]], list[str]] = {}
+    for groups, names in replicas.items():
+        for name in names:
+            found.setdefault((groups, tuple(blocks_of[name])), []).append(name)
+    buckets = [ReplicaBucket(groups, tuple(names), blocks) for (groups, blocks), names in found.items()]
+    return tuple(sorted(buckets, key=lambda bucket: -order.index(bucket.blocks[0])))
+
+
 class Model:
     """The parameters that a device holds, and what its blocks compute forward.
 
@@ -78,17 +119,21 @@ class Model:
         full tensor --cut--> shard 0 on device 0, shard 1 on device 1     (team of group 0)
         full tensor --cut--> shard 0 on device 2, shard 1 on device 3     (team of group 1)
 
-    Devices 0 and 2 then hold replicas of the same shard, and so do 1 and 3: `sum_replicas` keeps them equal.
+    Devices 0 and 2 then hold replicas of the same shard, and so do 1 and 3: sums of their gradients keep them
+    equal (`runtime.training.copies`).
     Blocks on different devices that name the same parameter hold replicas in the same way. Blocks of one
     device that do so share one tensor.
 
     Attributes:
         options: What was asked for.
-        dtype: Of parameters, outputs and gradients.
+        dtype: Of outputs and their gradients; with mixed precision that in which blocks compute. Losses,
+            parameters and what is added up of their gradients are of the options' type.
         device: Where they are.
         parameters: What this device holds.
+        shards: For each of its forward blocks which of the block's shards it computes.
         groups: For each of its forward blocks the data-parallel groups, and which one it computes.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
+        buckets: The same, by the blocks that have them.
         optimizer: Of the parameters.
 
     Args:
@@ -115,20 +160,26 @@ class Model:
     ) -> None:
         """Build the parameters of the blocks."""
         self.options = options
-        self.dtype: torch.dtype = getattr(torch, options.dtype)
+        self.dtype = compute_type(options.precision, options.dtype)
         self.device = torch.device(device)
         self.groups = dict.fromkeys(shards, WHOLE) | dict(groups or {})
         self.parameters: dict[ParameterShard, Tensor] = {}
         self._placement = placement
-        self._shards = shards
+        self.shards = shards
         self._body = body or body_of(options, placement)
         self.replicas = replicated_parameters(self._body, placement)
+        self.buckets = replica_buckets(self.replicas, self._body, placement)
         self._weights: dict[str, Tensor] = {}
         for block in self._by_team():
             for parameter in self._body.parameters(block):
                 if parameter.name not in self._weights:
                     self._add(parameter, shards[block])
-        self.optimizer = Optimizer(options, list(self._weights.values()))
+        self.optimizer = Optimizer(options, list(self._weights.values()), list(self._weights))
+
+    @property
+    def weight_of_loss(self) -> Callable[[Sample], float] | None:
+        """What a loss counts whose block has read a sample, as its tokens; None if all count the same."""
+        return self._body.weight_of_loss
 
     def hold(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these leaf tensors, which somebody else holds too, in the place of the model's own.
@@ -163,7 +214,11 @@ class Model:
             weights: Of the block; by default the newest.
         """
         weights = self._weights if weights is None else weights
-        output = self._body.forward(block, inputs, sample, weights, self._shards[block])
+        with autocast(self.options.precision, self.device):
+            output = self._body.forward(block, inputs, sample, weights, self.shards[block])
+        if self.options.precision is not None:
+            ends = computes_loss(self._placement, block)
+            output = output.to(getattr(torch, self.options.dtype) if ends else self.dtype)
         expected = share_shape(self.output_shape(block), self.groups[block].count)
         assert output.shape == expected, f"{block} returned a wrong shape"
         return output
@@ -193,26 +248,8 @@ class Model:
 
     def teams_of_replicas(self) -> list[Team]:
         """Return the teams that hold replicas of the same shards, of all devices."""
-        teams = (_team(groups, shard) for groups in self.replicas for shard in range(len(groups[0])))
+        teams = (team_of(groups, shard) for groups in self.replicas for shard in range(len(groups[0])))
         return list(dict.fromkeys(teams))
-
-    def sum_replicas(self, connected: Mapping[Team, Shards]) -> None:
-        """Give every replica of a parameter the sum of all replicas' gradients, in the order of the groups.
-
-        Where no replica has a gradient, none gets one, so that the optimizer leaves all of them alone.
-
-        Every device must call it at the same place, after its last backward block and before `step`.
-
-        Args:
-            connected: Those of the `teams_of_replicas` that this device is in; a replica is a shard.
-        """
-        for groups, names in self.replicas.items():
-            for shard in range(len(groups[0])):
-                team = _team(groups, shard)
-                if team in connected:
-                    gathered = connected[team].gather(_flat([self._weights[name] for name in names]))
-                    total = sum_in_order([gathered[team.index(group[shard])] for group in groups])
-                    self._set_gradients(names, total)
 
     def step(self, block: str | None = None) -> None:
         """Move every parameter, or those of a block, by its gradient, and forget the gradients."""
@@ -228,22 +265,31 @@ class Model:
 
     def _by_team(self) -> list[str]:
         """Return the blocks, those of one team together: so checkpoints number the parameters."""
-        groups = {name: self._placement.by_name[name].groups for name in self._shards}
+        groups = {name: self._placement.by_name[name].groups for name in self.shards}
         teams = {name: groups[name][self.groups[name].index] for name in groups}
         order = list(dict.fromkeys(teams.values()))
         return sorted(teams, key=lambda name: order.index(teams[name]))
 
     def _add(self, parameter: Parameter, shards: Shards) -> None:
         name, dim = parameter.name, parameter.split
-        values = self._body.initial(parameter).to(self.dtype)
+        values = self._body.initial(parameter).to(getattr(torch, self.options.dtype))
         shard = ParameterShard(name, 0, 1, 0)
         if dim is not None:
             values, shard = shards.of(values, dim), ParameterShard(name, shards.index, shards.count, dim)
         weight = values.detach().clone().to(self.device).requires_grad_(parameter.trains)
         self._weights[name] = self.parameters[shard] = weight
 
-    def _set_gradients(self, names: Sequence[str], total: Tensor) -> None:
-        """Take gradients out of what `_flat` returns, or the sum of several such."""
+    def flat_gradients(self, names: Sequence[str]) -> Tensor:
+        """Return the gradients of some parameters in one row, then for each of them whether it has one."""
+        weights = [self._weights[name] for name in names]
+        has_one = weights[0].new_tensor([weight.grad is not None for weight in weights])
+        return torch.cat([*(_gradient(weight).flatten() for weight in weights), has_one])
+
+    def set_gradients(self, names: Sequence[str], total: Tensor) -> None:
+        """Take gradients out of what `flat_gradients` returns, or the sum of several such.
+
+        A parameter of which no replica has a gradient gets none, so that the optimizer leaves it alone.
+        """
         weights = [self._weights[name] for name in names]
         *pieces, used = torch.split(total, [*(weight.numel() for weight in weights), len(weights)])
         for weight, piece, uses in zip(weights, pieces, used.tolist(), strict=True):
@@ -251,15 +297,9 @@ class Model:
                 weight.grad = piece.view_as(weight).clone()
 
 
-def _team(groups: ReplicaGroups, shard: int) -> Team:
+def team_of(groups: ReplicaGroups, shard: int) -> Team:
     """Return the devices that hold replicas of a shard, ascending."""
     return tuple(sorted(group[shard] for group in groups))
-
-
-def _flat(weights: Sequence[Tensor]) -> Tensor:
-    """Return the gradients of some parameters in one row, then for each of them whether it has one."""
-    has_one = weights[0].new_tensor([weight.grad is not None for weight in weights])
-    return torch.cat([*(_gradient(weight).flatten() for weight in weights), has_one])
 
 
 def _gradient(weight: Tensor) -> Tensor:

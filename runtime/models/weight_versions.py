@@ -9,7 +9,7 @@ the newest weights. Which version a micro-batch reads is not known here, but in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -73,6 +73,7 @@ class WeightStore:
 
     Attributes:
         most_held: For each forward block the most versions that were held at one time, in all iterations.
+        on_complete: Called with a forward block when it has all its gradients of an iteration.
 
     Args:
         model: Holds the newest.
@@ -84,6 +85,7 @@ class WeightStore:
         """Begin with the model's weights alone."""
         self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
         self.most_held: Counter[str] = Counter()
+        self.on_complete: Callable[[str], None] = lambda block: None
         self.begin()
 
     @property
@@ -123,6 +125,8 @@ class WeightStore:
             self._update(block)
         held = 1 + sum(name == block for name, _ in self._older)
         self.most_held[block] = max(self.most_held[block], held)
+        if number == self._num_micro_batches:
+            self.on_complete(block)
 
     def _add_to_newest(self, block: str, older: Weights) -> None:
         for name, weight in self._model.weights(block).items():

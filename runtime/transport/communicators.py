@@ -81,6 +81,11 @@ def of_team(team: Team) -> Communicator:
     return Communicator(f"team {' '.join(map(str, team))}", team)
 
 
+def of_copies(team: Team) -> Communicator:
+    """Return the communicator of a team for what goes on beside its blocks."""
+    return Communicator(f"copies {' '.join(map(str, team))}", team)
+
+
 def teams_of_blocks(placement: Placement) -> list[Team]:
     """Return the devices of every data-parallel group, and those of every shard of all groups."""
     forward = [block for block in placement.blocks if block.kind is Kind.F]

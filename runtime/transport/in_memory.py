@@ -15,6 +15,7 @@ from torch import Tensor
 from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.communicators import teams_of_blocks
+from runtime.transport.copies import Copies, MemoryCopies
 from runtime.transport.protocol import Channel, Team, shards_and_groups
 from runtime.transport.shards import Shards
 from runtime.transport.turns import Turns, run_in_turns
@@ -70,8 +71,8 @@ class Network:
         self._buffered = buffered
         self._sends: dict[Channel, deque[_Transfer]] = defaultdict(deque)
         self._receives: dict[Channel, deque[_Transfer]] = defaultdict(deque)
-        self._exchanges: dict[tuple[Team, int], dict[int, Any]] = defaultdict(dict)
-        self._counts: dict[tuple[Team, int], int] = defaultdict(int)
+        self._exchanges: dict[tuple[str, Team, int], dict[int, Any]] = defaultdict(dict)
+        self._counts: dict[tuple[str, Team, int], int] = defaultdict(int)
 
     def send(self, tensor: Tensor, channel: Channel) -> _Transfer:
         """Begin a send."""
@@ -99,13 +100,30 @@ class Network:
 
     def exchange(self, team: Team, device: int, value: Any) -> list[Any]:
         """Return the values of all devices of a team, in its order; each calls it equally often."""
-        count = self._counts[team, device]
-        self._counts[team, device] += 1
-        values = self._exchanges[team, count]
+        return self.begin_exchange(team, device, value)()
+
+    def begin_exchange(
+        self, team: Team, device: int, value: Any, series: str = ""
+    ) -> Callable[[], list[Any]]:
+        """Hand a value to a team; what is returned waits for the others' and returns all, in its order.
+
+        Args:
+            team: Each of its devices calls it equally often in each series.
+            device: One of them.
+            value: Of this device.
+            series: Exchanges of one series do not count those of another.
+        """
+        count = self._counts[series, team, device]
+        self._counts[series, team, device] += 1
+        values = self._exchanges[series, team, count]
         values[device] = value
-        self.turns.wait_until(device, lambda: len(values) == len(team))
-        self._exchanges.pop((team, count), None)
-        return [values[other] for other in team]
+
+        def wait() -> list[Any]:
+            self.turns.wait_until(device, lambda: len(values) == len(team))
+            self._exchanges.pop((series, team, count), None)
+            return [values[other] for other in team]
+
+        return wait
 
     def gather(self, team: Team, device: int, value: Tensor) -> list[Tensor]:
         """Return the tensors of all devices of a team, in its order.
@@ -122,6 +140,16 @@ class Network:
         """Return a device's place in each team that it is in."""
         return {
             team: Shards(team.index(device), len(team), partial(self.gather, team, device))
+            for team in teams
+            if device in team
+        }
+
+    def copies(self, teams: Iterable[Team], device: int) -> dict[Team, Copies]:
+        """Return a device's place in each team of copies that it is in."""
+        return {
+            team: MemoryCopies(
+                team.index(device), len(team), partial(self.begin_exchange, team, device, series="copies")
+            )
             for team in teams
             if device in team
         }
@@ -212,3 +240,7 @@ class MemoryTransport:
     def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Return this device's place in each team."""
         return self.network.teams(teams, self.index)
+
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+        """Return this device's place in each team."""
+        return self.network.copies(teams, self.index)

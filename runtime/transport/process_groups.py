@@ -29,8 +29,10 @@ from runtime.transport.communicators import (
     Communicator,
     Team,
     communicators,
+    of_copies,
     of_team,
 )
+from runtime.transport.copies import Copies, GroupCopies
 from runtime.transport.protocol import Pending, shards_and_groups
 from runtime.transport.shards import Shards
 
@@ -142,6 +144,10 @@ class Channels:
         """Create and warm up a group for each team."""
         return _connect_teams(teams, self.timeout_s)
 
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+        """Create and warm up a group for each team."""
+        return _connect_copies(teams, self.timeout_s)
+
 
 def connect(
     placement: Placement, channels: Sequence[Channel], device: int, timeout_s: float, sharing: str = AUTO
@@ -205,6 +211,19 @@ def _joined(groups: Mapping[Team, dist.ProcessGroup]) -> dict[Team, Shards]:
     for shards in own.values():
         shards.gather(_token())
     return own
+
+
+def _connect_copies(teams: Iterable[Team], timeout_s: float) -> dict[Team, Copies]:
+    device = dist.get_rank()
+    groups = {team: _new_group(of_copies(team), timeout_s) for team in teams}
+    own = {
+        team: GroupCopies(group, team.index(device), len(team))
+        for team, group in groups.items()
+        if device in team
+    }
+    for copies in own.values():
+        copies.begin_gather(_token())()
+    return dict(own)
 
 
 def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:

@@ -16,6 +16,7 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.program.data_parallel import coordinate
 from runtime.transport.communicators import Channel, Team
+from runtime.transport.copies import Copies
 from runtime.transport.shards import WHOLE, Shards
 
 __all__ = ["Channel", "Pending", "Team", "Transport", "shards_and_groups"]
@@ -83,6 +84,9 @@ class Transport(Protocol):
 
         Every device must call it at the same place, with the same teams in the same order.
         """
+
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+        """Return the same for operations that go on beside those of blocks."""
 
 
 def shards_and_groups(

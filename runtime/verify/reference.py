@@ -35,8 +35,12 @@ from runtime.models import (
 from runtime.models.blocks import Instance
 from runtime.models.body import Body, Data
 from runtime.models.core.layers import Weights
+from runtime.models.loss_shares import LossShares
 from runtime.program.data_parallel import holders
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
+from runtime.training.clipping import scale_by_norm, squares, total_norm
+from runtime.training.loss_scale import are_finite, unscale
+from runtime.training.update import Update
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.transport.turns import DeadlockError
 from runtime.verify.accumulation import Accumulation, backward_orders
@@ -106,19 +110,30 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
     orders = orders or _one_by_one(case)
     versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
     order = backward_orders(case.placement, orders)
+    shares = _loss_shares(case, body, data, versions)
     for iteration in range(case.iterations):
         losses: dict[Instance, float] = {}
+        if shares is not None:
+            shares.begin(iteration)
         history = _History(models, versions)
         for update in _updates(case, versions):
             sums = Accumulation(_of_micro_batches(order, update))
             for n in update:
                 weights = history.read(n)
-                for block, loss in _differentiated(case, models, weights, data, iteration, n, sums).items():
-                    losses[block, n] = loss
-            gradients = _step(models, sums.totals())
+                found = _differentiated(case, models, weights, data, iteration, n, sums, shares)
+                losses |= {(block, n): loss for block, loss in found.items()}
+            gradients = _step(case, models, sums.totals())
             history.add(update.stop)
         parameters = {shard: value for model in models.values() for shard, value in model.parameters.items()}
         yield Step(_sum_over_sinks(case, losses), gradients, parameters)
+
+
+def _loss_shares(case: Case, body: Body, data: Data, versions: ReadVersions) -> LossShares | None:
+    """Return what each loss counts; None if all the same."""
+    weight = body.weight_of_loss
+    if weight is None:
+        return None
+    return LossShares(weight, data, case.placement, versions.micro_batches_per_update)
 
 
 def _updates(case: Case, versions: ReadVersions) -> list[range]:
@@ -133,14 +148,28 @@ def _of_micro_batches(
     return {device: [(name, n) for name, n in of if n in micro_batches] for device, of in order.items()}
 
 
-def _step(models: Mapping[str, Model], totals: Mapping[str, Tensor]) -> dict[ParameterShard, Tensor]:
+def _step(
+    case: Case, models: Mapping[str, Model], totals: Mapping[str, Tensor]
+) -> dict[ParameterShard, Tensor]:
     """Move the parameters by sums of gradients; return the gradients."""
-    gradients: dict[ParameterShard, Tensor] = {}
+    weights: list[Tensor] = []
     for block, model in models.items():
         for name, weight in model.trained(block).items():
             weight.grad = totals[name].clone() if name in totals else None
+            weights.append(weight)
+    is_good = [
+        unscale(model.trained(block).values(), scale, lambda _: not are_finite(totals.values()))
+        for block, model in models.items()
+        if (scale := model.optimizer.loss_scale) is not None
+    ]
+    if case.options.clip_grad_norm is not None and all(is_good):
+        found = {block: squares(model)[block] for block, model in models.items()}
+        scale_by_norm(weights, total_norm([found], case.placement), case.options.clip_grad_norm)
+    gradients: dict[ParameterShard, Tensor] = {}
+    for model in models.values():
         gradients |= model.gradients()
-        model.step()
+        if all(is_good):
+            model.step()
     return gradients
 
 
@@ -196,6 +225,7 @@ def _differentiated(
     iteration: int,
     micro_batch: int,
     sums: Accumulation,
+    shares: LossShares | None,
 ) -> dict[str, float]:
     """Run a micro-batch through the whole model and back; return the losses."""
     trains = bool(pair_backward(case.placement))
@@ -207,11 +237,19 @@ def _differentiated(
             inputs = [output.view_as(output) for output in before]
             sample = data.read(block, iteration, micro_batch)
             outputs[block] = models[block].forward(block, inputs, sample, weights[block])
+    each = case.options.micro_batches_per_update
+    mean_over = case.num_micro_batches if case.options.weight_versions == WeightMode.FLUSH else each
     losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
+    counts: dict[str, float] | None = None
+    if shares is not None:
+        counts = {block: shares.share(block, micro_batch, WHOLE) for block in losses}
     if trains:
-        each = case.options.micro_batches_per_update
-        mean_over = case.num_micro_batches if case.options.weight_versions == WeightMode.FLUSH else each
-        total = torch.stack(list(losses.values())).sum() / mean_over
+        if counts is None:
+            total = torch.stack(list(losses.values())).sum() / mean_over
+        else:
+            total = torch.stack([loss * counts[block] for block, loss in losses.items()]).sum()
+        scale = next(iter(models.values())).optimizer.loss_scale
+        total = total if scale is None else total * scale.value
         named = {
             (b, name): weight for b in outputs for name, weight in weights[b].items() if weight.requires_grad
         }
@@ -222,6 +260,8 @@ def _differentiated(
                 by_block[block][name] = gradient
         for block, gradients in by_block.items():
             sums.add(block, micro_batch, gradients)
+    if counts is not None:
+        losses = {block: loss * (counts[block] * mean_over) for block, loss in losses.items()}
     return {block: float(loss.detach()) for block, loss in losses.items()}
 
 
@@ -289,8 +329,8 @@ class _Replayed:
             groups=transport.groups,
             body=body,
         )
-        self._replicas = transport.connect_teams(self.model.teams_of_replicas())
         self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions)
+        self._update = Update(self.model, self._blocks, case.placement, transport)
         self.at: Instance | None = None
 
     def run(self, iteration: int, order: Sequence[Instance]) -> Mapping[ParameterShard, Tensor]:
@@ -298,9 +338,9 @@ class _Replayed:
         self._blocks.begin(iteration)
         for self.at in order:
             self._run(*self.at)
-        self.model.sum_replicas(self._replicas)
+        self._update.prepare()
         gradients = self.model.gradients()
-        self.model.step()
+        self._update.step()
         return gradients
 
     def losses(self) -> dict[Instance, float]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from runtime.models.core.precision import COMPUTE_TYPES
+from runtime.models.core.torch_optimizers import (
+    OF_WHOLE_PARAMETERS,
+    PLAIN,
+    TorchOptionError,
+    check_optimizer,
+    group_of,
+    optimizer_class,
+)
 from schedsearch.semantics.versions import WeightMode
 
 DTYPES = ("float64", "float32", "bfloat16")
 """Element types a model can have; only float64 can be compared with the reference to 1e-12."""
-
-OPTIMIZERS = ("sgd", "adamw")
-"""How gradients can move parameters."""
 
 NUM_BYTES = 256
 """Values of a byte: the smallest vocabulary of a byte-level model."""
@@ -42,7 +49,18 @@ _OF_LAYERS = (
 )
 
 
-RARE = {"momentum": 0.0, "weight_versions": WeightMode.FLUSH, "micro_batches_per_update": 1}
+RARE: Mapping[str, Any] = {
+    "momentum": 0.0,
+    "weight_versions": WeightMode.FLUSH,
+    "micro_batches_per_update": 1,
+    "optimizer_options": {},
+    "parameter_groups": (),
+    "lr_schedule": None,
+    "lr_schedule_options": {},
+    "clip_grad_norm": None,
+    "precision": None,
+    "zero": 0,
+}
 """Options that plain data has only where they are not as usual."""
 
 
@@ -70,7 +88,7 @@ class ModelOptions:
         learning_rate: Of the optimizer.
         text: Path of the file trained on, read as bytes; None for the text of the package.
         path: Python file of the user's own model, see `runtime.models.user.user`; ``module`` only.
-        optimizer: ``sgd`` (plain gradient descent) or ``adamw``.
+        optimizer: ``sgd`` (plain gradient descent), ``adamw``, or a class of `torch.optim`, as ``Adam``.
         weight_decay: Of the optimizer.
         momentum: Of plain gradient descent.
         weight_versions: Which version of the weights a micro-batch reads, and so whether the pipeline is
@@ -81,6 +99,17 @@ class ModelOptions:
             kept, or ``all``.
         layers_per_block: Transformer layers of each forward block that holds some, at least one, by name; of
             ``gpt``, ``mt5`` and ``flava`` alone. None to share `num_layers` evenly.
+        optimizer_options: More options of the optimizer's class in `torch.optim`.
+        parameter_groups: Groups of parameters with options of their own, each a mapping of ``match``, a
+            regular expression to be found in a parameter's name, and ``options``; the first that matches
+            counts. Other parameters have the optimizer's options.
+        lr_schedule: A class of `torch.optim.lr_scheduler`, of which each update is a step; None for one rate.
+        lr_schedule_options: Of that class.
+        clip_grad_norm: The most that the norm of all gradients of an update may be, or None.
+        precision: ``bf16`` or ``fp16`` to compute in lower precision than `dtype`, which is then float32; see
+            `runtime.models.core.precision`.
+        zero: 1 to let each copy of a parameter hold the optimizer's state of a part of them only (ZeRO,
+            stage 1), else 0.
 
     Raises:
         ModelError: A field is out of its range.
@@ -105,6 +134,13 @@ class ModelOptions:
     micro_batches_per_update: int = 1
     recompute: Literal["all"] | tuple[str, ...] = ()
     layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    parameter_groups: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
+    lr_schedule: str | None = None
+    lr_schedule_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    clip_grad_norm: float | None = None
+    precision: str | None = None
+    zero: int = 0
 
     def __post_init__(self) -> None:
         """Check the type and range of every field."""
@@ -127,10 +163,7 @@ class ModelOptions:
             raise ModelError(
                 f"model.weight_versions: {self.weight_versions!r} is not known; use {', '.join(WeightMode)}"
             )
-        if self.optimizer not in OPTIMIZERS:
-            raise ModelError(
-                f"model.optimizer: {self.optimizer!r} is not known; use {' or '.join(OPTIMIZERS)}"
-            )
+        self._check_training()
         if self.recompute != "all":
             object.__setattr__(self, "recompute", _names("recompute", self.recompute))
         if self.text is not None and not isinstance(self.text, str):
@@ -139,6 +172,118 @@ class ModelOptions:
             raise ModelError("model.path: a module needs the path of its Python file; give one")
         if self.name != USER_MODEL and self.path is not None:
             raise ModelError(f"model.path: {self.name} reads no file; use model={USER_MODEL}")
+
+    @property
+    def uses_torch_optimizer(self) -> bool:
+        """Whether a class of `torch.optim` moves the parameters, rather than functions that load faster."""
+        plain = self.optimizer in PLAIN and self.lr_schedule is None
+        return not plain or bool(self.optimizer_options) or bool(self.parameter_groups)
+
+    @property
+    def torch_options(self) -> dict[str, Any]:
+        """The options of the optimizer's class in `torch.optim`."""
+        given = {"weight_decay": self.weight_decay, "momentum": self.momentum}
+        always = {"adamw": "weight_decay"}.get(self.optimizer)
+        chosen = {name: value for name, value in given.items() if value or name == always}
+        return {"lr": self.learning_rate, **chosen, **self.optimizer_options}
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The regular expressions of the parameter groups."""
+        return tuple(group["match"] for group in self.parameter_groups)
+
+    @property
+    def group_options(self) -> list[Mapping[str, Any]]:
+        """The options of each group of parameters; the last group are those that match nothing."""
+        return [*(group.get("options", {}) for group in self.parameter_groups), {}]
+
+    def check_parameters(self, names: Sequence[str], cut: Sequence[str]) -> None:
+        """Ensure that the optimizer's options are for the parameters that there are.
+
+        Args:
+            names: Of all parameters of the model.
+            cut: Of those that are cut into shards.
+
+        Raises:
+            ModelError: A group matches no parameter, or the optimizer cannot move a part of a parameter.
+        """
+        used = {group_of(name, self.patterns) for name in names}
+        for index, pattern in enumerate(self.patterns):
+            if index not in used:
+                raise ModelError(
+                    f"model.parameter_groups: {pattern!r} is the first to match no parameter; they are "
+                    f"named as {', '.join(names[:4])}"
+                )
+        if cut and self.optimizer in OF_WHOLE_PARAMETERS:
+            raise ModelError(
+                f"model.optimizer: {self.optimizer} needs whole parameters, and {cut[0]} is cut over several "
+                "devices; use an optimizer that works element by element, as adamw"
+            )
+
+    def _check_training(self) -> None:
+        """Check what says how gradients move parameters.
+
+        Raises:
+            ModelError: It cannot be done.
+        """
+        try:
+            optimizer_class(self.optimizer)
+        except TorchOptionError as error:
+            raise ModelError(f"model.{error}") from None
+        object.__setattr__(self, "parameter_groups", _groups(self.parameter_groups))
+        for name in ("optimizer_options", "lr_schedule_options"):
+            _check_options(name, getattr(self, name))
+        if "lr" in self.optimizer_options:
+            raise ModelError("model.optimizer_options: has an 'lr'; give it as learning_rate")
+        if self.lr_schedule_options and self.lr_schedule is None:
+            raise ModelError("model.lr_schedule_options: are of no use without a schedule; give lr_schedule")
+        if self.uses_torch_optimizer:
+            try:
+                check_optimizer(
+                    self.optimizer,
+                    self.torch_options,
+                    self.group_options,
+                    self.lr_schedule,
+                    self.lr_schedule_options,
+                )
+            except TorchOptionError as error:
+                raise ModelError(f"model.{error}") from None
+        if self.clip_grad_norm is not None:
+            _check_rate("clip_grad_norm", self.clip_grad_norm)
+            if self.clip_grad_norm == 0:
+                raise ModelError(
+                    "model.clip_grad_norm: 0 leaves nothing to move; give a greater norm, or null"
+                )
+        if self.precision is not None and self.precision not in COMPUTE_TYPES:
+            raise ModelError(
+                f"model.precision: {self.precision!r} is not known; use {', '.join(COMPUTE_TYPES)} or null"
+            )
+        if self.precision is not None and self.dtype != "float32":
+            raise ModelError(
+                f"model.precision: {self.precision} keeps parameters in float32, not {self.dtype}; use "
+                "dtype=float32"
+            )
+        if self.zero not in (0, 1) or isinstance(self.zero, bool):
+            raise ModelError(f"model.zero: {self.zero!r} is not known; use 0 or 1")
+        self._check_with_versions()
+
+    def _check_with_versions(self) -> None:
+        """Refuse what is decided for all blocks at once where each block is updated by itself."""
+        if self.weight_versions == WeightMode.FLUSH:
+            return
+        fp16 = self.precision if self.precision == "fp16" else None
+        for name, value in (
+            ("clip_grad_norm", self.clip_grad_norm),
+            ("lr_schedule", self.lr_schedule),
+            ("precision", fp16),
+            ("zero", self.zero or None),
+        ):
+            if value is not None:
+                raise ModelError(
+                    f"model.{name}: {value} needs all gradients of an update at once, and "
+                    f"{self.weight_versions} updates every block by itself; use weight_versions="
+                    f"{WeightMode.FLUSH}"
+                )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelOptions:
@@ -189,6 +334,36 @@ def _check_rate(name: str, value: object) -> None:
         raise ModelError(f"model.{name}: {value!r} is not a number")
     if not (math.isfinite(value) and value >= 0):
         raise ModelError(f"model.{name}: {value} is not a number of at least 0")
+
+
+def _check_options(name: str, value: object) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ModelError(f"model.{name}: {value!r} does not give options values; do so as in {{eps: 1e-6}}")
+
+
+def _groups(value: object) -> tuple[Mapping[str, Any], ...]:
+    """Return the groups of parameters.
+
+    Raises:
+        ModelError: One is not what it should be.
+    """
+    if not isinstance(value, (list, tuple)):
+        raise ModelError(f"model.parameter_groups: {value!r} is not a list of groups; use [] for none")
+    for index, group in enumerate(value):
+        where = f"parameter_groups[{index}]"
+        if not isinstance(group, Mapping) or not {"match"} <= group.keys() <= {"match", "options"}:
+            raise ModelError(
+                f"model.{where}: {group!r} is not a mapping of 'match' and 'options'; write as in "
+                "{match: 'norm|bias', options: {weight_decay: 0}}"
+            )
+        _check_options(f"{where}.options", group.get("options", {}))
+        try:
+            re.compile(group["match"])
+        except (re.error, TypeError) as error:
+            raise ModelError(
+                f"model.{where}.match: {group['match']!r} is no regular expression: {error}"
+            ) from None
+    return tuple(dict(group) for group in value)
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ the shapes once when the first batch is there. It does not know how they tell ea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
@@ -29,6 +30,9 @@ Modules = (
 
 Loss = Callable[..., Any]
 """Returns the scalar loss of a last block's outputs and the targets."""
+
+LossWeight = Callable[..., float]
+"""Returns what a loss counts, as the number of tokens that are no padding, from the targets."""
 
 
 def own_modules(modules: Modules, placement: Placement, own: Sequence[str]) -> dict[str, nn.Module]:
@@ -100,6 +104,7 @@ class GivenModules(UserModules):
             do so only where each of these sees both.
         own: The forward blocks of this process.
         loss: Of the last blocks' outputs and the targets; None if their modules take the targets.
+        loss_weight: What a loss counts, from the targets; None if all count the same.
         keeps_names: Whether parameters keep their modules' names, as those of a model that was cut.
 
     Raises:
@@ -113,9 +118,11 @@ class GivenModules(UserModules):
         seen: Mapping[str, nn.Module],
         own: Sequence[str],
         loss: Loss | None,
+        loss_weight: LossWeight | None = None,
         keeps_names: bool = False,
     ) -> None:
         """Name the parameters of the own blocks."""
+        self._loss_weight = loss_weight
         self._options, self._placement = options, placement
         self._dtype = getattr(torch, options.dtype)
         self._names = [block.name for block in placement.topological_order if block.kind is Kind.F]
@@ -134,6 +141,18 @@ class GivenModules(UserModules):
         self._modules = {name: seen[name] for name in self._names if name in own}
         self._parameters = {name: self._parameters[name] for name in self._modules}
         self._check_trained()
+
+    @property
+    def weight_of_loss(self) -> Callable[[Sample], float] | None:
+        """What a loss counts."""
+        return None if self._loss_weight is None else self._weight
+
+    def _weight(self, sample: Sample) -> float:
+        assert self._loss_weight is not None
+        weight = float(self._loss_weight(*sample.targets))
+        if not 0 <= weight < math.inf:
+            raise ModelError(f"loss_weight: returned {weight}; return a number of at least 0")
+        return weight
 
     @property
     def described(self) -> dict[str, dict[str, Parameter]]:

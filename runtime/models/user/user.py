@@ -9,6 +9,9 @@ The file defines, and nothing else is asked of it:
 - ``loss(*outputs, *targets)``, which returns the scalar loss of the outputs of a block that feeds no other;
   without it such a block's module is given the targets after its inputs, and returns the loss itself.
 
+- ``loss_weight(*targets)``, which returns a number of at least 0: what a micro-batch's loss counts, as the
+  number of tokens of which it is the mean. Without it all micro-batches, and shares of one, count the same.
+
 A module is called with the outputs of the blocks that its block is after, in that order. Where the forward
 blocks make several separate graphs (the X-shape), graph g of G reads the micro-batches ``n * G + g`` and the
 loss is their mean; so both directions of Chimera can be given the same modules.
@@ -25,7 +28,7 @@ mode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -87,6 +90,11 @@ class UserModules:
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of what a block hands over: of its one output, or of all packed into one."""
         return packed_shape(self._shapes[block])
+
+    @property
+    def weight_of_loss(self) -> Callable[[Sample], float] | None:
+        """What the file says that a loss counts."""
+        return self._file.weight_of_loss
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
         """Return what the blocks read."""
@@ -217,7 +225,7 @@ class UserModules:
         if (count := self._placement.by_name[block].data_parallel) > 1:
             self._check_samples(block, sample, count)
             run = partial(self._try, block, parameters=parameters, buffers=buffers)
-            check_shares(block, count, run, inputs, sample, outputs)
+            check_shares(block, count, run, inputs, sample, outputs, self.weight_of_loss)
         return outputs
 
     def _try(

@@ -6,6 +6,7 @@ See `runtime.models.user.user` for what the file is asked for.
 from __future__ import annotations
 
 import hashlib
+import math
 import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -83,6 +84,32 @@ class UserFile:
         if self._function("blocks") is None:
             return lambda name: self.modules([name])[name]
         return self.modules([block.name for block in placement.topological_order if block.kind is Kind.F])
+
+    @property
+    def loss_weight(self) -> Callable[..., float] | None:
+        """The file's function of that name, or None."""
+        return self._function("loss_weight")
+
+    @property
+    def weight_of_loss(self) -> Callable[[Sample], float] | None:
+        """What the loss of a block counts that has read a sample; None if all count the same."""
+        return None if self._function("loss_weight") is None else self._loss_weight
+
+    def _loss_weight(self, sample: Sample) -> float:
+        """Return what the file's function makes of the targets.
+
+        Raises:
+            ModelError: It fails, or returns no number of at least 0.
+        """
+        function = self._function("loss_weight")
+        assert function is not None
+        with self._seeded("loss_weight"):
+            weight = float(function(*sample.targets))
+        if not 0 <= weight < math.inf:
+            raise ModelError(
+                f"model.path: loss_weight of {self.path} returned {weight}; return a number of at least 0"
+            )
+        return weight
 
     def modules(self, names: Sequence[str]) -> dict[str, nn.Module]:
         """Return the module of each forward block.

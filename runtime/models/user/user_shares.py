@@ -19,6 +19,7 @@ def check_shares(
     inputs: Sequence[Tensor],
     sample: Sample,
     whole: Sequence[Tensor],
+    weight: Callable[[Sample], float] | None = None,
 ) -> None:
     """Ensure that a module gives the same for shares of the samples as for all of them.
 
@@ -29,6 +30,7 @@ def check_shares(
         inputs: What it takes of the blocks before it, for all samples.
         sample: What it reads, for all samples.
         whole: What it returned for these: a scalar loss, or tensors of as many samples.
+        weight: What a loss counts; None if all count the same.
 
     Raises:
         ModelError: It draws random numbers, mixes samples, or its loss is not the mean over them.
@@ -39,12 +41,12 @@ def check_shares(
             f"module: {block} draws random numbers, and would draw others in {count} data-parallel groups; "
             "leave out its dropout, or set data_parallel to 1"
         )
-    shares = [
-        run([share_of(value, i, count) for value in inputs], sample.share(i, count)) for i in range(count)
-    ]
+    samples = [sample.share(i, count) for i in range(count)]
+    shares = [run([share_of(value, i, count) for value in inputs], own) for i, own in enumerate(samples)]
     for parts, expected in zip(zip(*shares, strict=True), whole, strict=True):
         is_loss = expected.dim() == 0
-        found = sum_in_order(parts) / count if is_loss else torch.cat(parts)
+        weights = [weight(own) if weight is not None and is_loss else 1.0 for own in samples]
+        found = _mean(parts, weights) if is_loss else torch.cat(parts)
         if found.shape == expected.shape and _is_close(found, expected):
             continue
         if is_loss:
@@ -57,6 +59,10 @@ def check_shares(
             f"module: {block} returns another tensor when its samples come in {count} data-parallel groups; "
             "let no sample depend on others (GroupNorm or LayerNorm for BatchNorm), or set data_parallel to 1"
         )
+
+
+def _mean(losses: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    return sum_in_order([loss * weight for loss, weight in zip(losses, weights, strict=True)]) / sum(weights)
 
 
 def _is_close(found: Tensor, expected: Tensor) -> bool:

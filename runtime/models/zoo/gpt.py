@@ -11,7 +11,7 @@ and output by the vocabulary; in data-parallel groups, each group so.
 
 Several chains are replicas of one model with micro-batches of their own, as the two directions of Chimera
 (the X-shape; Tessel, Fig. 1b): each device that has a parameter has a replica of it, and the replicas'
-gradients are added up before the step; see `runtime.models.model.Model.sum_replicas`.
+gradients are added up before the step; see `runtime.training.copies`.
 """
 
 from __future__ import annotations

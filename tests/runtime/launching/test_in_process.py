@@ -20,7 +20,7 @@ from runtime.codegen.job import read_job, write_job
 from runtime.execution.measurement import Measurement
 from runtime.launching.in_process import NETWORKS
 from runtime.launching.launch import LaunchError, launch
-from runtime.models.core.options import OPTIMIZERS
+from runtime.models.core.torch_optimizers import PLAIN
 from runtime.profiling.profiler import Sweep
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
@@ -50,7 +50,7 @@ def run(
 
 
 @FEW
-@given(any_schedules(4), st.sampled_from(NETWORKS), st.booleans(), st.sampled_from(OPTIMIZERS))
+@given(any_schedules(4), st.sampled_from(NETWORKS), st.booleans(), st.sampled_from(list(PLAIN)))
 def test_any_schedule_of_any_placement_runs(
     schedule: Schedule, backend: str, blocking: bool, optimizer: str
 ) -> None:

@@ -1,7 +1,6 @@
 """Blocks on several devices, tensor parallel and in data-parallel groups, against the model in one piece."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
-from small_runs import TIED, comparison_of, edited
+from small_runs import TIED, comparison_of, edited, summed_copies
 from torch.distributed import ProcessGroup
 
 from placements import Block, Kind, Placement, PlacementError
@@ -34,10 +33,9 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Send
 from runtime.program.lower import Message, lower, messages
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
+from runtime.training.copies import CopySums
 from runtime.transport import process_groups
 from runtime.transport.in_memory import MemoryTransport, Network
-from runtime.transport.protocol import Team
-from runtime.transport.shards import Shards
 from runtime.verify.reference import Case, plain, replay
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.validate import validate
@@ -168,7 +166,7 @@ def test_replicas_stay_replicas() -> None:
             blocks[device].run("F0", n, [])
             blocks[device].run("B0", n, [])
         own = [weight.grad.clone() for weight in weights[device]]
-        models[device].sum_replicas(network.teams(models[device].teams_of_replicas(), device))
+        summed_copies(models[device], network, device)
         models[device].step()
         return own
 
@@ -191,7 +189,7 @@ def test_replicas_are_summed_in_one_order_on_all_shards() -> None:
         team = next(i for i, team in enumerate(teams) if device in team)
         weight = models[device].trained(f"F{team}")["output.norm.weight"]
         weight.grad = torch.randn(weight.shape, generator=torch.Generator().manual_seed(team))
-        models[device].sum_replicas(network.teams(models[device].teams_of_replicas(), device))
+        summed_copies(models[device], network, device)
         return weight.grad
 
     first, *others = network.run([partial(summed, device) for device in range(6)])
@@ -303,13 +301,13 @@ def test_swapped_shares_are_refused_and_would_be_noticed(tmp_path: Path) -> None
 
 
 def test_groups_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Model.sum_replicas
+    right = CopySums.finish
 
-    def only_in_the_reference(self: Model, connected: Mapping[Team, Shards]) -> None:
+    def only_in_the_reference(self: CopySums) -> None:
         if "RANK" not in os.environ:
-            right(self, connected)
+            right(self)
 
-    monkeypatch.setattr(Model, "sum_replicas", only_in_the_reference)
+    monkeypatch.setattr(CopySums, "finish", only_in_the_reference)
     programs = lower(gpipe(on_gpus(v_shape(2), 2, 2), 2))
     found = comparison_of(run(programs, tmp_path, OPTIONS, "fork"))
     assert not found.bitwise_equal

@@ -1,14 +1,14 @@
 """GPT in both directions, mT5 and Flava on Tessel's shapes, each against the model in one piece."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from small_runs import check_cut
+from small_runs import check_cut, summed_copies
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -32,9 +32,8 @@ from runtime.models.core.layers import Parameter
 from runtime.models.model import replicated_parameters
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
+from runtime.training.copies import CopySums
 from runtime.transport.in_memory import Network
-from runtime.transport.protocol import Team
-from runtime.transport.shards import Shards
 from runtime.verify.reference import Case, plain
 from schedsearch.baselines import chimera, gpipe
 
@@ -232,13 +231,13 @@ def test_swapped_receives_are_noticed(placement: Placement, name: str, device: i
 
 
 def test_replicas_that_are_not_summed_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Model.sum_replicas
+    right = CopySums.finish
 
-    def only_in_the_reference(self: Model, connected: Mapping[Team, Shards]) -> None:
+    def only_in_the_reference(self: CopySums) -> None:
         if "RANK" not in os.environ:
-            right(self, connected)
+            right(self)
 
-    monkeypatch.setattr(Model, "sum_replicas", only_in_the_reference)
+    monkeypatch.setattr(CopySums, "finish", only_in_the_reference)
     found = run(lower(gpipe(x_shape(2), 2)), tmp_path, "gpt", "fork")
     assert not found.bitwise_equal
     assert found.max_gradient_error > 1e-3
@@ -256,7 +255,7 @@ def test_replicas_are_summed_in_the_order_of_the_devices() -> None:
     first, second = models[0].trained("F0")["embedding.tokens"], models[1].trained("G1")["embedding.tokens"]
     assert first is not second and torch.equal(first, second)
     first.grad, second.grad = torch.full_like(first, 1.0), torch.full_like(second, 2.0)
-    network.run([partial(model.sum_replicas, network.teams([(0, 1)], i)) for i, model in enumerate(models)])
+    network.run([partial(summed_copies, model, network, i) for i, model in enumerate(models)])
     assert torch.equal(first.grad, torch.full_like(first, 3.0)) and torch.equal(first.grad, second.grad)
 
 

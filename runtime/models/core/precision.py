@@ -1,0 +1,59 @@
+"""Mixed precision: the type in which blocks compute, and what an fp16 loss is multiplied by.
+
+Parameters stay in float32, and so do their gradients' sums and the optimizer's state. Blocks compute under
+PyTorch's autocast, and hand each other tensors of the lower type. Float16 has no numbers below 6e-8, so there
+the loss is scaled up before the backward pass and the gradients down again after it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+COMPUTE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The type in which blocks compute and hand over, by the name of the precision."""
+
+
+def compute_type(precision: str | None, dtype: str) -> torch.dtype:
+    """Return the type of what blocks hand over: that of the parameters without mixed precision."""
+    found: torch.dtype = getattr(torch, dtype)
+    return found if precision is None else COMPUTE_TYPES[precision]
+
+
+def autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
+    """Return what a block computes under."""
+    if precision is None:
+        return nullcontext()
+    return torch.autocast(device.type, COMPUTE_TYPES[precision])
+
+
+@dataclass
+class LossScale:
+    """What a loss is multiplied by: doubled after many updates in a row, halved by one that overflows.
+
+    The rule and its numbers are those of PyTorch's `torch.amp.GradScaler`; powers of two, so that scaling up
+    and down again changes no bit of a gradient that stays in range.
+
+    Attributes:
+        value: The scale.
+        growth_interval: Updates in a row without overflow after which it is doubled.
+        good_updates: How many there were so far.
+
+    >>> scale = LossScale(8.0, growth_interval=2)
+    >>> [scale.update(overflows=found) or scale.value for found in (False, False, True, False)]
+    [8.0, 16.0, 8.0, 8.0]
+    """
+
+    value: float = 65536.0
+    growth_interval: int = 2000
+    good_updates: int = 0
+
+    def update(self, *, overflows: bool) -> None:
+        """Take note of an update that was made, or skipped because a gradient was not finite."""
+        self.good_updates = 0 if overflows else self.good_updates + 1
+        if overflows:
+            self.value /= 2
+        elif self.good_updates == self.growth_interval:
+            self.value, self.good_updates = self.value * 2, 0

@@ -1,0 +1,94 @@
+"""Sums of gradients over the copies of a parameter, begun as soon as the gradients are complete.
+
+A block's gradients are complete after its last backward of an iteration, while blocks before it still run and
+messages go on. Its sum begins then and is waited for when the iteration is over. Two facts make that safe:
+
+- Beginning a sum waits for nobody, and no block waits for a sum. So the iteration ends as it would without;
+  then every device has begun all of its sums, and each sum has all of its members.
+- All devices begin their sums in the order of `Model.buckets`, which is the same everywhere: one that is
+  complete waits for its turn. So the members of a team begin theirs in the same order, as collectives ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from torch import Tensor
+
+from runtime.models.model import Model, ReplicaBucket, team_of
+from runtime.transport.copies import Copies
+from runtime.transport.protocol import Team
+from runtime.transport.shards import sum_in_order
+
+
+class _Sum(NamedTuple):
+    """A sum that this device takes part in.
+
+    Attributes:
+        bucket: Of which parameters.
+        blocks: Those of this device that have them.
+        order: The place of each group's device in the team, by group.
+        copies: The team.
+    """
+
+    bucket: ReplicaBucket
+    blocks: frozenset[str]
+    order: tuple[int, ...]
+    copies: Copies
+
+
+class CopySums:
+    """The sums of one device.
+
+    Args:
+        model: Whose gradients are added up.
+        copies: Those of its `teams_of_replicas` that the device is in.
+        exact: Whether gradients are gathered and added in the order of the groups, so that a run can be
+            compared bit by bit; otherwise the library adds them up, and less is sent.
+    """
+
+    def __init__(self, model: Model, copies: Mapping[Team, Copies], *, exact: bool) -> None:
+        """Find the sums that the device takes part in, in the order of all."""
+        self._model, self._exact = model, exact
+        self._sums = [
+            _Sum(
+                bucket,
+                frozenset(bucket.blocks) & model.groups.keys(),
+                tuple(team.index(group[shard]) for group in bucket.groups),
+                copies[team],
+            )
+            for bucket in model.buckets
+            for shard in range(len(bucket.groups[0]))
+            if (team := team_of(bucket.groups, shard)) in copies
+        ]
+        self._complete: set[str] = set()
+        self._begun: list[Callable[[], Tensor]] = []
+
+    def complete(self, block: str) -> None:
+        """Take note that a forward block has all its gradients; begin the sums that are due."""
+        self._complete.add(block)
+        while len(self._begun) < len(self._sums) and self._sums[len(self._begun)].blocks <= self._complete:
+            self._begin_next()
+
+    def finish(self) -> None:
+        """Wait for all sums, and give every copy its own; every device must call it after an iteration."""
+        while len(self._begun) < len(self._sums):
+            self._begin_next()  # of blocks without a backward
+        for each, wait in zip(self._sums, self._begun, strict=True):
+            self._model.set_gradients(each.bucket.names, wait())
+        self._complete, self._begun = set(), []
+
+    def _begin_next(self) -> None:
+        each = self._sums[len(self._begun)]
+        row = self._model.flat_gradients(each.bucket.names)
+        if not self._exact:
+            self._begun.append(each.copies.begin_sum(row))
+            return
+        gathered = each.copies.begin_gather(row)
+
+        def wait() -> Tensor:
+            found = gathered()
+            return sum_in_order([found[place] for place in each.order])
+
+        self._begun.append(wait)

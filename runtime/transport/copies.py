@@ -1,0 +1,114 @@
+"""What devices that hold copies of the same parameters ask of each other, while messages of blocks go on.
+
+Nothing here waits where it begins: each operation returns a function that waits for its end. The groups are
+of their own, so that operations never stand between those of blocks; members of a team must begin theirs in
+the same order. Whether a sum is of the same bits everywhere is the library's affair; what is gathered is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class Copies(Protocol):
+    """A team of devices that hold copies, seen from one of them.
+
+    Attributes:
+        index: Of this device in the team.
+        count: Devices of the team.
+    """
+
+    @property
+    def index(self) -> int:
+        """Return the place of this device."""
+
+    @property
+    def count(self) -> int:
+        """Return how many devices there are."""
+
+    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Begin to gather tensors of equal shapes; what is returned waits and returns them, in order."""
+
+    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Begin to add up tensors of equal shapes, in place; what is returned waits and returns the sum."""
+
+    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
+        """Begin to overwrite a tensor by that of one device; what is returned waits and returns it."""
+
+
+@dataclass(frozen=True)
+class GroupCopies:
+    """A team that is a process group; see `Copies`.
+
+    Attributes:
+        group: Of its own.
+        index: Of this device.
+        count: Devices of the team.
+    """
+
+    group: dist.ProcessGroup
+    index: int
+    count: int
+
+    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Begin an all-gather."""
+        received = [torch.empty_like(tensor) for _ in range(self.count)]
+        return _waited(dist.all_gather(received, tensor, group=self.group, async_op=True), received)
+
+    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Begin an all-reduce."""
+        return _waited(dist.all_reduce(tensor, group=self.group, async_op=True), tensor)
+
+    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
+        """Begin a broadcast."""
+        work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
+        return _waited(work, tensor)
+
+
+def _waited(work: dist.Work | None, result: T) -> Callable[[], T]:
+    """Return a function that waits for an operation and returns its result, which is kept until then."""
+    assert work is not None
+
+    def wait() -> T:
+        work.wait()
+        return result
+
+    return wait
+
+
+@dataclass(frozen=True)
+class MemoryCopies:
+    """A team of threads of one process; see `Copies`.
+
+    Attributes:
+        index: Of this device.
+        count: Devices of the team.
+        exchange: Hands a value to the others; what it returns waits, and returns the values in order.
+    """
+
+    index: int
+    count: int
+    exchange: Callable[[Tensor], Callable[[], list[Tensor]]]
+
+    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Hand a copy to the others."""
+        found = self.exchange(tensor.detach().clone())
+        return lambda: [value.clone() for value in found()]
+
+    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Hand a copy to the others, and add up all."""
+        found = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(torch.stack(found()).sum(0))
+
+    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
+        """Hand a copy to the others, and take one."""
+        found = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(found()[source])

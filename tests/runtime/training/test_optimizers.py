@@ -1,0 +1,190 @@
+"""Optimizers of PyTorch: their states moved over, groups and schedules, ZeRO-1 in a loop of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from placements import Block, Kind, Placement
+from runtime.models import ModelError, ModelOptions
+from runtime.models.core.precision import LossScale
+from runtime.models.model import Model
+from runtime.models.optimizer import Optimizer
+from runtime.training.loss_scale import unscale
+from runtime.training.zero import Owners, Zero1
+from runtime.transport.in_memory import MemoryTransport, Network
+
+PLAIN = ModelOptions("synthetic", 4, 4, 2, learning_rate=0.01)
+NAMES = ["layer.weight", "layer.bias", "norm.weight"]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9, "weight_decay": 0.1},
+    "adamw": {"optimizer": "adamw", "weight_decay": 0.1},
+    "nadam": {"optimizer": "NAdam", "optimizer_options": {"betas": [0.8, 0.9]}},
+    "groups": {
+        "optimizer": "adamw",
+        "weight_decay": 0.1,
+        "parameter_groups": [{"match": "norm|bias", "options": {"weight_decay": 0.0}}],
+    },
+    "schedule": {"lr_schedule": "StepLR", "lr_schedule_options": {"step_size": 2}, "momentum": 0.9},
+    "one_cycle": {
+        "optimizer": "Adam",
+        "lr_schedule": "OneCycleLR",
+        "lr_schedule_options": {"max_lr": 0.1, "total_steps": 20},
+    },
+}
+
+
+def weights_of(seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator).requires_grad_() for shape in ((3, 2), (3,), (2,))]
+
+
+def step(optimizer: Optimizer, weights: Sequence[Tensor], number: int) -> None:
+    generator = torch.Generator().manual_seed(100 + number)
+    for weight in weights:
+        weight.grad = torch.randn(weight.shape, generator=generator)
+    optimizer.step()
+    assert all(weight.grad is None for weight in weights)
+
+
+@pytest.mark.parametrize("more", KINDS.values(), ids=KINDS)
+def test_a_state_taken_over_goes_on_to_the_same_bits(more: dict[str, Any]) -> None:
+    """As a whole, and parameter by parameter by PyTorch's names."""
+    options = replace(PLAIN, **more)
+    ours, by_list, by_name = weights_of(), weights_of(), weights_of()
+    first = Optimizer(options, ours, NAMES)
+    for number in range(3):
+        step(first, ours, number)
+    others = [Optimizer(options, values, NAMES) for values in (by_list, by_name)]
+    with torch.no_grad():
+        for values in (by_list, by_name):
+            for mine, theirs in zip(values, ours, strict=True):
+                mine.copy_(theirs)
+    others[0].load(first.state())
+    for mine, theirs in zip(by_name, ours, strict=True):
+        others[1].load_state_of(mine, first.state_of(theirs))
+    others[1].load_shared_state(first.shared_state())
+    for number in range(3, 6):
+        for optimizer, values in ((first, ours), (others[0], by_list), (others[1], by_name)):
+            step(optimizer, values, number)
+    for mine, again, theirs in zip(by_list, by_name, ours, strict=True):
+        assert torch.equal(mine, theirs) and torch.equal(again, theirs)
+
+
+def test_classes_of_torch_move_as_the_plain_code() -> None:
+    for more in (KINDS["momentum"], KINDS["adamw"]):
+        ours, theirs = weights_of(), weights_of()
+        plain = Optimizer(replace(PLAIN, **more), ours, NAMES)
+        torchs = Optimizer(replace(PLAIN, **more, optimizer_options={"maximize": False}), theirs, NAMES)
+        for number in range(3):
+            step(plain, ours, number)
+            step(torchs, theirs, number)
+        assert set(plain.state_of(ours[0])) == set(torchs.state_of(theirs[0]))
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-7)
+
+
+def test_groups_have_rates_of_their_own() -> None:
+    groups = [{"match": "bias", "options": {"lr": 0.0}}, {"match": "."}]
+    weights = weights_of()
+    before = [weight.detach().clone() for weight in weights]
+    step(Optimizer(replace(PLAIN, parameter_groups=groups), weights, NAMES), weights, 0)
+    assert [torch.equal(*pair) for pair in zip(weights, before, strict=True)] == [False, True, False]
+
+
+WRONG = {
+    "class": ({"optimizer": "Adm"}, "model.optimizer: 'Adm' is not known; use sgd, adamw or a class"),
+    "closure": ({"optimizer": "LBFGS"}, "LBFGS fails: .*closure"),
+    "option": ({"optimizer_options": {"x": 1}}, "optimizer_options: SGD has no option 'x'"),
+    "value": ({"optimizer": "Adam", "optimizer_options": {"betas": "a"}}, "optimizer_options: Adam fails"),
+    "rate": ({"optimizer_options": {"lr": 1}}, "optimizer_options: has an 'lr'; give it as learning_rate"),
+    "group": ({"parameter_groups": [3]}, r"parameter_groups\[0\]: 3 is not a mapping of 'match'"),
+    "no_list": ({"parameter_groups": {}}, "parameter_groups: {} is not a list of groups"),
+    "pattern": ({"parameter_groups": [{"match": "("}]}, "'.' is no regular expression"),
+    "of_group": ({"parameter_groups": [{"match": "a", "options": {"x": 1}}]}, "sgd has no option 'x'"),
+    "schedule": ({"lr_schedule": "Cosine"}, "lr_schedule: 'Cosine' is not known; use a class"),
+    "needs_more": ({"lr_schedule": "StepLR"}, "lr_schedule_options: StepLR fails: .*step_size"),
+    "unused": ({"lr_schedule_options": {"a": 1}}, "of no use without a schedule; give lr_schedule"),
+    "norm": ({"clip_grad_norm": 0}, "clip_grad_norm: 0 leaves nothing to move"),
+    "precision": ({"precision": "int8"}, "precision: 'int8' is not known; use bf16, fp16 or null"),
+    "type": ({"precision": "bf16"}, "bf16 keeps parameters in float32, not float64; use dtype=float32"),
+    "zero": ({"zero": 2}, "zero: 2 is not known; use 0 or 1"),
+    "versions": (
+        {"zero": 1, "weight_versions": "weight_stashing"},
+        "zero: 1 needs all gradients of an update at once, and weight_stashing updates every block by itself",
+    ),
+}
+
+
+@pytest.mark.parametrize(("more", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_is_refused_in_one_line(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message) as error:
+        replace(PLAIN, **more)
+    assert "\n" not in str(error.value)
+
+
+def test_groups_and_optimizers_must_fit_the_parameters() -> None:
+    wrong = replace(PLAIN, parameter_groups=[{"match": "bias"}, {"match": "layer.bias"}])
+    with pytest.raises(ModelError, match=r"'layer.bias' is the first to match no parameter"):
+        wrong.check_parameters(NAMES, [])
+    with pytest.raises(ModelError, match=r"Adafactor needs whole parameters, and layer.weight is cut"):
+        replace(PLAIN, optimizer="Adafactor").check_parameters(NAMES, ["layer.weight"])
+
+
+def test_the_loss_scale_halves_doubles_and_skips() -> None:
+    scale, weight = LossScale(4.0, growth_interval=2), torch.zeros(2, requires_grad=True)
+    for gradient, is_good, after in ((8.0, True, 4.0), (torch.inf, False, 2.0), (1.0, True, 2.0)):
+        weight.grad = torch.tensor([gradient, 0.0])
+        assert unscale([weight], scale, lambda here: here) is is_good and scale.value == after
+        assert (weight.grad is not None) is is_good
+    weight.grad = torch.tensor([6.0, torch.nan])
+    assert not unscale([weight], scale, lambda here: here)
+    weight.grad = torch.tensor([6.0, 2.0])
+    assert unscale([weight], scale, lambda here: here) and weight.grad.tolist() == [6.0, 2.0]
+
+
+TWO_COPIES = Placement(
+    "copies",
+    2,
+    (
+        Block("F0", Kind.F, (0, 1), 1, data_parallel=2),
+        Block("B0", Kind.B, (0, 1), 1, after=("F0",), data_parallel=2),
+    ),
+)
+
+
+def test_an_own_loop_has_zero_with_any_class_and_schedule() -> None:
+    """Each copy holds a part of the state, and all move as one optimizer would."""
+    network = Network(2)
+
+    def train(device: int, wraps: bool) -> tuple[list[Tensor], int]:
+        transport = MemoryTransport.of(network, TWO_COPIES, (), device)
+        model = Model(PLAIN, TWO_COPIES, transport.shards, groups=transport.groups)
+        weights = list(model.parameters.values())
+        owners = Owners(model, transport.connect_copies(model.teams_of_replicas()))
+        optimizer: torch.optim.Optimizer = (
+            Zero1(torch.optim.RAdam, weights, owners, lr=0.1) if wraps else torch.optim.RAdam(weights, lr=0.1)
+        )
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for number in range(3):
+            generator = torch.Generator().manual_seed(number)
+            for weight in weights:
+                weight.grad = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        return weights, sum(state["exp_avg"].numel() for state in optimizer.state.values())
+
+    (ours, mine), (theirs, others) = network.run([partial(train, device, True) for device in range(2)])
+    expected, whole = network.run([partial(train, device, False) for device in range(2)])[0]
+    assert mine + others == whole and min(mine, others) > 0
+    for one, other, right in zip(ours, theirs, expected, strict=True):
+        assert torch.equal(one, right) and torch.equal(other, right) and one.grad is None

@@ -1,0 +1,194 @@
+"""Runs that clip, compute in lower precision, or hold parts of the state equal the model in one piece."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from small_runs import compared
+
+from placements import Placement
+from placements.shapes import m_shape, v_shape, x_shape
+from runtime.execution.measurement import Comparison
+from runtime.models import Blocks, Model, ModelOptions
+from runtime.program.lower import lower
+from runtime.training.update import Update
+from runtime.transport.in_memory import MemoryTransport, Network
+from runtime.verify.reference import Case, plain
+from schedsearch.baselines import gpipe, one_f_one_b
+
+OPTIONS = ModelOptions("gpt", 8, 5, 2, num_layers=2, num_heads=4, seed=3, learning_rate=0.01, dtype="float32")
+ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
+GROUPS = [{"match": "norm|bias", "options": {"weight_decay": 0.0, "lr": 0.001}}]
+
+
+def on_gpus(placement: Placement, num_gpus: int, groups: int = 1) -> Placement:
+    """Return the placement with each device standing for several GPUs, by GPU, all blocks in groups."""
+    whole = replace(placement, num_gpus=(num_gpus,) * placement.num_devices)
+    blocks = (replace(block, data_parallel=groups) for block in whole.blocks)
+    return replace(whole, blocks=tuple(blocks)).by_gpu
+
+
+def errors(found: Comparison) -> tuple[float, float, float]:
+    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
+
+
+def options(**more: Any) -> ModelOptions:
+    return replace(OPTIONS, **more)
+
+
+WHOLE_BLOCKS = {
+    "clipped": {"clip_grad_norm": 0.5, **ADAMW},
+    "bf16": {"precision": "bf16", "clip_grad_norm": 0.5, **ADAMW},
+    "fp16": {"precision": "fp16", "clip_grad_norm": 0.5},
+    "fp16_recomputed": {"precision": "fp16", "recompute": "all"},
+    "groups_and_schedule": {
+        "optimizer": "RMSprop",
+        "optimizer_options": {"alpha": 0.9},
+        "parameter_groups": GROUPS,
+        "weight_decay": 0.1,
+        "lr_schedule": "CosineAnnealingLR",
+        "lr_schedule_options": {"T_max": 4},
+    },
+}
+
+
+@pytest.mark.parametrize("more", WHOLE_BLOCKS.values(), ids=WHOLE_BLOCKS)
+def test_whole_blocks_have_the_bits_of_the_model_in_one_piece(more: dict[str, Any]) -> None:
+    found = compared(lower(one_f_one_b(v_shape(2), 4)), options(**more))
+    assert errors(found) == (0, 0, 0) and found.bitwise_equal
+
+
+@pytest.mark.parametrize("more", [{}, {"zero": 1}, {"zero": 1, "optimizer": "Adagrad"}], ids=str)
+def test_copies_of_different_blocks_have_the_bits_of_the_model_in_one_piece(more: dict[str, Any]) -> None:
+    found = compared(lower(gpipe(x_shape(2), 2)), options(**{"clip_grad_norm": 0.5, **ADAMW, **more}))
+    assert errors(found) == (0, 0, 0) and found.bitwise_equal
+
+
+CUT = {
+    "tensor": (on_gpus(v_shape(2), 2), {"clip_grad_norm": 0.5}, "in_process"),
+    "data": (on_gpus(v_shape(2), 2, 2), {"clip_grad_norm": 0.5}, "fork"),
+    "both": (on_gpus(v_shape(2), 4, 2), {"clip_grad_norm": 0.5, "zero": 1}, "in_process"),
+    "m_data": (on_gpus(m_shape(2), 2, 2), {"clip_grad_norm": 0.5, "zero": 1}, "fork"),
+}
+
+
+@pytest.mark.parametrize(("placement", "more", "launcher"), CUT.values(), ids=CUT)
+def test_cut_blocks_clip_as_the_model_in_one_piece(
+    placement: Placement, more: dict[str, Any], launcher: str
+) -> None:
+    """Up to the order of sums; bit for bit as the replay, in processes too."""
+    found = compared(lower(gpipe(placement, 2)), options(dtype="float64", **more), launcher)
+    assert max(errors(found)) <= 1e-12 and found.bitwise_equal
+
+
+def test_lower_precision_over_several_devices_stays_near() -> None:
+    found = compared(lower(gpipe(on_gpus(v_shape(2), 2), 2)), options(precision="bf16"))
+    assert found.bitwise_equal and 0 < max(errors(found)) < 0.1
+
+
+def test_the_norm_is_that_of_torch() -> None:
+    case = Case(options(dtype="float64"), v_shape(2), 2, 1)
+    whole = next(plain(case)).gradients.values()
+    clipped = next(plain(replace(case, options=options(dtype="float64", clip_grad_norm=0.5)))).gradients
+    norm = float(torch.nn.utils.get_total_norm(list(whole)))
+    assert norm > 0.5
+    assert float(torch.nn.utils.get_total_norm(list(clipped.values()))) == pytest.approx(0.5, rel=1e-5)
+    for ours, theirs in zip(clipped.values(), whole, strict=True):
+        torch.testing.assert_close(ours, theirs * 0.5 / (norm + 1e-6), rtol=1e-12, atol=0)
+
+
+class Team:
+    """The devices of a placement in this process, each with its update."""
+
+    def __init__(self, placement: Placement, asked: ModelOptions, exact: bool = True) -> None:
+        self.network = Network(placement.num_devices)
+        self.order = gpipe(placement, 2)
+        self.models: list[Model] = []
+        self.blocks: list[Blocks] = []
+        self.updates: list[Update] = []
+        for device in range(placement.num_devices):
+            transport = MemoryTransport.of(self.network, placement, (), device)
+            model = Model(asked, placement, transport.shards, groups=transport.groups)
+            blocks = Blocks(placement, model, 2)
+            self.models.append(model)
+            self.blocks.append(blocks)
+            self.updates.append(Update(model, blocks, placement, transport, exact=exact))
+
+    def train(self, iterations: int = 1) -> list[float]:
+        """Run a placement of one block and its backward; return the norms of the last iteration."""
+        devices = range(len(self.models))
+        return self.network.run([partial(self._train, device, iterations) for device in devices])
+
+    def _train(self, device: int, iterations: int) -> float:
+        blocks, update = self.blocks[device], self.updates[device]
+        for iteration in range(iterations):
+            blocks.begin(iteration)
+            for name, micro_batch in self.order.order(device):
+                blocks.run(name, micro_batch, [])
+            update.complete()
+            norm = update.clip_grad_norm_(0.5)
+            update.step()
+        return norm
+
+
+ONE_STAGE = on_gpus(v_shape(1), 4, 2)
+
+
+def test_sums_that_are_not_exact_are_near() -> None:
+    exact, quick = (Team(ONE_STAGE, options(), exact) for exact in (True, False))
+    norms = exact.train(), quick.train()
+    assert len(set(norms[0])) == 1 and len(set(norms[1])) == 1, "every device knows the same norm"
+    assert norms[1][0] == pytest.approx(norms[0][0], rel=1e-5)
+    for ours, theirs in zip(quick.models, exact.models, strict=True):
+        for shard, weight in ours.parameters.items():
+            torch.testing.assert_close(weight, theirs.parameters[shard], rtol=1e-5, atol=1e-7)
+
+
+def num_state_elements(model: Model) -> int:
+    states = [model.optimizer.state_of(weight) for weight in model.parameters.values()]
+    return sum(value.numel() for state in states for value in state.values() if value.dim())  # type: ignore[union-attr]
+
+
+def test_zero_halves_the_state_of_two_copies_and_changes_no_bit() -> None:
+    without, halved = Team(ONE_STAGE, options(**ADAMW)), Team(ONE_STAGE, options(zero=1, **ADAMW))
+    without.train(3)
+    halved.train(3)
+    for ours, theirs in zip(halved.models, without.models, strict=True):
+        assert all(torch.equal(weight, theirs.parameters[shard]) for shard, weight in ours.parameters.items())
+    whole = [num_state_elements(model) for model in without.models]
+    parts = [num_state_elements(model) for model in halved.models]
+    assert parts[0] + parts[2] == whole[0] and parts[1] + parts[3] == whole[1]
+    largest = max(weight.numel() for weight in halved.models[0].parameters.values())
+    assert abs(parts[0] - parts[2]) <= 2 * largest
+
+
+def test_an_overflow_on_one_device_skips_the_update_on_all() -> None:
+    team = Team(ONE_STAGE, options(precision="fp16", **ADAMW))
+    before = [{shard: weight.clone() for shard, weight in model.parameters.items()} for model in team.models]
+    right = Update.complete
+
+    def broken(self: Update) -> None:
+        if self is team.updates[2]:
+            self._sums.finish()
+            weight = next(iter(team.models[2].parameters.values()))
+            weight.grad = torch.full_like(weight, torch.inf)
+            self._sums.finish = lambda: None  # type: ignore[method-assign]
+        right(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Update, "complete", broken)
+        team.train()
+    assert all(update.is_skipped for update in team.updates)
+    for model, values in zip(team.models, before, strict=True):
+        assert model.optimizer.loss_scale is not None and model.optimizer.loss_scale.value == 32768
+        assert all(torch.equal(weight, values[shard]) for shard, weight in model.parameters.items())
+
+
+def test_what_is_added_up_is_float32_and_what_is_handed_over_is_not() -> None:
+    model = Model(options(precision="bf16"), v_shape(2), Team(v_shape(1), options()).models[0].groups)
+    assert model.dtype == torch.bfloat16
+    assert {weight.dtype for weight in model.parameters.values()} == {torch.float32}
