@@ -37,7 +37,7 @@ def generate_scripts(
     model: ModelOptions,
     directory: Path,
 ) -> list[Path]:
-    """Lower the schedule, prove the programs free of deadlock, and write one script per GPU.
+    """Lower the schedule, prove the programs free of deadlock, and write one script per GPU and their job.
 
     The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
     whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose

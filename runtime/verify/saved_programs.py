@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.codegen.job import JOB_FILE
 from runtime.codegen.script import Script, programs_of, read_scripts
 from runtime.program import deadlock
 from runtime.program.calls import ScriptError
@@ -51,6 +52,8 @@ def check_file(path: str | Path) -> str:
             f"{path}: cannot be read (No such file or directory); give a folder of generated scripts, a "
             "programs.json or a CSV of torch"
         )
+    if path.name == JOB_FILE:
+        raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
     if path.is_dir():
         return check_scripts(read_scripts(path))
     if path.suffix == ".json":
@@ -71,13 +74,13 @@ def check_scripts(scripts: Sequence[Script]) -> str:
     for device, script in enumerate(scripts):
         if script.channels != first:
             raise UnsafeProgramsError(
-                f"device_{device}.py has other CHANNELS than device_0.py, or in another order"
+                f"device_{device}.py has other channels than device_0.py, or in another order"
             )
     programs = programs_of(scripts)
     proved = _proved(programs)
     if missing := sorted(set(programs.channels) - set(first)):
         source, target = missing[0]
-        raise UnsafeProgramsError(f"CHANNELS lacks ({source}, {target}), on which device {source} sends")
+        raise UnsafeProgramsError(f"the channels lack ({source}, {target}), on which device {source} sends")
     return proved
 
 
