@@ -25,4 +25,24 @@ What scripts, users' files and documented command lines name stands beside the r
     launch            ``-m runtime.launch`` under torchrun
     speed             the clocks of a plan in a training loop of one's own
     client            the requests of the server in Python
+
+`runtime.Pipeline` is the pipeline of a job in a training loop of one's own; see `runtime.execution.pipeline`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runtime.execution.pipeline import Pipeline
+
+__all__ = ["Pipeline"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what loads torch only where it is used."""
+    if name == "Pipeline":
+        from runtime.execution.pipeline import Pipeline
+
+        return Pipeline
+    raise AttributeError(f"module 'runtime' has no attribute {name!r}")

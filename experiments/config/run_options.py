@@ -14,7 +14,7 @@ from experiments.config.records import RuntimeOptions
 from placements import Placement
 from runtime.execution.run_options import RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
-from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
+from runtime.models import GIVEN_MODEL, MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import WeightMode
@@ -28,6 +28,9 @@ _CHECKED_OF_RUN = (
     *("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints"),
     *("communicators", "nodes"),
 )
+
+NO_LAUNCHER = "none"
+"""A value of ``runtime.launcher``: the job is written, and nothing is started."""
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +50,11 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         RunOptions(0, 1, **{name: getattr(options, name) for name in _CHECKED_OF_RUN}).check_ranges()
     except ScriptError as error:
         raise OptionError(f"runtime.{error}") from None
-    if options.launcher not in LAUNCHERS:
-        remedy = did_you_mean(options.launcher, LAUNCHERS)
+    if options.launcher not in (*LAUNCHERS, NO_LAUNCHER):
+        remedy = did_you_mean(options.launcher, (*LAUNCHERS, NO_LAUNCHER))
         raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
+    if options.model == GIVEN_MODEL:
+        _check_given(options)
     for name in ("receive_ahead", "receive_memory"):
         value = getattr(options, name)
         if value is not None and value < 0:
@@ -60,6 +65,24 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             "of a run"
         )
     _model_options(options, "gpt" if options.model == "auto" else options.model)
+
+
+def _check_given(options: RuntimeOptions) -> None:
+    """Reject what needs the modules, which only a script of the user's own has.
+
+    Raises:
+        OptionError: It is asked for.
+    """
+    if options.launcher != NO_LAUNCHER:
+        raise OptionError(
+            f"runtime.model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
+            "which only writes the job, and start your own script"
+        )
+    if options.receive_memory is not None:
+        raise OptionError(
+            f"runtime.receive_memory: the sizes of the messages of model={GIVEN_MODEL} are not known; leave "
+            "it out (null)"
+        )
 
 
 def launch_options(options: RuntimeOptions) -> dict[str, Any]:
@@ -73,6 +96,8 @@ def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
     Raises:
         OptionError: It is so.
     """
+    if options.launcher == NO_LAUNCHER:
+        return
     try:
         check_device(options.device, options.launcher, sum(placement.gpus))
     except ScriptError as error:
@@ -127,6 +152,8 @@ def choose_model(
             f"runtime.micro_batches_per_update: {each} is no divisor of {num_micro_batches} micro-batches; "
             "give one, or change search.num_micro_batches"
         )
+    if name == GIVEN_MODEL:
+        return model
     try:
         body_of(model, placement).data(num_micro_batches, "cpu")
     except ModelError as error:

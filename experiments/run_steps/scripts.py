@@ -17,9 +17,10 @@ from experiments.steps.results import EnergyResult, SearchStepResult
 from placements.files import write_json
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import Clocks, generate
-from runtime.models import Blocks, Model, ModelError, ModelOptions, read_versions
+from runtime.models import GIVEN_MODEL, Blocks, Model, ModelError, ModelOptions, read_versions
 from runtime.plans.planned import Planned
 from runtime.program.deadlock import check
+from runtime.program.instructions import Programs
 from runtime.program.lower import lower
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
@@ -55,13 +56,7 @@ def generate_scripts(
         read_versions(model, schedule.placement, schedule.num_micro_batches, orders)
     except ModelError as error:
         raise in_options(error) from None
-    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
-    size_bytes = functools.partial(_message_bytes, blocks)
-    programs = lower(schedule).with_specs(blocks.spec_between)
-    programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
-    check(programs)
-    posted = max(peak_posted(programs, size_bytes))
-    log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
+    programs = _programs(schedule, model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
     repetend = tuned.periodic.periodic.repetend if tuned.periodic else found.result and found.result.repetend
@@ -76,6 +71,20 @@ def generate_scripts(
         versions={name: metadata.version(name) for name in ("schedsearch", "torch")},
         rows=device_of if whole.placement.num_gpus else None,
     )
+
+
+def _programs(schedule: Schedule, model: ModelOptions, options: RuntimeOptions) -> Programs:
+    """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
+    if model.name == GIVEN_MODEL:
+        return check(prefetch_receives(lower(schedule), blocks_ahead(options)))
+    blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
+    size_bytes = functools.partial(_message_bytes, blocks)
+    programs = lower(schedule).with_specs(blocks.spec_between)
+    programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
+    check(programs)
+    posted = max(peak_posted(programs, size_bytes))
+    log.info("receives posted and not yet taken: at most %d bytes on a device", posted)
+    return programs
 
 
 def planned_scripts(

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from experiments.config.options import OptionError, planned_by, read_options
 from experiments.config.records import RunCommandOptions
-from experiments.config.run_options import check_device_of, check_runtime_options, choose_model
+from experiments.config.run_options import NO_LAUNCHER, check_device_of, check_runtime_options, choose_model
 from experiments.report.report import save_report, save_report_of_run
 from experiments.run_steps.measured_run import run_and_save
 from experiments.run_steps.resumed import KeptOptions, options_of, resumed_directory
@@ -68,6 +68,9 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
         scripts, traces = directory / "scripts", options.runtime.trace
         simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
+    if options.runtime.launcher == NO_LAUNCHER:
+        log.info("%-12s%s", "job", directory / "scripts")
+        return found.figures | tuned.figures
     measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
     utilisation = None
     if options.runtime.trace:

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from placements import Placement
 
 
-def launch_lines(placement: Placement, folder: str) -> list[str]:
-    """Return how the scripts of a folder are started, on one node and on several."""
-    num_devices, scripts = placement.num_devices, f"-m runtime.launch {shlex.quote(folder)}"
+def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
+    """Return how the scripts of a folder are started, on one node and on several.
+
+    Args:
+        devices_of_nodes: How many devices each node has, in the order of the devices; of one node all, where
+            nobody has said which they have.
+        folder: Its name.
+    """
+    num_devices, num_nodes = sum(devices_of_nodes), len(devices_of_nodes)
+    scripts = f"-m runtime.launch {shlex.quote(folder)}"
     lines = [
         "Start all devices, from the folder above this one, on one node with",
         f"    torchrun --nproc-per-node {num_devices} {scripts}",
     ]
     if num_devices == 1:
         return lines
-    meeting = "--rdzv-backend c10d --rdzv-endpoint HOST:29500"
+    if num_nodes == 1:
+        meeting = "--rdzv-backend c10d --rdzv-endpoint HOST:29500"
+        return [
+            *lines,
+            f"or on each of N nodes with G devices (N x G = {num_devices}), HOST being one of them, with",
+            f"    torchrun --nnodes N --nproc-per-node G {meeting} {scripts}",
+        ]
+    # Which node has which devices matters here, and with the rendezvous c10d torchrun would choose.
+    same = len(set(devices_of_nodes)) == 1
+    own = str(devices_of_nodes[0]) if same else "G"
+    has = f"{own} devices each" if same else f"G = {', '.join(map(str, devices_of_nodes))} devices"
     return [
         *lines,
-        f"or, on each of N nodes with G devices (N x G = {num_devices}), HOST being one of them, with",
-        f"    torchrun --nnodes N --nproc-per-node G {meeting} {scripts}",
+        f"or on {num_nodes} nodes with {has}, on node R from 0 on, node 0 being HOST, with",
+        f"    torchrun --nnodes {num_nodes} --node-rank R --nproc-per-node {own} --master-addr HOST "
+        + scripts,
     ]
 
 
@@ -52,7 +70,7 @@ def header(
         *([f"Made with {made_with}."] if made_with else []),
         *_picture(picture, device if row is None else row),
         "",
-        *launch_lines(placement, folder),
+        *launch_lines(placement.gpus_of_nodes, folder),
         "",
         "You may change the order below. Whether it is still safe tells",
         f"    python -m runtime.check {shlex.quote(folder)}",

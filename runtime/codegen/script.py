@@ -110,15 +110,15 @@ def script_of_job(iteration: Callable[[Any, int], None], job: Job, wanted: str, 
     Raises:
         ScriptError: It is of another job, or of no device of this one.
     """
-    if job.hash != wanted:
-        raise ScriptError(
-            f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
-            "generate the scripts again"
-        )
     device = _device_of(path)
     if device is None or device >= job.placement.num_devices:
         raise ScriptError(
             f"{path}: {job.placement.name} has {job.placement.num_devices} devices only; delete the script"
+        )
+    if job.hash != wanted:
+        raise ScriptError(
+            f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
+            "generate the scripts again"
         )
     return Script(
         iteration,

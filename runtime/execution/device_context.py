@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
 
 from placements.hardware import ClockLatency
 from runtime.clocks.clock import Clock, RecordingClock
@@ -17,11 +22,13 @@ from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks, Model, ReadVersions, read_versions
 from runtime.models.blocks import Instance, warm_up
+from runtime.models.body import Body
 from runtime.plans.plan_client import PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
 from runtime.profiling.records import Record
+from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
 
@@ -67,6 +74,7 @@ def device_context(
     transport: Transport,
     position: Position,
     plans: PlanSource | None = None,
+    body: Body | None = None,
 ) -> Iterator[DeviceContext]:
     """Make all that a device runs with; what must be given back is, at the end.
 
@@ -76,6 +84,8 @@ def device_context(
         transport: Reaches the other devices.
         position: Is told where the device stands.
         plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
+        body: What the blocks compute, which may not know yet what their messages carry; by default that of
+            the script's model.
     """
     with ExitStack() as at_end:
         shared = at_end.enter_context(
@@ -90,7 +100,12 @@ def device_context(
         clock = _clock(script, shared, transport, options)
         at_end.callback(clock.reset)
         model = Model(
-            script.model, script.placement, transport.shards, transport.device, groups=transport.groups
+            script.model,
+            script.placement,
+            transport.shards,
+            transport.device,
+            groups=transport.groups,
+            body=body,
         )
         blocks = Blocks(script.placement, model, script.num_micro_batches, _versions(script, transport))
         profiler = _profiler(script, options, transport)
@@ -103,11 +118,38 @@ def device_context(
         if recorder is not None:
             recorder.message_tensors = device.message_tensors
             clocks.requested = recorder.request
-        check_specs(script, options.device, device.spec_of_model)
+        if body is None:
+            check_specs(script, options.device, device.spec_of_model)
         warm_up(transport.device)
         yield DeviceContext(
             script, options, transport, device, model, blocks, clocks, shared, profiler, recorder
         )
+
+
+@contextmanager
+def connected(script: Script, options: RunOptions) -> Iterator[Transport]:
+    """Reach the other devices through process groups, in the process group of the script if it has one.
+
+    What is made here is taken down if all went well: after an error others may hang.
+    """
+    joins = not dist.is_initialized()
+    if joins:
+        if options.backend == "nccl":
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", options.device)))
+        dist.init_process_group(
+            options.backend,
+            init_method=options.meeting,
+            rank=options.device,
+            world_size=options.num_devices,
+            timeout=timedelta(seconds=options.timeout_s),
+        )
+    channels = connect(
+        script.placement, script.channels, options.device, options.timeout_s, options.communicators
+    )
+    yield channels
+    channels.barrier()
+    if joins:
+        dist.destroy_process_group()
 
 
 def _versions(script: Script, transport: Transport) -> ReadVersions:

@@ -6,25 +6,18 @@ gradient step at its end.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.job import JOB_FILE, read_job
-from runtime.codegen.script import Script, script_of_constants, script_of_job
+from runtime.codegen.script import script_of_constants, script_of_job
 from runtime.execution.device import Device, TransferError
+from runtime.execution.device_context import connected
 from runtime.execution.run_options import RunOptions
 from runtime.execution.train import run_device
 from runtime.plans.plan_client import PlanSource
-from runtime.transport.process_groups import connect
-from runtime.transport.protocol import Transport
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "main", "run"]
 
@@ -54,7 +47,7 @@ def run(
     """
     path = Path(script)
     read = script_of_job(iteration, read_job(path.with_name(JOB_FILE)), job, path)
-    run_device(read, options or RunOptions.from_environment(), _connected, plans)
+    run_device(read, options or RunOptions.from_environment(), connected, plans)
 
 
 def main(
@@ -77,24 +70,4 @@ def main(
         TransferError: See `run`.
     """
     script = script_of_constants(iteration, **constants)
-    run_device(script, options or RunOptions.from_environment(), _connected, plans)
-
-
-@contextmanager
-def _connected(script: Script, options: RunOptions) -> Iterator[Transport]:
-    """Create the process groups, and take them down if all went well: after an error others may hang."""
-    if options.backend == "nccl":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", options.device)))
-    dist.init_process_group(
-        options.backend,
-        init_method=options.meeting,
-        rank=options.device,
-        world_size=options.num_devices,
-        timeout=timedelta(seconds=options.timeout_s),
-    )
-    channels = connect(
-        script.placement, script.channels, options.device, options.timeout_s, options.communicators
-    )
-    yield channels
-    channels.barrier()
-    dist.destroy_process_group()
+    run_device(script, options or RunOptions.from_environment(), connected, plans)

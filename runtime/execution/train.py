@@ -6,7 +6,6 @@ It does not know what an iteration does: a `Device` carries that out.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -19,16 +18,13 @@ from torch import Tensor
 from placements.placement_file import placement_to_dict
 from runtime.codegen.script import Script, check_script
 from runtime.execution import checkpoint
-from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, device_context
+from runtime.execution.pipeline import BlockLoss, Pipeline
 from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
 from runtime.execution.run_options import RunOptions
 from runtime.models import ParameterShard
 from runtime.plans.plan_client import PlanSource
 from runtime.transport.protocol import Transport
-
-Loss = tuple[str, int, float]
-"""(block, micro-batch, loss)."""
 
 Connect = Callable[[Script, RunOptions], AbstractContextManager[Transport]]
 """Connects a device to the others, and takes that down again."""
@@ -72,16 +68,16 @@ def train(context: DeviceContext) -> None:
         ScriptError: The run cannot be resumed.
     """
     script, options, transport, model = context.script, context.options, context.transport, context.model
-    replicas = transport.connect_teams(model.teams_of_replicas())
+    pipeline = Pipeline.of(context)
     _report(options, context.profiler.description if context.profiler else context.clocks.clock.description)
     first = checkpoint.resume(script, options, transport, model) if options.resume else 0
     times_ms: list[float] = []
-    losses: list[list[Loss]] = []
+    losses: list[list[BlockLoss]] = []
     for index in range(first, options.iterations):
-        _follow_plan(context, index)
-        times_ms.append(timed_iteration(script, context.device, index, transport))
-        losses.append([(*instance, float(loss)) for instance, loss in context.blocks.losses.items()])
-        model.sum_replicas(replicas)
+        _follow_plan(pipeline, context.options, index)
+        times_ms.append(pipeline.timed(index))
+        losses.append(pipeline.losses())
+        pipeline.sum_copies()
         _keep(options, f"gradients_{index}", model.gradients())
         model.step()
         if checkpoint.is_due(options, index + 1):
@@ -97,13 +93,12 @@ def train(context: DeviceContext) -> None:
         write_summary(options.results, options.device, done | _measured(context) | _facts(context))
 
 
-def _follow_plan(context: DeviceContext, iteration: int) -> None:
+def _follow_plan(pipeline: Pipeline, options: RunOptions, iteration: int) -> None:
     """Go over to a newer plan, if there is one."""
-    plan = context.plans.at_iteration_boundary()
+    plan = pipeline.follow_plan()
     if plan is not None:
-        context.clocks.follow(plan.clock_mhz)
         line = f"iteration {iteration}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
-        _report(context.options, line)
+        _report(options, line)
 
 
 def _draw(path: Path, context: DeviceContext) -> None:
@@ -113,18 +108,6 @@ def _draw(path: Path, context: DeviceContext) -> None:
     records = context.transport.collect(context.records)
     if context.options.device == 0:
         write_trace(path, context.script.placement, records)
-
-
-def timed_iteration(script: Script, device: Device, index: int, transport: Transport) -> float:
-    """Run one iteration and return the milliseconds from the common start to this device's end."""
-    if transport.device.type == "cuda":
-        torch.cuda.synchronize()  # the gradient step of the iteration before may still run
-    transport.barrier()
-    start_s = time.perf_counter()
-    device.begin(index)
-    script.iteration(device, script.num_micro_batches)
-    device.finish()
-    return (time.perf_counter() - start_s) * 1000
 
 
 def _measured(context: DeviceContext) -> dict[str, Any]:
@@ -156,7 +139,7 @@ def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tenso
         write_tensors(options.results, options.device, name, tensors)
 
 
-def _share_progress(context: DeviceContext, index: int, time_ms: float, losses: Sequence[Loss]) -> None:
+def _share_progress(context: DeviceContext, index: int, time_ms: float, losses: Sequence[BlockLoss]) -> None:
     """Collect what the devices know of an iteration; device 0 reports it."""
     options = context.options
     collected = context.transport.collect((time_ms, losses))

@@ -10,7 +10,7 @@ versions while they are read, and `blocks` runs forward and backward blocks one 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
 from runtime.models.blocks import Blocks
 from runtime.models.body import body_of
-from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
+from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard
 from runtime.models.user.cut import cut
@@ -18,6 +18,7 @@ from runtime.models.weight_versions import ReadVersions, read_versions
 from runtime.transport.shards import WHOLE, Shards
 
 __all__ = [
+    "GIVEN_MODEL",
     "MODEL_NAMES",
     "USER_MODEL",
     "WHOLE",

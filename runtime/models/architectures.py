@@ -10,7 +10,7 @@ from torch import Tensor
 from placements import Block, Kind, Placement
 from runtime.models.core.layer_counts import most_shards
 from runtime.models.core.layers import Layer
-from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
+from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.zoo import flava, gpt, mt5, synthetic
 
 
@@ -53,7 +53,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 }
 """The models that come with the project; the last one runs any placement."""
 
-MODEL_NAMES = (*ARCHITECTURES, USER_MODEL)
+MODEL_NAMES = (*ARCHITECTURES, USER_MODEL, GIVEN_MODEL)
 """All values of `ModelOptions.name`."""
 
 

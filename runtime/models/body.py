@@ -12,7 +12,7 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.models.architectures import ARCHITECTURES, check_recompute, layers
 from runtime.models.core.layers import Layer, Parameter, Weights
-from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
+from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.user.user import UserModules
 from runtime.program.tensor_flow import forward_graphs
@@ -65,6 +65,11 @@ def body_of(options: ModelOptions, placement: Placement) -> Body:
     Raises:
         ModelError: The model does not fit the placement, or a user's file does not make one.
     """
+    if options.name == GIVEN_MODEL:
+        raise ModelError(
+            f"model.name: {GIVEN_MODEL!r} has no modules but those that a script of your own gives to "
+            f"runtime.Pipeline; start that script, or use model={USER_MODEL}"
+        )
     if options.name == USER_MODEL:
         check_recompute(options, placement)
     body = (UserModules if options.name == USER_MODEL else LayeredBody)(options, placement)

@@ -130,6 +130,19 @@ class Model:
                     self._add(parameter, shards[block])
         self.optimizer = Optimizer(options, list(self._weights.values()))
 
+    def hold(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these leaf tensors, which somebody else holds too, in the place of the model's own.
+
+        Args:
+            tensors: For each parameter one of its shape; what is in it is replaced by the model's values.
+        """
+        shards = {shard.name: shard for shard in self.parameters}
+        for name, tensor in tensors.items():
+            before = self._weights[name]
+            tensor.data = before.detach()
+            self._weights[name] = self.parameters[shards[name]] = tensor
+            self.optimizer.replace(before, tensor)
+
     def data(self, num_micro_batches: int) -> Data:
         """Return what the blocks read.
 

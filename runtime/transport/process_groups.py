@@ -121,6 +121,13 @@ class Channels:
         dist.all_gather_object(collected, value, group=self.control)
         return collected
 
+    def add_up(self, values: Sequence[float]) -> list[float]:
+        """Return sums over all devices."""
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total, group=self.control)
+        found: list[float] = total.tolist()
+        return found
+
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices, over the group of all."""
         others, token = [other for other in devices if other != dist.get_rank()], torch.zeros(1)

@@ -19,9 +19,9 @@ from experiments.benchmarks.runtime.processes import on_devices
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
 from runtime.execution.entry import Device
+from runtime.execution.pipeline import timed_iteration
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.execution.train import timed_iteration
 from runtime.models import USER_MODEL, Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.lower import lower

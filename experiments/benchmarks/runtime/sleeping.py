@@ -19,9 +19,9 @@ from experiments.benchmarks.runtime.processes import on_devices
 from placements import Placement
 from runtime.codegen.script import Script
 from runtime.execution.entry import Device
+from runtime.execution.pipeline import timed_iteration
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.execution.train import timed_iteration
 from runtime.models import Blocks
 from runtime.program.tensor_flow import tensor_inputs
 from runtime.program.tensor_spec import TensorSpec

@@ -21,7 +21,13 @@ NUM_BYTES = 256
 USER_MODEL = "module"
 """The name of a model that a Python file of the user's makes."""
 
-_NOT_OF_LAYERS = ("synthetic", USER_MODEL)
+GIVEN_MODEL = "given"
+"""The name of a model whose modules a script of the user's own gives to `runtime.Pipeline`."""
+
+_OF_USER = (USER_MODEL, GIVEN_MODEL)
+"""The models whose sizes only the user's modules know."""
+
+_NOT_OF_LAYERS = ("synthetic", *_OF_USER)
 """The models whose blocks hold no number of transformer layers."""
 
 _OF_LAYERS = (
@@ -49,7 +55,8 @@ class ModelOptions:
     """The shape, data and training of a model.
 
     Attributes:
-        name: ``gpt``, ``mt5``, ``flava``, ``synthetic`` (any graph of blocks) or ``module`` (the user's own).
+        name: ``gpt``, ``mt5``, ``flava``, ``synthetic`` (any graph of blocks), ``module`` (the user's
+            own) or ``given`` (what a script of the user's gives to `runtime.Pipeline`).
         hidden_size: Width of the residual stream. This and all other sizes are without effect on ``module``.
         sequence_length: Tokens of one sample.
         micro_batch_size: Samples of one micro-batch.
@@ -144,9 +151,7 @@ class ModelOptions:
         for key in data:
             if key not in known:
                 raise ModelError(f"model: has an unknown field {key!r}; the fields are {', '.join(known)}")
-        sizes = (
-            () if data.get("name") == USER_MODEL else ("hidden_size", "sequence_length", "micro_batch_size")
-        )
+        sizes = () if data.get("name") in _OF_USER else ("hidden_size", "sequence_length", "micro_batch_size")
         for key in ("name", *sizes):
             if key not in data:
                 raise ModelError(f"model: lacks the field {key!r}; add it")
@@ -154,7 +159,7 @@ class ModelOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that have an effect, as plain data that `from_dict` reads."""
-        without = _OF_LAYERS if self.name == USER_MODEL else ()
+        without = _OF_LAYERS if self.name in _OF_USER else ()
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         given = {name: value for name, value in given.items() if name not in RARE or value != RARE[name]}
         return {name: value for name, value in given.items() if value is not None}

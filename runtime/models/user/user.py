@@ -64,6 +64,7 @@ class UserModules:
         self._names = [block.name for block in placement.topological_order if block.kind is Kind.F]
         self._check_devices()
         self._file = UserFile(options)
+        self._loss = self._file.loss
         self._modules = self._file.modules(self._names)
         self._graphs = forward_graphs(placement)
         self._parameters: dict[str, dict[str, Parameter]] = {}
@@ -132,7 +133,7 @@ class UserModules:
             for argument in unpacked(value, self._shapes[producer])
         ]
         arguments += sample.inputs
-        ends, loss = computes_loss(self._placement, block), self._file.loss
+        ends, loss = computes_loss(self._placement, block), self._loss
         if ends and loss is None:
             arguments += sample.targets
         versions = {name: value._version for name, value in buffers.items()}
@@ -195,19 +196,29 @@ class UserModules:
                 local: self._initial[each.name].to(self._dtype)
                 for local, each in self._parameters[block].items()
             }
-            sample = data.read(block, 0, 0)
-            buffers = self._buffers(block, "cpu")
-            outputs = self._try(block, inputs, sample, parameters, buffers)
-            for name, value in self._buffers(block, "cpu").items():
-                if not torch.equal(buffers[name], value):  # not all operators count the versions
-                    raise _changes_buffer(block, name)
-            self._check_returned(block, outputs)
-            self._shapes[block] = tuple(tuple(output.shape) for output in outputs)
-            if (count := self._placement.by_name[block].data_parallel) > 1:
-                self._check_samples(block, sample, count)
-                run = partial(self._try, block, parameters=parameters, buffers=buffers)
-                check_shares(block, count, run, inputs, sample, outputs)
-            returned[block] = packed(outputs)
+            returned[block] = packed(self._tried(block, inputs, data.read(block, 0, 0), parameters, "cpu"))
+
+    def _tried(
+        self,
+        block: str,
+        inputs: Sequence[Tensor],
+        sample: Sample,
+        parameters: Mapping[str, Tensor],
+        device: torch.device | str,
+    ) -> tuple[Tensor, ...]:
+        """Return what a block returns, checked, and know its shapes from now on."""
+        buffers = self._buffers(block, device)
+        outputs = self._try(block, inputs, sample, parameters, buffers)
+        for name, value in self._buffers(block, device).items():
+            if not torch.equal(buffers[name], value):  # not all operators count the versions
+                raise _changes_buffer(block, name)
+        self._check_returned(block, outputs)
+        self._shapes[block] = tuple(tuple(output.shape) for output in outputs)
+        if (count := self._placement.by_name[block].data_parallel) > 1:
+            self._check_samples(block, sample, count)
+            run = partial(self._try, block, parameters=parameters, buffers=buffers)
+            check_shares(block, count, run, inputs, sample, outputs)
+        return outputs
 
     def _try(
         self,
@@ -227,7 +238,7 @@ class UserModules:
             shapes = [tuple(value.shape) for value in (*inputs, *sample.inputs, *sample.targets)]
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             remedy = "give it what the blocks before it return, in the order of its 'after'"
-            if computes_loss(self._placement, block) and self._file.loss is None:
+            if computes_loss(self._placement, block) and self._loss is None:
                 remedy += ", and the targets, or define loss(output, targets)"
             if sample.num_shares > 1:
                 remedy = "let it take any number of samples, or set data_parallel to 1"

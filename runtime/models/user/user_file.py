@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from placements import Placement
+from placements import Kind, Placement
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
 from runtime.transport.shards import share_of
@@ -73,6 +73,16 @@ class UserFile:
                 f"model.path: {self.path} must define data(iteration, micro_batch), and build(block) or "
                 "blocks()"
             )
+
+    def source(self, placement: Placement) -> Callable[[str], nn.Module] | Mapping[str, nn.Module]:
+        """Return what makes the module of a forward block, or all of them if the file makes all at once.
+
+        Raises:
+            ModelError: The file does not make one for each.
+        """
+        if self._function("blocks") is None:
+            return lambda name: self.modules([name])[name]
+        return self.modules([block.name for block in placement.topological_order if block.kind is Kind.F])
 
     def modules(self, names: Sequence[str]) -> dict[str, nn.Module]:
         """Return the module of each forward block.

@@ -23,9 +23,9 @@ from runtime.execution import device_context, place
 from runtime.execution.clock_requests import clock_requests
 from runtime.execution.entry import Device, TransferError
 from runtime.execution.measurement import Measurement
+from runtime.execution.pipeline import timed_iteration
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.execution.train import timed_iteration
 from runtime.launching.launch import LaunchError, launch
 from runtime.models import Blocks, Model, ModelOptions, Text, Tokens, suitable_model
 from runtime.plans.shared_plans import SharedPlans

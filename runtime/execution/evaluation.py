@@ -1,0 +1,123 @@
+"""Forward blocks alone, between iterations of a training: a program of its own, proved like any other.
+
+It knows the placement, not the schedule of the training: forward blocks run in the order of a steady state
+with as many micro-batches in flight as the busiest device can feed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from placements import Kind, Placement
+from runtime.codegen.script import Script
+from runtime.execution.device import Device
+from runtime.execution.results import Position
+from runtime.execution.run_options import RunOptions
+from runtime.models import Blocks, Model
+from runtime.program.deadlock import check
+from runtime.program.instructions import Programs, Run, Send
+from runtime.program.lower import lower
+from runtime.program.tensor_flow import forward_inputs
+from runtime.transport.protocol import Transport
+from schedsearch.schedule import Instance, as_soon_as_possible
+
+
+def forward_placement(placement: Placement) -> Placement:
+    """Return the placement of the forward blocks alone, which keep nothing."""
+    blocks = tuple(
+        replace(block, memory=0, after=forward_inputs(placement, block.name))
+        for block in placement.blocks
+        if block.kind is Kind.F
+    )
+    return replace(placement, blocks=blocks)
+
+
+@cache
+def forward_programs(placement: Placement, num_micro_batches: int) -> Programs:
+    """Return proved programs of so many micro-batches of the forward blocks of a placement.
+
+    >>> from placements.shapes import v_shape
+    >>> print(forward_programs(v_shape(2), 2))
+    device 0
+        run F0 #0
+        send F0 -> F1 #0 to 1
+        run F0 #1
+        send F0 -> F1 #1 to 1
+    device 1
+        receive F0 -> F1 #0 from 0
+        run F1 #0
+        receive F0 -> F1 #1 from 0
+        run F1 #1
+    """
+    placement = forward_placement(placement)
+    orders = [_order(placement, device, num_micro_batches) for device in range(placement.num_devices)]
+    return check(lower(as_soon_as_possible(placement, num_micro_batches, orders)))
+
+
+def _order(placement: Placement, device: int, num_micro_batches: int) -> list[Instance]:
+    """Return a device's blocks as they would start if one micro-batch began in every period.
+
+    All devices sort by the same starts, and a block starts after those that it takes from, so the orders of
+    the devices cannot wait for each other.
+    """
+    period = max(sum(block.time for block in placement.on(each)) for each in range(placement.num_devices))
+    starts: dict[str, tuple[int, int]] = {}
+    for i, block in enumerate(placement.topological_order):
+        ends = [starts[name][0] + placement.by_name[name].time for name in block.after]
+        starts[block.name] = max(ends, default=0), i
+    instances = [(block.name, n) for block in placement.on(device) for n in range(num_micro_batches)]
+    return sorted(instances, key=lambda each: (starts[each[0]][0] + each[1] * period, starts[each[0]][1]))
+
+
+class Evaluation:
+    """The forward blocks of a device, for one number of micro-batches.
+
+    Attributes:
+        blocks: They.
+
+    Args:
+        script: Of the training.
+        options: How the process takes part.
+        transport: Reaches the other devices.
+        model: Of the training.
+        num_micro_batches: Of one evaluation.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        options: RunOptions,
+        transport: Transport,
+        model: Model,
+        num_micro_batches: int,
+    ) -> None:
+        """Derive and prove the programs."""
+        programs = forward_programs(script.placement, num_micro_batches)
+        self._instructions = programs.instructions[options.device]
+        self._number = num_micro_batches
+        forward = Script(
+            self._carry_out, script.model_data, programs.placement, num_micro_batches, script.channels
+        )
+        self.blocks = Blocks(programs.placement, model, num_micro_batches)
+        self._device = Device(forward, options, transport, self.blocks, Position(None, options.device))
+
+    def run(self, iteration: int) -> None:
+        """Run it; the losses are then those of `blocks`.
+
+        Args:
+            iteration: Of which a model with data of its own reads the micro-batches.
+        """
+        self._device.begin(iteration)
+        self._carry_out(self._device, self._number)
+        self._device.finish()
+
+    def _carry_out(self, device: Any, num_micro_batches: int) -> None:
+        for each in self._instructions:
+            if isinstance(each, Run):
+                device.run(each.block, each.micro_batch)
+            elif isinstance(each, Send):
+                device.send(each.producer, each.consumer, each.micro_batch, target=each.target)
+            else:
+                device.receive(each.producer, each.consumer, each.micro_batch, source=each.source)

@@ -1,0 +1,511 @@
+"""A proved pipeline as an object: in a training loop of one's own, and in the loop of generated scripts.
+
+It knows neither optimizers nor where batches come from. See `runtime.execution.batches` for what a batch is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from placements import Kind
+from runtime.codegen.script import Script, check_script, check_specs, read_scripts
+from runtime.execution.batches import BatchData, BatchError, PrefetchedLoader
+from runtime.execution.device import Device
+from runtime.execution.device_context import DeviceContext, connected, device_context
+from runtime.execution.evaluation import Evaluation
+from runtime.execution.results import Position
+from runtime.execution.run_options import RunOptions
+from runtime.models import GIVEN_MODEL, USER_MODEL, Blocks, ModelOptions
+from runtime.models.user.given import GivenModules, Loss, Modules, is_list, own_modules, type_of
+from runtime.models.user.packing import Shapes
+from runtime.models.user.user_file import UserFile
+from runtime.plans.plan_client import DeployedPlan
+from runtime.program.calls import ScriptError
+from runtime.program.tensor_flow import computes_loss
+from runtime.transport.protocol import Transport
+from schedsearch.semantics.versions import WeightMode
+
+T = TypeVar("T")
+
+BlockLoss = tuple[str, int, float]
+"""(block, micro-batch, loss)."""
+
+
+class PipelineError(ValueError):
+    """A step cannot be done, or its loss is not finite; every process says which device found what."""
+
+
+class Pipeline:
+    """This process's part of a pipeline whose schedule was proved when its job was generated.
+
+    It works in any script that torchrun starts with one process for each device. Each process builds and
+    trains its own blocks only. `step` accumulates gradients as ``loss.backward()`` does; optimizers,
+    schedules of learning rates and logging are the script's::
+
+        with runtime.Pipeline(modules, "job", loss=cross_entropy) as pipeline:
+            optimizer = torch.optim.AdamW(pipeline.parameters(), lr=3e-4)
+            for batch in pipeline.loader(dataloader):
+                loss = pipeline.step(batch)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    Attributes:
+        num_steps: How many there were. Dropout depends on it; see `load_progress`.
+
+    Args:
+        modules: A module for each forward block: a mapping of block to module, which may lack those of other
+            processes; a function that makes that of a block, called for own blocks only; the list that
+            `runtime.models.cut` returns; or the path of a Python file (see `runtime.models.user.user`). None
+            for the model of the job, which reads its own text.
+        job: The folder of the generated scripts.
+        loss: Returns the scalar loss of the last block's outputs and the targets; by default that of the
+            file, else the last block's module is given the targets and returns the loss.
+        timeout_s: How long a transfer may wait for its other end, if the process group is made here.
+        finite: Whether a loss that is not finite ends all processes.
+
+    Raises:
+        ScriptError: The job cannot be read, or is not for as many processes.
+        PipelineError: The modules of some process do not fit the placement.
+    """
+
+    def __init__(
+        self,
+        modules: Modules | str | Path | None,
+        job: str | Path,
+        *,
+        loss: Loss | None = None,
+        timeout_s: float = 300.0,
+        finite: bool = True,
+    ) -> None:
+        """Join the other processes and build the own blocks."""
+        options = _options(timeout_s)
+        scripts = read_scripts(job)
+        script = scripts[min(options.device, len(scripts) - 1)]
+        check_script(script, options.device, options.num_devices)
+        with ExitStack() as stack:
+            transport = stack.enter_context(connected(script, options))
+            body = None
+            if modules is not None:
+                body, model = _given(modules, loss, script, options, transport)
+                script = replace(script, model_data=model.to_dict())
+                body.read_from(_batch_data(script, options, transport))
+            elif script.model.weight_versions != WeightMode.FLUSH:
+                raise ScriptError(
+                    f"{job}: updates weights without a flush ({script.model.weight_versions}), but in a loop "
+                    "of your own the optimizer steps between iterations; generate it with "
+                    f"runtime.weight_versions={WeightMode.FLUSH}"
+                )
+            position = Position(None, options.device)
+            context = stack.enter_context(device_context(script, options, transport, position, body=body))
+            self._begin(context, body, finite)
+            self._stack = stack.pop_all()
+
+    @classmethod
+    def of(cls, context: DeviceContext) -> Pipeline:
+        """Return the pipeline of a device of a run, whose context somebody else closes."""
+        pipeline = cls.__new__(cls)
+        pipeline._begin(context, None, False)
+        pipeline._stack = ExitStack()
+        return pipeline
+
+    def _begin(self, context: DeviceContext, body: GivenModules | None, finite: bool) -> None:
+        self._context, self._body, self._finite = context, body, finite
+        self._script, self._transport, self._model = context.script, context.transport, context.model
+        self._replicas = self._transport.connect_teams(self._model.teams_of_replicas())
+        self._evaluations: dict[int, Evaluation] = {}
+        self.num_steps = 0
+        self._data = _batch_data(self._script, context.options, self._transport)
+        if body is not None:
+            self._data = body.data(self._script.num_micro_batches, self._transport.device)
+            self._model.hold(body.tensors())
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process reads inputs."""
+        return self._data.is_first
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this process computes a loss, for which it reads targets."""
+        return self._data.is_last
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Into how many micro-batches a batch is cut: those of the schedule, for each separate graph."""
+        return self._script.num_micro_batches * self._data.num_graphs
+
+    def step(self, batch: Any = None) -> float:
+        """Compute all micro-batches forward and backward in the proved order, and add up the gradients.
+
+        Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet twice beside
+        the schedule: before, so that what is wrong with a batch ends them all, and after, to tell each other
+        the losses; each is a sum of a few numbers over gloo.
+
+        Args:
+            batch: See `runtime.execution.batches`; None where this process reads nothing.
+
+        Returns:
+            The mean loss of the micro-batches, the same on every process.
+
+        Raises:
+            PipelineError: The batch of some process is wrong, or the loss is not finite.
+            TransferError: A tensor did not arrive or could not be sent.
+        """
+        number = self._script.num_micro_batches
+        self._succeeded(lambda: self._taken(batch, number))
+        self._ensure_shapes()
+        self.follow_plan()
+        before = self._set_aside()
+        self.run(self.num_steps)
+        self.sum_copies()
+        for weight, gradient in before:
+            weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+        self.num_steps += 1
+        loss = self._mean_loss(self._context.blocks, number)
+        if self._finite and not math.isfinite(loss):
+            raise PipelineError(
+                f"step {self.num_steps - 1}: the loss is {loss}; lower the learning rate, or look at the data"
+            )
+        return loss
+
+    def eval_step(self, batch: Any = None) -> float:
+        """Compute a batch forward only, in eval mode; return its mean loss, the same on every process.
+
+        Gradients and random numbers stay as they are. The program is derived from the placement, and proved,
+        for each number of micro-batches once.
+
+        Args:
+            batch: As of `step`, of as many samples as make whole micro-batches.
+
+        Raises:
+            PipelineError: The batch of some process is wrong.
+            TransferError: A tensor did not arrive or could not be sent.
+        """
+        number = self._number_taken(batch)
+        self._ensure_shapes()
+        if number not in self._evaluations:
+            self._evaluations[number] = Evaluation(
+                self._script, self._context.options, self._transport, self._model, number
+            )
+        evaluation = self._evaluations[number]
+        with nullcontext() if self._body is None else self._body.evaluating():
+            evaluation.run(self.num_steps)
+        return self._mean_loss(evaluation.blocks, number)
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Scale all gradients so that the norm over all of them is at most this; return the norm before.
+
+        The norm is over the parameters of all processes, each once. It is the root of float64 squares that
+        are added in the order of the parameters' names, so that every process has the same.
+        """
+        own = [
+            (shard.name, shard.shard, float(weight.grad.double().square().sum()))
+            for shard, weight in self._model.parameters.items()
+            if weight.grad is not None
+        ]
+        squares = {(name, part): value for row in self._transport.collect(own) for name, part, value in row}
+        norm = math.sqrt(sum(squares[key] for key in sorted(squares)))
+        if norm > max_norm:
+            for weight in self._model.parameters.values():
+                if weight.grad is not None:
+                    weight.grad.mul_(max_norm / norm)
+        return norm
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parameters of the own blocks, each once, by their names in the model.
+
+        The names are those of the model that `runtime.models.cut` cut; of modules that were given by block
+        they begin with the block. The tensors are those of the modules.
+        """
+        for shard, weight in self._model.parameters.items():
+            yield shard.name, weight
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Yield the parameters of the own blocks, for any optimizer."""
+        for _, weight in self.named_parameters():
+            yield weight
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for weight in self.parameters():
+            weight.grad = None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return parameters and buffers of the own blocks, by name; together all processes' are the model's.
+
+        Of a parameter that is cut over several devices it is this device's shard.
+        """
+        if self._body is not None:
+            return self._body.state()
+        return {name: weight.detach() for name, weight in self.named_parameters()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the own blocks' part of a state, which may be that of the whole model.
+
+        Raises:
+            PipelineError: It lacks something, or something has another shape.
+        """
+        shards = {shard.name: shard for shard in self._model.parameters}
+        found: list[tuple[Tensor, Tensor]] = []
+        for name, own in self.state_dict().items():
+            if name not in state:
+                raise PipelineError(f"state: has no {name!r}; give the state of the whole model")
+            value = state[name]
+            if value.shape != own.shape and name in shards:
+                value = shards[name].of(value)
+            if value.shape != own.shape:
+                raise PipelineError(
+                    f"state: {name!r} is of shape {tuple(value.shape)} instead of {tuple(own.shape)}"
+                )
+            found.append((own, value))
+        with torch.no_grad():
+            for own, value in found:
+                own.copy_(value)
+        if self._body is not None:
+            self._body.forget_buffers()
+
+    def train(self, mode: bool = True) -> None:
+        """Put the own blocks' modules into training mode, or into eval mode."""
+        if self._body is not None:
+            self._body.train(mode)
+
+    def eval(self) -> None:
+        """Put the own blocks' modules into eval mode; `eval_step` does so for itself."""
+        self.train(False)
+
+    def loader(self, loader: DataLoader[Any] | None) -> PrefetchedLoader:
+        """Return a DataLoader read ahead, where this process reads; see `PrefetchedLoader`.
+
+        Args:
+            loader: The same on all processes that read; it may be None on others.
+        """
+        return PrefetchedLoader(
+            loader, self._data.reads, self._transport.collect, self._script.model.seed, self._transport.device
+        )
+
+    def close(self) -> None:
+        """Wait for all processes, give back the clock, and end the process group if it was made here."""
+        self._stack.close()
+
+    def __enter__(self) -> Pipeline:
+        """Return it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it; after an error without waiting for processes that may hang."""
+        self._stack.__exit__(kind, error, trace)
+
+    def follow_plan(self) -> DeployedPlan | None:
+        """Go over to a newer plan of clocks if there is one, and return it."""
+        plan = self._context.plans.at_iteration_boundary()
+        if plan is not None:
+            self._context.clocks.follow(plan.clock_mhz)
+        return plan
+
+    def run(self, index: int) -> float:
+        """Run an iteration, and return how long it took this device; every device must call it."""
+        return run_iteration(self._script, self._context.device, index)
+
+    def timed(self, index: int) -> float:
+        """Run an iteration from a common start; see `timed_iteration`."""
+        return timed_iteration(self._script, self._context.device, index, self._transport)
+
+    def losses(self) -> list[BlockLoss]:
+        """Return the losses that this device computed in the last iteration."""
+        return [(*instance, float(loss)) for instance, loss in self._context.blocks.losses.items()]
+
+    def sum_copies(self) -> None:
+        """Give all copies of a parameter the sum of their gradients; every device must call it."""
+        self._model.sum_replicas(self._replicas)
+
+    def _set_aside(self) -> list[tuple[Tensor, Tensor]]:
+        """Take gradients of earlier steps from the parameters that have copies, which were summed already."""
+        names = {name for names in self._model.replicas.values() for name in names}
+        found = [
+            (weight, weight.grad)
+            for shard, weight in self._model.parameters.items()
+            if shard.name in names and weight.grad is not None
+        ]
+        for weight, _ in found:
+            weight.grad = None
+        return found
+
+    def _taken(self, batch: Any, num_micro_batches: int | None) -> int | None:
+        """Let the blocks read a batch; return its number of micro-batches, None where nothing is read."""
+        if self._body is None:
+            if batch is not None:
+                raise BatchError("batch: the job's own model reads its own text; leave the batch out")
+            return self._script.num_micro_batches
+        if not self._data.reads:
+            return None
+        if batch is None:
+            raise BatchError("batch: is None, but this process reads inputs or targets; give it one")
+        return self._data.take(batch, num_micro_batches)
+
+    def _number_taken(self, batch: Any) -> int:
+        """Let the blocks of all processes read a batch; return its number of micro-batches."""
+        is_first = self._body is not None and not self._body.has_shapes
+        expected = self._script.num_micro_batches if is_first else None
+        told = enumerate(self._agreed(lambda: self._taken(batch, expected)))
+        numbers = {number: device for device, number in told if number is not None}
+        if len(numbers) != 1:
+            counts = " and ".join(f"{number} on device {device}" for number, device in numbers.items())
+            raise PipelineError(f"batch: has {counts} micro-batches; give all that read the same batch")
+        return next(iter(numbers))
+
+    def _ensure_shapes(self) -> None:
+        """Find what all blocks hand over, if the body does not know it yet."""
+        if self._body is not None and not self._body.has_shapes:
+            self._find_shapes(self._body)
+
+    def _find_shapes(self, body: GivenModules) -> None:
+        """Find what all blocks hand over: each process runs its own once, forward, and tells the others."""
+        shapes: dict[str, Shapes] = {}
+        read = partial(self._data.read, iteration=0, micro_batch=0)
+        num_blocks = sum(block.kind is Kind.F for block in self._script.placement.blocks)
+        while len(shapes) < num_blocks:
+            find = partial(body.shapes_of, shapes, read, self._transport.device)
+            found = self._agreed(find)
+            shapes = shapes | {block: shape for each in found for block, shape in each.items()}
+        body.set_shapes(shapes)
+        index = self._context.options.device
+        self._succeeded(lambda: check_specs(self._script, index, self._context.device.spec_of_model))
+
+    def _mean_loss(self, blocks: Blocks, num_micro_batches: int) -> float:
+        """Return the mean of what all devices computed, each loss taken from the block's first device."""
+        placement, index = self._script.placement, self._context.options.device
+        sinks = [block.name for block in placement.blocks if computes_loss(placement, block.name)]
+        own = {
+            instance: float(loss)
+            for instance, loss in blocks.losses.items()
+            if placement.by_name[instance[0]].devices[0] == index
+        }
+        each = [own.get((block, n), 0.0) for n in range(num_micro_batches) for block in sinks]
+        return sum(self._transport.add_up(each)) / num_micro_batches
+
+    def _succeeded(self, compute: Callable[[], T]) -> T:
+        """Return what this process computes, once all have; if one fails, all do."""
+        return succeeded(self._transport, self._context.options.device, compute)
+
+    def _agreed(self, compute: Callable[[], T]) -> list[T]:
+        """Return what every process computes, by device; if one fails, all do."""
+        return agreed(self._transport, self._context.options.device, compute, lambda value: value)[1]
+
+
+def agreed(
+    transport: Transport, device: int, compute: Callable[[], T], tell: Callable[[T], Any]
+) -> tuple[T, list[Any]]:
+    """Return what this process computes, and by device what each tells of its own; all must call it.
+
+    Raises:
+        PipelineError: One fails, and so all do, with its reason.
+    """
+    value = succeeded(transport, device, compute)
+    return value, transport.collect(tell(value))
+
+
+def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
+    """Return what this process computes, once all have; every process must call it.
+
+    Raises:
+        PipelineError: One fails, and so all do, with its reason.
+    """
+    failed: Exception | None = None
+    try:
+        value = compute()
+    except Exception as error:  # whatever a user's module or batch raises
+        failed = error
+    (num_failed,) = transport.add_up([float(failed is not None)])
+    if not num_failed:
+        return value
+    kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
+    reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
+    index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
+    raise PipelineError(f"device {index}: {reason}") from failed
+
+
+def _options(timeout_s: float) -> RunOptions:
+    """Return how this process takes part: in the script's process group, or as torchrun says."""
+    if dist.is_initialized():
+        return RunOptions(
+            dist.get_rank(), dist.get_world_size(), backend=dist.get_backend(), timeout_s=timeout_s
+        )
+    try:
+        return replace(RunOptions.from_environment(), timeout_s=timeout_s)
+    except ScriptError:
+        raise ScriptError(
+            "this is one of several processes; start all with: torchrun --nproc-per-node NUM_DEVICES SCRIPT"
+        ) from None
+
+
+def _batch_data(script: Script, options: RunOptions, transport: Transport) -> BatchData:
+    model = script.model
+    dtype: torch.dtype = getattr(torch, model.dtype)
+    return BatchData(script.placement, options.device, model.seed, dtype, transport.device)
+
+
+def _given(
+    modules: Modules | str | Path,
+    loss: Loss | None,
+    script: Script,
+    options: RunOptions,
+    transport: Transport,
+) -> tuple[GivenModules, ModelOptions]:
+    """Return the own blocks' modules, which know the parameters of all, and the model that they make."""
+    placement, job = script.placement, script.model
+    own = [block.name for block in placement.on(options.device) if block.kind is Kind.F]
+
+    def found_modules() -> tuple[Mapping[str, nn.Module], Loss | None]:
+        if not isinstance(modules, (str, Path)):
+            return own_modules(modules, placement, own), loss
+        file = UserFile(ModelOptions(USER_MODEL, path=str(Path(modules).resolve()), seed=job.seed))
+        return own_modules(file.source(placement), placement, own), loss or file.loss
+
+    (seen, loss_of_last), types = agreed(
+        transport, options.device, found_modules, lambda found: type_of(found[0])
+    )
+    found = sorted({dtype for dtype in types if dtype is not None})
+    if len(found) > 1:
+        raise PipelineError(f"modules: are of several types ({', '.join(found)}); convert them to one")
+    dtype = found[0] if found and script.specs is None else job.dtype
+    model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype)
+    body, described = agreed(
+        transport,
+        options.device,
+        lambda: GivenModules(model, placement, seen, own, loss_of_last, keeps_names=is_list(modules)),
+        lambda body: body.described,
+    )
+    body.know(described)
+    return body, model
+
+
+def timed_iteration(script: Script, device: Device, index: int, transport: Transport) -> float:
+    """Run one iteration and return the milliseconds from the common start to this device's end."""
+    if transport.device.type == "cuda":
+        torch.cuda.synchronize()  # the gradient step of the iteration before may still run
+    transport.barrier()
+    return run_iteration(script, device, index)
+
+
+def run_iteration(script: Script, device: Device, index: int) -> float:
+    """Run one iteration and return the milliseconds from now to this device's end."""
+    start_s = time.perf_counter()
+    device.begin(index)
+    script.iteration(device, script.num_micro_batches)
+    device.finish()
+    return (time.perf_counter() - start_s) * 1000

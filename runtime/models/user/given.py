@@ -1,0 +1,253 @@
+"""Modules that a script of the user's own gives, of this process's blocks alone, as a body of blocks.
+
+Nothing foreign is built or run. What a process must know of the blocks of others, the names of their
+parameters and the shapes of what they hand over, the processes tell each other: the names once at the start,
+the shapes once when the first batch is there. It does not know how they tell each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from placements import Kind, Placement
+from runtime.models.core.layers import Parameter
+from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.user.packing import Shapes, packed_shape
+from runtime.models.user.user import UserModules
+from runtime.models.user.user_file import Sample, seeded
+from runtime.program.tensor_flow import forward_graphs, forward_inputs, pair_backward
+
+Modules = (
+    Mapping[str, nn.Module] | nn.ModuleDict | Sequence[nn.Module] | nn.ModuleList | Callable[[str], nn.Module]
+)
+"""A module for each forward block: by name, in the order of a chain, or made for a name."""
+
+Loss = Callable[..., Any]
+"""Returns the scalar loss of a last block's outputs and the targets."""
+
+
+def own_modules(modules: Modules, placement: Placement, own: Sequence[str]) -> dict[str, nn.Module]:
+    """Return the modules that this process can see: those of its own blocks, and others if they are there.
+
+    Args:
+        modules: As a user gives them; a function is called for the own blocks only.
+        placement: What runs where.
+        own: The forward blocks of this process.
+
+    Raises:
+        ModelError: One of the own blocks has no module, or a list is not for a chain of as many blocks.
+    """
+    forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
+    found: dict[str, Any]
+    if isinstance(modules, (Mapping, nn.ModuleDict)):
+        found = {name: modules[name] for name in forward if name in modules}
+    elif is_list(modules):
+        modules = list(modules)
+        if len(modules) != len(forward) or any(len(forward_inputs(placement, name)) > 1 for name in forward):
+            raise ModelError(
+                f"modules: a list of {len(modules)} is not for the {len(forward)} forward blocks "
+                f"{', '.join(forward)} of {placement.name}; give one for each, or a mapping by name"
+            )
+        found = dict(zip(forward, modules, strict=True))
+    elif isinstance(modules, nn.Module) or not callable(modules):
+        raise ModelError(
+            f"modules: are one {type(modules).__name__}; give a module for each forward block "
+            f"({', '.join(forward)}), as runtime.models.cut makes them of one"
+        )
+    else:
+        found = {name: modules(name) for name in own}
+    for name in own:
+        if not isinstance(found.get(name), nn.Module):
+            given = type(found[name]).__name__ if name in found else "nothing"
+            raise ModelError(f"modules: {given} for block {name} instead of a torch module; give one")
+    return found
+
+
+def is_list(modules: object) -> TypeGuard[Sequence[nn.Module]]:
+    """Tell whether modules are given in the order of a chain."""
+    return isinstance(modules, (Sequence, nn.ModuleList)) and not isinstance(modules, str)
+
+
+def type_of(modules: Mapping[str, nn.Module]) -> str | None:
+    """Return the one type of all floating parameters, as torch names it; None if there are none.
+
+    Raises:
+        ModelError: They are of several types.
+    """
+    found = {
+        block: str(value.dtype).removeprefix("torch.")
+        for block, module in modules.items()
+        for value in module.parameters()
+        if value.is_floating_point()
+    }
+    if len(set(found.values())) > 1:
+        raise ModelError(f"modules: have parameters of several types ({found}); convert them to one")
+    return next(iter(found.values()), None)
+
+
+class GivenModules(UserModules):
+    """The modules of a process's own blocks, as a `runtime.models.body.Body`.
+
+    Args:
+        options: Type and seed.
+        placement: What runs where.
+        seen: The modules that this process can see; blocks that share a parameter over several processes can
+            do so only where each of these sees both.
+        own: The forward blocks of this process.
+        loss: Of the last blocks' outputs and the targets; None if their modules take the targets.
+        keeps_names: Whether parameters keep their modules' names, as those of a model that was cut.
+
+    Raises:
+        ModelError: A module does not fit the placement, or has nothing to train.
+    """
+
+    def __init__(
+        self,
+        options: ModelOptions,
+        placement: Placement,
+        seen: Mapping[str, nn.Module],
+        own: Sequence[str],
+        loss: Loss | None,
+        keeps_names: bool = False,
+    ) -> None:
+        """Name the parameters of the own blocks."""
+        self._options, self._placement = options, placement
+        self._dtype = getattr(torch, options.dtype)
+        self._names = [block.name for block in placement.topological_order if block.kind is Kind.F]
+        self._check_devices()
+        self._loss = loss
+        self._graphs = forward_graphs(placement)
+        self._trains = bool(pair_backward(placement))
+        self._parameters: dict[str, dict[str, Parameter]] = {}
+        self._initial: dict[str, Tensor] = {}
+        self._buffers_on: dict[tuple[str, torch.device], dict[str, Tensor]] = {}
+        self._shapes: dict[str, Shapes] = {}
+        self._data: Any = None
+        self._modules = dict(seen)
+        self._name_parameters()
+        self._keeps_names = keeps_names and self._keep_names()
+        self._modules = {name: seen[name] for name in self._names if name in own}
+        self._parameters = {name: self._parameters[name] for name in self._modules}
+        self._check_trained()
+
+    @property
+    def described(self) -> dict[str, dict[str, Parameter]]:
+        """What other processes must know of the own blocks' parameters."""
+        return self._parameters
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether the shapes between all blocks are known."""
+        return len(self._shapes) == len(self._names)
+
+    def know(self, described: Sequence[Mapping[str, Mapping[str, Parameter]]]) -> None:
+        """Take over what each process has `described`."""
+        for each in described:
+            self._parameters |= {block: dict(named) for block, named in each.items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the parameters of the modules themselves, by their names in the model."""
+        return {
+            self._parameters[block][local].name: value
+            for block, module in self._modules.items()
+            for local, value in module.named_parameters()
+        }
+
+    def read_from(self, data: Any) -> None:
+        """Let the blocks read from this `runtime.models.body.Data`."""
+        self._data = data
+
+    def data(self, num_micro_batches: int, device: torch.device | str) -> Any:
+        """Return what the blocks read."""
+        return self._data
+
+    def shapes_of(
+        self, known: Mapping[str, Shapes], read: Callable[[str], Sample], device: torch.device
+    ) -> dict[str, Shapes]:
+        """Return the shapes that own blocks return whose inputs are known, by running them on random inputs.
+
+        Args:
+            known: Of blocks before.
+            read: Returns what a block reads of the first micro-batch.
+            device: Where the parameters are.
+
+        Raises:
+            ModelError: A module fails, or returns what cannot be handed over.
+        """
+        self._shapes |= known
+        found: dict[str, Shapes] = {}
+        for block in self._names:
+            before = forward_inputs(self._placement, block)
+            if block not in self._modules or block in known or not {*before} <= {*known, *found}:
+                continue
+            sample, parameters = read(block), dict(self._modules[block].named_parameters())
+            with seeded(sample.seed, device):
+                inputs = [
+                    torch.randn(packed_shape(self._shapes[name]), dtype=self._dtype, device=device)
+                    for name in before
+                ]
+                self._tried(block, inputs, sample, parameters, device)
+            found[block] = self._shapes[block]
+        return found
+
+    def set_shapes(self, shapes: Mapping[str, Shapes]) -> None:
+        """Take over the shapes that all blocks return."""
+        self._shapes = dict(shapes)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Put the modules into eval mode, and each part back into the mode that it was in."""
+        modes = [(part, part.training) for module in self._modules.values() for part in module.modules()]
+        for module in self._modules.values():
+            module.eval()
+        try:
+            yield
+        finally:
+            for part, mode in modes:
+                part.training = mode
+
+    def train(self, mode: bool) -> None:
+        """Put the modules into training or eval mode."""
+        for module in self._modules.values():
+            module.train(mode)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the own blocks' parameters and persistent buffers, by the names of `torch.nn.Module`.
+
+        A parameter that is shared has all its names. The names are those of the model that was cut; blocks
+        that are modules of their own are named before theirs.
+        """
+        return {
+            name if self._keeps_names else f"{block}.{name}": value
+            for block, module in self._modules.items()
+            for name, value in module.state_dict().items()
+        }
+
+    def forget_buffers(self) -> None:
+        """Read the modules' buffers again, which somebody has changed."""
+        self._buffers_on = {}
+
+    def _keep_names(self) -> bool:
+        """Name every parameter as its module does, if no two have one name; tell whether it is so."""
+        named = {each.name: each for of_block in self._parameters.values() for each in of_block.values()}
+        short: dict[str, str] = {}
+        for block, of_block in self._parameters.items():
+            for local, each in of_block.items():
+                if each.name == f"{block}.{local}":
+                    short[each.name] = local
+        if len(set(short.values())) < len(named):
+            return False
+        self._initial = {short[name]: value for name, value in self._initial.items()}
+        self._parameters = {
+            block: {
+                local: Parameter(short[each.name], each.shape, trains=each.trains)
+                for local, each in of_block.items()
+            }
+            for block, of_block in self._parameters.items()
+        }
+        return True

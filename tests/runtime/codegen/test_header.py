@@ -1,0 +1,69 @@
+"""What a script says at its top: which device it is, how all are started, the schedule with its own row."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from placements.shapes import v_shape
+from runtime.codegen.header import header, launch_lines
+from schedsearch.baselines import one_f_one_b
+from schedsearch.picture import picture
+
+
+@pytest.mark.parametrize(
+    ("devices", "where", "line"),
+    [
+        (
+            (4,),
+            "or on each of N nodes with G devices (N x G = 4), HOST being one of them, with",
+            "--nnodes N --nproc-per-node G --rdzv-backend c10d --rdzv-endpoint HOST:29500",
+        ),
+        (
+            (4, 4),
+            "or on 2 nodes with 4 devices each, on node R from 0 on, node 0 being HOST, with",
+            "--nnodes 2 --node-rank R --nproc-per-node 4 --master-addr HOST",
+        ),
+        (
+            (4, 2, 2),
+            "or on 3 nodes with G = 4, 2, 2 devices, on node R from 0 on, node 0 being HOST, with",
+            "--nnodes 3 --node-rank R --nproc-per-node G --master-addr HOST",
+        ),
+    ],
+)
+def test_the_lines_that_start_a_job(devices: tuple[int, ...], where: str, line: str) -> None:
+    assert launch_lines(devices, "x") == [
+        "Start all devices, from the folder above this one, on one node with",
+        f"    torchrun --nproc-per-node {sum(devices)} -m runtime.launch x",
+        where,
+        f"    torchrun {line} -m runtime.launch x",
+    ]
+
+
+def test_one_device_has_one_line() -> None:
+    assert len(launch_lines((1,), "x")) == 2
+
+
+def test_a_folder_with_spaces_is_quoted() -> None:
+    assert launch_lines((1,), "my scripts")[-1].endswith("-m runtime.launch 'my scripts'")
+
+
+def test_the_own_row_is_marked_and_versions_are_named() -> None:
+    schedule = one_f_one_b(v_shape(2), 2)
+    text = header(schedule.placement, 1, None, "x", "f", picture(schedule), {"torch": "2.13.0"})
+    lines = str(ast.literal_eval(text)).splitlines()
+    assert lines[:2] == ["Device 1 of 2 of x.", "Made with torch 2.13.0."]
+    assert [line[:6] for line in lines if "|" in line] == ["    0 ", "  > 1 "]
+
+
+def test_the_nodes_of_the_placement_are_in_the_line() -> None:
+    placed = replace(v_shape(4), nodes=(0, 0, 1, 1))
+    assert "torchrun --nnodes 2 --node-rank R --nproc-per-node 2" in header(placed, 0, None, "x", "f", "", {})
+
+
+def test_a_gpu_of_a_device_marks_the_row_of_that() -> None:
+    text = header(v_shape(2), 1, 0, "x", "f", "0 | F\n1 | G", {})
+    assert text.startswith('"""Device 1 of 2, a GPU of the schedule\'s device 0, of x.')
+    assert "  > 0 | F" in text

@@ -1,0 +1,464 @@
+"""A loop of one's own trains like the unpipelined model, to the same bits where no parameter has copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from joined import JoinedError, join
+from small_runs import SMALL_GPT
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils.data import DataLoader, TensorDataset
+
+import runtime
+from placements import Placement
+from placements.shapes import k_shape, v_shape, wave_shape, x_shape
+from runtime.codegen.codegen import generate
+from runtime.models import cut
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe, one_f_one_b
+
+NUM_MICRO_BATCHES = 4
+SAMPLES = TensorDataset(
+    torch.randn(24, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+    torch.randint(3, (24,), generator=torch.Generator().manual_seed(1)),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiler() -> None:
+    """Let torch import its compiler here, once, which it does for the first optimizer."""
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
+
+
+def job(placement: Placement, folder: Path, **model: object) -> Path:
+    """Write the job of a placement whose modules are given."""
+    make = one_f_one_b if placement.name == "v_shape" else gpipe
+    schedule = make(placement, NUM_MICRO_BATCHES)
+    generate(check(lower(schedule)), {}, {"name": "given"} | model, folder)
+    return folder
+
+
+def network() -> nn.Sequential:
+    """Return a model of four stages."""
+    torch.manual_seed(3)
+    stages = [layer for _ in range(3) for layer in (nn.Linear(6, 6), nn.LayerNorm(6), nn.Tanh())]
+    return nn.Sequential(*stages, nn.Linear(6, 3)).double()
+
+
+AT = {2: ["6"], 4: ["3", "6", "9"]}
+"""Where it is cut, for so many blocks."""
+
+
+def groups(named: Iterator[tuple[str, Tensor]]) -> list[dict[str, Any]]:
+    """Return two groups of parameters, of which biases and norms do not decay."""
+    parameters = list(named)
+    decays = [weight for _, weight in parameters if weight.dim() > 1]
+    others = [weight for _, weight in parameters if weight.dim() <= 1]
+    return [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0, "lr": 0.003}]
+
+
+def warmed(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4))
+
+
+def one_cycle(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[0.01, 0.003], total_steps=8)
+
+
+Scheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(SAMPLES, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(7))
+
+
+def train_whole(model: nn.Module, scheduler: Scheduler) -> list[float]:
+    """Train the model in one piece, micro-batch by micro-batch; return the losses."""
+    optimizer = torch.optim.AdamW(groups(model.named_parameters()), lr=0.01)
+    schedule = scheduler(optimizer)
+    losses, batches = [], loader()
+    for _ in range(2):
+        for inputs, targets in batches:
+            found = []
+            for part, target in zip(
+                inputs.chunk(NUM_MICRO_BATCHES), targets.chunk(NUM_MICRO_BATCHES), strict=True
+            ):
+                loss = cross_entropy(model(part), target)
+                (loss / NUM_MICRO_BATCHES).backward()
+                found.append(float(loss.detach()))
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.append(sum(found) / NUM_MICRO_BATCHES)
+    return losses
+
+
+@pytest.mark.parametrize("scheduler", [warmed, one_cycle])
+@pytest.mark.parametrize(
+    "placement", [v_shape(2), wave_shape(2, split_backward=True)], ids=["v", "wave with split backward"]
+)
+def test_a_loop_trains_to_the_bits_of_the_unpipelined_model(
+    placement: Placement, scheduler: Scheduler, tmp_path: Path
+) -> None:
+    """AdamW with two groups of parameters, a schedule of learning rates, a shuffled DataLoader."""
+    folder = job(placement, tmp_path / "job")
+    at = AT[sum(block.kind == "F" for block in placement.blocks)]
+
+    def train(rank: int) -> tuple[list[float], dict[str, Tensor]]:
+        with runtime.Pipeline(cut(network(), at), folder, loss=cross_entropy) as pipeline:
+            optimizer = torch.optim.AdamW(groups(pipeline.named_parameters()), lr=0.01)
+            schedule = scheduler(optimizer)
+            losses = []
+            batches = pipeline.loader(loader() if pipeline.is_first or pipeline.is_last else None)
+            for _ in range(2):
+                for batch in batches:
+                    losses.append(pipeline.step(batch))
+                    optimizer.step()
+                    schedule.step()
+                    optimizer.zero_grad()
+            return losses, pipeline.state_dict()
+
+    found = join(2, train, tmp_path)
+    model = network()
+    assert [losses for losses, _ in found] == [train_whole(model, scheduler)] * 2
+    state = {name: value for _, part in found for name, value in part.items()}
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
+class Joining(nn.Module):
+    """Joins two branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bilinear = nn.Bilinear(4, 4, 2)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.bilinear(left, right)  # type: ignore[no-any-return]
+
+
+def branches() -> dict[str, nn.Module]:
+    torch.manual_seed(4)
+    return {"F0": nn.Linear(3, 4), "F1": nn.Linear(5, 4), "J": Joining()}
+
+
+def test_two_steps_accumulate_over_branches_and_copies(tmp_path: Path) -> None:
+    """The join of the K-shape computes half of the samples on each device, so it has copies."""
+    shape = k_shape(2)
+    blocks = tuple(replace(block, data_parallel=len(block.devices)) for block in shape.blocks)
+    folder = job(replace(shape, blocks=blocks), tmp_path / "job")
+    inputs = {"F0": torch.randn(8, 3).double(), "F1": torch.randn(8, 5).double()}
+    batch = inputs, torch.randn(8, 2).double()
+
+    def train(rank: int) -> tuple[list[float], dict[str, Tensor | None]]:
+        def build(block: str) -> nn.Module:
+            assert block in (f"F{rank}", "J"), "nothing foreign is built"
+            return branches()[block].double()
+
+        with runtime.Pipeline(build, folder, loss=mse_loss) as pipeline:
+            losses = [pipeline.step(batch), pipeline.step(batch)]
+            return losses, {name: weight.grad for name, weight in pipeline.named_parameters()}
+
+    model = nn.ModuleDict(branches()).double()
+    for _ in range(2):
+        loss = mse_loss(model["J"](model["F0"](inputs["F0"]), model["F1"](inputs["F1"])), batch[1])
+        loss.backward()  # type: ignore[no-untyped-call]
+    for losses, gradients in join(2, train, tmp_path):
+        torch.testing.assert_close(losses, [float(loss.detach())] * 2, rtol=1e-12, atol=0)
+        assert len(gradients) == 4
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, model.get_parameter(name).grad, rtol=1e-12, atol=1e-14)
+
+
+class Tied(nn.Module):
+    """Embeds and gives back with one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 4)
+        self.middle = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 5, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.middle(self.embedding(tokens)).tanh())  # type: ignore[no-any-return]
+
+
+def test_a_tied_parameter_is_one_for_the_norm_and_the_state(tmp_path: Path) -> None:
+    """Its two copies are on two processes; the norm of all gradients counts it once."""
+    folder = job(v_shape(2), tmp_path / "job")
+    tokens = torch.arange(8) % 5
+
+    def tied() -> Tied:
+        torch.manual_seed(5)
+        return Tied().double()
+
+    def train(rank: int) -> tuple[float, dict[str, Tensor]]:
+        modules = cut(tied(), at=["middle"])
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.1)
+            pipeline.step((tokens, tokens.roll(1)))
+            norm = pipeline.clip_grad_norm_(0.01)
+            optimizer.step()
+            assert all(
+                value is own
+                for value, own in zip(modules[rank].parameters(), pipeline.parameters(), strict=True)
+            )
+            return norm, pipeline.state_dict()
+
+    model = tied()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    cross_entropy(model(tokens), tokens.roll(1)).backward()  # type: ignore[no-untyped-call]
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    optimizer.step()
+    for found, state in join(2, train, tmp_path):
+        assert math.isclose(found, float(norm), rel_tol=1e-12)
+        for name, value in state.items():
+            torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=1e-8)
+
+
+def test_evaluation_leaves_gradients_and_random_numbers_alone(tmp_path: Path) -> None:
+    """It is in eval mode, of any number of whole micro-batches, and the modules' modes come back."""
+    folder = job(wave_shape(2), tmp_path / "job")
+
+    def with_dropout() -> nn.Sequential:
+        return nn.Sequential(*(nn.Sequential(layer, nn.Dropout(0.3)) for layer in network()))
+
+    batch = SAMPLES[:8]
+
+    def train(rank: int) -> tuple[list[float], list[float]]:
+        modules = cut(with_dropout(), AT[4])
+        modules[0].eval()
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            first = pipeline.eval_step(batch)
+            trained = [pipeline.step(batch)]
+            gradients = [weight.grad.clone() for weight in pipeline.parameters() if weight.grad is not None]
+            random = torch.get_rng_state()
+            found = [first, *(pipeline.eval_step(SAMPLES[:count]) for count in (2, 24))]
+            assert torch.equal(torch.get_rng_state(), random)
+            for weight, gradient in zip(pipeline.parameters(), gradients, strict=True):
+                assert weight.grad is not None
+                assert torch.equal(weight.grad, gradient)
+            assert [module.training for module in modules] == [False, True, True, True]
+            trained.append(pipeline.step(batch))
+            return found, trained
+
+    model = with_dropout().eval()
+    with torch.no_grad():
+        expected = [float(cross_entropy(model(x), y)) for x, y in (SAMPLES[:8], SAMPLES[:2], SAMPLES[:])]
+    (found, trained), other = join(2, train, tmp_path)
+    assert other == (found, trained)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    assert trained[0] != trained[1], "dropout falls otherwise in each step"
+
+
+def test_state_is_loaded_from_that_of_the_whole_model(tmp_path: Path) -> None:
+    folder = job(v_shape(2), tmp_path / "job")
+    state = {name: value + 1 for name, value in network().state_dict().items()}
+
+    def load(rank: int) -> tuple[float, str]:
+        with runtime.Pipeline(cut(network(), AT[2]), folder, loss=cross_entropy) as pipeline:
+            pipeline.load_state_dict(state)
+            loss = pipeline.eval_step(SAMPLES[:8])
+            with pytest.raises(ValueError, match="lacks|has no") as error:
+                pipeline.load_state_dict({"other": torch.zeros(1)})
+            return loss, str(error.value)
+
+    model = network()
+    model.load_state_dict(state)
+    with torch.no_grad():
+        expected = float(cross_entropy(model(SAMPLES[:8][0]), SAMPLES[:8][1]))
+    (loss, reason), (_, other) = join(2, load, tmp_path)
+    assert math.isclose(loss, expected, rel_tol=1e-12)
+    assert reason == "state: has no '0.weight'; give the state of the whole model"
+    assert other == "state: has no '6.weight'; give the state of the whole model"
+
+
+def test_both_directions_of_an_x_shape_read_their_own_micro_batches(tmp_path: Path) -> None:
+    """A batch is cut into micro-batches for both, and the loss is the mean over all."""
+    folder = job(x_shape(2), tmp_path / "job")
+
+    def train(rank: int) -> tuple[float, int]:
+        first, second = cut(network(), AT[2])
+        modules = {"F0": first, "F1": second, "G1": first, "G0": second}
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            return pipeline.step(SAMPLES[:16]), pipeline.num_micro_batches
+
+    model = network()
+    with torch.no_grad():
+        expected = float(cross_entropy(model(SAMPLES[:16][0]), SAMPLES[:16][1]))
+    for loss, number in join(2, train, tmp_path):
+        assert math.isclose(loss, expected, rel_tol=1e-12)
+        assert number == 2 * NUM_MICRO_BATCHES
+
+
+def test_the_scripts_process_group_is_used_and_left(tmp_path: Path) -> None:
+    folder = job(v_shape(2), tmp_path / "job")
+
+    def train(rank: int) -> float:
+        dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=2)
+        with runtime.Pipeline(cut(network(), AT[2]), folder, loss=cross_entropy) as pipeline:
+            loss = pipeline.step(SAMPLES[:8])
+        total = torch.tensor(loss)
+        dist.all_reduce(total)
+        dist.destroy_process_group()
+        return float(total) / 2 - loss
+
+    assert join(2, train, tmp_path) == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+def test_a_jobs_own_model_and_a_users_file_can_be_trained(tmp_path: Path) -> None:
+    placement = v_shape(2)
+    gpt = tmp_path / "gpt"
+    generate(check(lower(gpipe(placement, 2))), {}, SMALL_GPT, gpt)
+    folder = job(placement, tmp_path / "job")
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\nfrom torch.nn.functional import mse_loss as loss\n"
+        "def build(block):\n    return nn.Linear(3, 3)\n"
+        "def data(iteration, micro_batch):\n    return None, None\n"
+    )
+
+    def train(rank: int) -> tuple[list[float], float]:
+        dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=2)
+        with runtime.Pipeline(None, gpt) as pipeline:
+            optimizer = torch.optim.AdamW(pipeline.parameters(), lr=0.01)
+            losses = []
+            for _ in range(4):
+                losses.append(pipeline.step())
+                optimizer.step()
+                optimizer.zero_grad()
+        with runtime.Pipeline(file, folder) as pipeline:
+            return losses, pipeline.step((torch.ones(4, 3), torch.zeros(4, 3)))
+
+    (losses, loss), other = join(2, train, tmp_path)
+    assert other == (losses, loss)
+    assert losses[-1] < losses[0]
+    assert loss > 0
+
+
+def failing(
+    folder: Path, train: Callable[[runtime.Pipeline], object], modules: Sequence[nn.Module], tmp_path: Path
+) -> dict[int, str]:
+    """Return the errors of both processes of a V-shape."""
+
+    def be(rank: int) -> None:
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            train(pipeline)
+
+    with pytest.raises(JoinedError) as error:
+        join(2, be, tmp_path, 20)
+    found: dict[int, str] = error.value.args[0]
+    return found
+
+
+def other_length(pipeline: runtime.Pipeline) -> None:
+    pipeline.step(SAMPLES[:8])
+    inputs, targets = SAMPLES[:8]
+    pipeline.step((torch.cat([inputs, inputs], 1), targets))
+
+
+def endless(pipeline: runtime.Pipeline) -> None:
+    inputs, targets = SAMPLES[:8]
+    pipeline.step((inputs * math.nan, targets))
+
+
+class Broken(torch.utils.data.Dataset[Any]):
+    """Cannot be read."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("no such sample")
+
+
+def broken_loader(pipeline: runtime.Pipeline) -> None:
+    for batch in pipeline.loader(DataLoader(Broken(), batch_size=8)):
+        pipeline.step(batch)
+
+
+def only_the_last(pipeline: runtime.Pipeline) -> None:
+    pipeline.step(SAMPLES[:8] if pipeline.is_last else None)
+
+
+ON_ALL = {
+    "samples": (
+        lambda pipeline: pipeline.step(SAMPLES[:9]),
+        "device 0: batch: 9 samples make no 4 equal micro-batches; give a multiple of 4",
+    ),
+    "length": (
+        other_length,
+        "device 0: batch: the inputs of a micro-batch of F0 are of shapes [(2, 12)], and were [(2, 6)] in "
+        "the first step, as its messages are; pad or cut them to these",
+    ),
+    "nothing": (
+        only_the_last,
+        "device 0: batch: is None, but this process reads inputs or targets; give it one",
+    ),
+    "nan": (endless, "step 0: the loss is nan; lower the learning rate, or look at the data"),
+    "loader": (broken_loader, "device 0: the data loader failed (OSError: Caught OSError"),
+    "module": (
+        lambda pipeline: pipeline.step((SAMPLES[:8][0][:, :5], SAMPLES[:8][1])),
+        "device 0: module: F0 fails with tensors of shapes [(2, 5)]: RuntimeError: mat1 and mat2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("train", "reason"), ON_ALL.values(), ids=ON_ALL)
+def test_what_is_wrong_on_one_process_ends_all_with_one_line(
+    train: Callable[[runtime.Pipeline], object], reason: str, tmp_path: Path
+) -> None:
+    found = failing(job(v_shape(2), tmp_path / "job"), train, cut(network(), AT[2]), tmp_path)
+    assert len(found) == 2
+    for line in found.values():
+        assert line.startswith("PipelineError: " + reason.replace("OSError: Caught OSError", "OSError: "))
+        assert "\n" not in line
+
+
+def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    folder = job(v_shape(2), tmp_path / "job")
+
+    def be(rank: int) -> list[str]:
+        dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=2)
+        first, last = cut(network(), AT[2])
+        reasons = []
+        for modules in ([first], {"F0": first}, network(), [first, last.float()]):
+            with pytest.raises(ValueError, match="modules") as error:
+                runtime.Pipeline(modules, folder, loss=cross_entropy)  # type: ignore[arg-type]
+            reasons.append(str(error.value))
+        return reasons
+
+    reasons, others = join(2, be, tmp_path)
+    assert (
+        reasons
+        == others
+        == [
+            "device 0: modules: a list of 1 is not for the 2 forward blocks F0, F1 of v_shape; give one for "
+            "each, or a mapping by name",
+            "device 1: modules: nothing for block F1 instead of a torch module; give one",
+            "device 0: modules: are one Sequential; give a module for each forward block (F0, F1), as "
+            "runtime.models.cut makes them of one",
+            reasons[3],
+        ]
+    )
+
+
+def test_a_job_for_more_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = job(v_shape(2), tmp_path / "job")
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ValueError, match=r"3 processes were started for the 2 devices of v_shape; start 2"):
+        runtime.Pipeline(None, folder)
+    monkeypatch.delenv("RANK")
+    with pytest.raises(ValueError, match=r"start all with: torchrun --nproc-per-node NUM_DEVICES SCRIPT"):
+        runtime.Pipeline(None, folder)
