@@ -15,6 +15,8 @@ from places import CNN
 from placements.placement_file import read_placement
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.launching.launch import launch
+from runtime.program.lower import lower
+from runtime.program.prefetch import prefetch_receives
 from runtime.program.program_file import read_programs
 from runtime.verify.saved_programs import check_file
 from schedsearch.schedule_file import read_schedule
@@ -264,6 +266,34 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_pat
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "out/measurement.json").read_text())
     assert (data["first_iteration"], data["iterations"], data["bitwise_equal"]) == (2, 1, True)
+
+
+@pytest.mark.slow
+def test_two_nodes_are_two_torchruns_on_this_machine(command, tmp_path: Path) -> None:
+    """By default receives are posted a block ahead, and gathered results are those of any run."""
+    done = command(
+        *(
+            "run",
+            "placement=v_shape",
+            "placement.num_devices=2",
+            "search.num_micro_batches=4",
+            "runtime.nodes=2",
+        ),
+        *(
+            "runtime.num_layers=2",
+            "runtime.hidden_size=16",
+            "runtime.sequence_length=16",
+            "runtime.device=cpu",
+        ),
+        *("energy.num_plans=10", "energy.baselines=[]", "runtime.iterations=2"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    data = json.loads((out / "measurement.json").read_text())
+    assert (data["backend"], data["iterations"], data["bitwise_equal"]) == ("gloo", 2, True)
+    late = lower(read_schedule(out / "schedule.json"))
+    early = read_programs(out / "scripts" / "programs.json").instructions
+    assert early == prefetch_receives(late, 1).instructions != late.instructions
 
 
 DIES_ONCE = """

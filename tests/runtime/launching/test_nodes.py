@@ -38,11 +38,10 @@ def generated(placement: Placement, folder: Path) -> Path:
 
 def insert(script: Path, line: str) -> None:
     """Let a script's second iteration begin with a line."""
-    text = script.read_text()
-    docstring = '    """Run one iteration of this device\'s blocks."""\n'
-    assert docstring in text
-    once = f"    COUNT.append(0)\n    if not hasattr(device, 'count') and len(COUNT) > 2:\n        {line}\n"
-    text = text.replace(docstring, docstring + once)
+    text, end_of_docstring = script.read_text(), '\n    """\n'
+    assert text.count(end_of_docstring) == 1
+    once = f"    hasattr(device, 'count') or COUNT.append(0)\n    if len(COUNT) > 1:\n        {line}\n"
+    text = text.replace(end_of_docstring, end_of_docstring + once)
     script.write_text(text.replace("\nfrom runtime", "\nCOUNT = []\nfrom runtime", 1))
 
 

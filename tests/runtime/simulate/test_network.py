@@ -17,7 +17,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs, Receive, Run, Send
 from runtime.program.lower import Message, lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.simulate.network import Communication, Copy, play
+from runtime.simulate.network import Communication, Copy, cheapest_sharing, play
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
 from schedsearch.schedule import Schedule, as_soon_as_possible
 
@@ -224,3 +224,11 @@ def test_free_transfers_may_block_in_schedules_made_by_hand(name: str) -> None:
     programs = lower(HAND_MADE[name](HAND_MADE_ON[name], 8))
     times = {play(programs, how, transfer_time=uniform(0)).time for how in Communication}
     assert len(times) == 1
+
+
+def test_directions_share_a_communicator_where_an_iteration_takes_no_longer() -> None:
+    programs = check(prefetch_receives(lower(one_f_one_b(v_shape(4), 8)), 1))
+    assert cheapest_sharing(programs) is PAIR
+    assert cheapest_sharing(programs, uniform(1)) is DIRECTED
+    one_way = check(lower(gpipe(v_shape(4), 8)))
+    assert cheapest_sharing(one_way, uniform(1)) is PAIR

@@ -187,3 +187,14 @@ def test_models_without_a_vocabulary_have_no_m_shape(model: str) -> None:
         PlanError, match=r"^shapes: m_shape needs a model from an embedding to an output layer"
     ):
         trunk_of(read_model(model), "m_shape")
+
+
+def test_a_planned_placement_has_the_nodes_of_its_cluster() -> None:
+    (rated, *_) = some_plans("gpt3_1.3b", None, "a100_16")
+    cluster = read_cluster("a100_16")
+    costs = ShapeCosts(read_model("gpt3_1.3b"))
+    placement = planned_placement(rated.plan, costs)
+    assert len(set(cluster.node_of)) == 2
+    assert placement.nodes == placement.by_gpu.nodes == cluster.node_of
+    (alone, *_) = some_plans("gpt3_1.3b", None, "a100_8")
+    assert planned_placement(alone.plan, costs).nodes is None
