@@ -21,7 +21,7 @@ from schedsearch.semantics.versions import WeightMode
 
 _OF_LAUNCH = (
     *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
-    *("checkpoint_every", "keep_checkpoints", "trace"),
+    *("checkpoint_every", "keep_checkpoints", "checkpoint_async", "trace"),
 )
 
 _NUMBERS_OF_RUN = ("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints")

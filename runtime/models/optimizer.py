@@ -11,8 +11,7 @@ Where v is 0, that is up to 9e8 learning_rate d.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,6 +24,9 @@ BETAS = (0.9, 0.999)
 
 EPSILON = 1e-8
 """Of AdamW: added to the root of the mean square; PyTorch's default."""
+
+_STATES = {"sgd": ("momentum_buffer",), "adamw": ("step", "exp_avg", "exp_avg_sq")}
+"""What is kept for each parameter, by PyTorch's names."""
 
 
 class Optimizer:
@@ -59,19 +61,22 @@ class Optimizer:
 
     def replace(self, before: Tensor, weight: Tensor) -> None:
         """Go on with another tensor in the place of a parameter, with its state."""
-        index = next(i for i, each in enumerate(self._parameters) if each is before)
-        self._parameters[index] = weight
+        self._parameters[self._index_of(before)] = weight
 
-    def state(self) -> list[Any]:
-        """Return the state as plain data and tensors on the CPU, for `load`."""
-        return [(index, *(value.cpu() for value in values)) for index, values in self._state.items()]
+    def state_of(self, weight: Tensor) -> dict[str, Tensor]:
+        """Return the state of a parameter, by PyTorch's names; empty before its first step."""
+        values = self._state.get(self._index_of(weight), ())
+        return dict(zip(_STATES[self._options.optimizer], values, strict=False))
 
-    def load(self, state: Sequence[Any]) -> None:
-        """Take over a state."""
-        self._state = {}
-        for index, *values in state:
-            device = self._parameters[index].device  # a count stays where it is
-            self._state[index] = tuple(value.to(device) if value.dim() else value for value in values)
+    def load_state_of(self, weight: Tensor, state: Mapping[str, Tensor]) -> None:
+        """Take over the state of a parameter."""
+        index = self._index_of(weight)
+        self._state.pop(index, None)
+        if state:
+            self._state[index] = tuple(state[name] for name in _STATES[self._options.optimizer])
+
+    def _index_of(self, weight: Tensor) -> int:
+        return next(i for i, each in enumerate(self._parameters) if each is weight)
 
     def _move(self, index: int, weight: Tensor, gradient: Tensor) -> None:
         options = self._options
