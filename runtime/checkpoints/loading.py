@@ -20,11 +20,10 @@ from runtime.checkpoints.training_state import (
     TrainingState,
     device_key,
     parameter_key,
-    place_in,
+    places_of,
     set_random_states,
     state_key,
 )
-from runtime.models import ParameterShard
 from runtime.program.calls import ScriptError
 from runtime.transport.protocol import Transport
 
@@ -75,6 +74,7 @@ def load_checkpoint(
     """
     passed_over: list[str] = []
     num_devices = len(transport.collect(None))
+    places = places_of(state.parameters, transport.collect)
     for manifest in transport.collect(manifests(folder) if device == 0 else None)[0]:
         wrong = next(filter(None, transport.collect(manifest.wrong_file(device, num_devices))), None)
         if wrong is not None:
@@ -82,15 +82,15 @@ def load_checkpoint(
             continue
         found = _resumed(manifest, facts, most_iterations, passed_over)
         names = {name for each in transport.collect(_names(state)) for name in each}
-        if reason := next(filter(None, transport.collect(_why_other(manifest, state, names))), None):
+        if reason := next(filter(None, transport.collect(_why_other(manifest, state, places, names))), None):
             raise ScriptError(f"resume: {manifest.folder} was made with another model ({reason})")
-        notes = _load(manifest, state, transport.device)
+        notes = _load(manifest, state, places)
         extra = _extra(manifest, device, num_devices, transport.device)
         of_optimizer = transport.collect(notes)[0]
         return Resumed(
             found.iterations,
             extra,
-            (*found.notes, *([f"resume: {', '.join(of_optimizer)}"] if of_optimizer else [])),
+            (*found.notes, *([f"resume: with another {', '.join(of_optimizer)}"] if of_optimizer else [])),
             found.is_same and not of_optimizer,
         )
     raise _none_in(folder)
@@ -192,12 +192,15 @@ def _names(state: TrainingState) -> list[str]:
     return [shard.name for shard in state.parameters]
 
 
-def _why_other(manifest: Manifest, state: TrainingState, names: Collection[str]) -> str | None:
+def _why_other(
+    manifest: Manifest, state: TrainingState, places: Mapping[str, Place], names: Collection[str]
+) -> str | None:
     """Return why the parameters are not those of a checkpoint, in a few words; None if they are.
 
     Args:
         manifest: Of the checkpoint.
         state: Of this process.
+        places: Where its parameters belong.
         names: Of the parameters of all processes.
     """
     contents = _reader(manifest).contents()
@@ -210,15 +213,14 @@ def _why_other(manifest: Manifest, state: TrainingState, names: Collection[str])
             return f"it has no parameter {shard.name}"
         if whole is None:
             continue
-        if place_in(shard, whole.size)[1] != tuple(weight.shape):
-            part = f" as shard {shard.shard} of {shard.num_shards}" if shard.num_shards > 1 else ""
-            return f"{shard.name} of {whole.size} instead of {tuple(weight.shape)}{part}"
+        if whole.size != places[shard.name].size:
+            return f"{shard.name} of {whole.size} instead of {places[shard.name].size}"
         if whole.dtype != weight.dtype:
             return f"{shard.name} of {whole.dtype} instead of {weight.dtype}"
     return None
 
 
-def _load(manifest: Manifest, state: TrainingState, device: torch.device) -> list[str]:
+def _load(manifest: Manifest, state: TrainingState, places: Mapping[str, Place]) -> list[str]:
     """Overwrite the state; return what the optimizer has been given anew."""
     from runtime.checkpoints.shards import Wanted
 
@@ -229,11 +231,10 @@ def _load(manifest: Manifest, state: TrainingState, device: torch.device) -> lis
     for shard, weight in state.parameters.items():
         if not weight.numel():
             continue
-        size = contents[parameter_key(shard.name)].size
-        place = place_in(shard, size)[0]
+        place = places[shard.name]
         wanted.append(Wanted(parameter_key(shard.name), place, weight))
         found[shard] = tensors = {
-            name: _room_for(shard, weight, size, contents[state_key(shard.name, name)])
+            name: _room_for(weight, place, contents[state_key(shard.name, name)])
             for name in names.get(shard.name, ())
             if name
         }
@@ -261,12 +262,10 @@ def _states_by_parameter(contents: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _room_for(
-    shard: ParameterShard, weight: Tensor, size: tuple[int, ...], whole: Any
-) -> tuple[Place, Tensor]:
+def _room_for(weight: Tensor, place: Place, whole: Any) -> tuple[Place, Tensor]:
     """Return where a process's part of an optimizer's tensor belongs, and memory for it."""
-    if whole.size == size:
-        return place_in(shard, size)[0], torch.empty_like(weight, dtype=whole.dtype)
+    if whole.size == place.size:
+        return place, torch.empty_like(weight, dtype=whole.dtype)
     return Place((0,) * len(whole.size), whole.size), torch.empty(whole.size, dtype=whole.dtype)
 
 

@@ -67,13 +67,15 @@ class Checkpoints:
         if self._group is None:
             self._save_for_all(items, num_done, facts)
         elif self._is_async:
+            planner = ShardSaver(items)
             written = async_save(
                 state_dict_of(items),
                 storage_writer=self._writer(num_done, facts, self._num_devices),
-                planner=ShardSaver(items),
+                planner=planner,
                 process_group=self._group,
             )
             assert isinstance(written, Future)
+            written.add_done_callback(lambda _: planner.release())
             self._pending = num_done, written
         else:
             self._save_now(items, num_done, facts)

@@ -155,6 +155,10 @@ class ShardSaver(DefaultSavePlanner):
         """Return the value of an item."""
         return self.state_dict[_ITEMS][self._names[index]]
 
+    def release(self) -> None:
+        """Forget all values, which else stay in memory until the next collection of garbage."""
+        self.state_dict = {}
+
 
 def state_dict_of(items: Sequence[Item]) -> dict[str, Any]:
     """Return the values of items as a `ShardSaver` of them finds them."""

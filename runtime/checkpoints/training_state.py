@@ -107,17 +107,6 @@ def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[ParameterShard
     return Place(tuple(offsets), tuple(size))
 
 
-def place_in(shard: ParameterShard, size: tuple[int, ...]) -> tuple[Place, tuple[int, ...]]:
-    """Return where a shard belongs in a parameter of a size, and its shape, if it is cut evenly."""
-    if shard.num_shards == 1 or shard.dim >= len(size):
-        return Place((0,) * len(size), size), size
-    short, longer = divmod(size[shard.dim], shard.num_shards)
-    start = shard.shard * short + min(shard.shard, longer)
-    offsets, shape = [0] * len(size), list(size)
-    offsets[shard.dim], shape[shard.dim] = start, short + (shard.shard < longer)
-    return Place(tuple(offsets), size), tuple(shape)
-
-
 def place_of_state(name: str, weight: Tensor, place: Place, value: Tensor) -> Place:
     """Return where a tensor of a parameter's optimizer belongs.
 

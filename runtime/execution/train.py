@@ -22,7 +22,7 @@ from runtime.codegen.script import Script, check_script
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, device_context
 from runtime.execution.results import Position, Progress, write_progress, write_summary, write_tensors
-from runtime.execution.run_checkpoints import RunCheckpoints, Termination, termination
+from runtime.execution.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.execution.run_options import RunOptions
 from runtime.models import ParameterShard
 from runtime.plans.plan_client import PlanSource
@@ -75,7 +75,11 @@ def train(context: DeviceContext) -> None:
         TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
     with termination(context.options) as asked:
-        _train(context, asked)
+        try:
+            _train(context, asked)
+        except TerminatedError as ended:
+            _report(context.options, str(ended))
+            raise
 
 
 def _train(context: DeviceContext, asked: Termination) -> None:

@@ -318,7 +318,7 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
         ),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01"),
         *("runtime.iterations=6", "runtime.checkpoint_every=2", "runtime.keep_checkpoints=1"),
-        "runtime.trace=true",
+        *("runtime.trace=true", "runtime.checkpoint_async=false"),
     ]
     done = command("run", *options)
     assert done.returncode == 1
