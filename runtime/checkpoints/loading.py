@@ -86,7 +86,7 @@ def load_checkpoint(
             raise ScriptError(f"resume: {manifest.folder} was made with another model ({reason})")
         notes = _load(manifest, state, places)
         extra = _extra(manifest, device, num_devices, transport.device)
-        of_optimizer = transport.collect(notes)[0]
+        of_optimizer = list(dict.fromkeys(note for each in transport.collect(notes) for note in each))
         return Resumed(
             found.iterations,
             extra,
@@ -160,7 +160,7 @@ def _reader(manifest: Manifest) -> _Reader:
     from runtime.checkpoints.shards import ShardReader
 
     if manifest.version == FIRST_VERSION:
-        return OlderReader(manifest.folder, manifest.num_devices, manifest.facts["model"]["optimizer"])
+        return OlderReader(manifest.folder, manifest.num_devices, manifest.facts["model"].get("optimizer"))
     return ShardReader(manifest.folder)
 
 

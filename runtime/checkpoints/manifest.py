@@ -25,6 +25,9 @@ from runtime.program.calls import ScriptError
 SCHEMA_VERSION = 2
 """Version of the manifest's form that is written."""
 
+METADATA = ".metadata"
+"""The file in which `torch.distributed.checkpoint` says where it put what."""
+
 FIRST_VERSION = 1
 """Version of the manifest of a checkpoint with a file for each device; see `runtime.checkpoints.older`."""
 
@@ -218,6 +221,8 @@ def _read(folder: Path) -> Manifest | None:
     if not all(type(data.get(name)) is kind for name, kind in _FIELDS[version].items()):
         return None
     if version == FIRST_VERSION and len(data["shards"]) != len(data["orders"]):
+        return None
+    if version == SCHEMA_VERSION and METADATA not in data["files"]:
         return None
     files = data["files"] if version == SCHEMA_VERSION else _files(data["shards"])
     num_devices = data["num_devices"] if version == SCHEMA_VERSION else len(files)

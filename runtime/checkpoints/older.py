@@ -39,7 +39,7 @@ class OlderReader:
         optimizer: Of its model: ``sgd`` or ``adamw``.
     """
 
-    def __init__(self, folder: Path, num_devices: int, optimizer: str) -> None:
+    def __init__(self, folder: Path, num_devices: int, optimizer: str | None) -> None:
         """Find out what is where; tensors stay on the disk until they are read."""
         self._shards: dict[str, list[tuple[Place, Tensor]]] = defaultdict(list)
         self._plain: dict[str, Any] = {}
@@ -52,7 +52,7 @@ class OlderReader:
         ]
         for device, (content, parameters) in enumerate(zip(contents, weights, strict=True)):
             places = places_of(parameters, lambda _: lengths)
-            self._add(content, parameters, places, _STATES[optimizer])
+            self._add(content, parameters, places, _STATES.get(optimizer or "", ()))
             random = {"cpu": content["random"], "cuda": content["random_cuda"]}
             self._plain[device_key(RANDOM, device)] = {
                 name: value for name, value in random.items() if value is not None

@@ -45,7 +45,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from placements.files import flush_folder
-from runtime.checkpoints.manifest import digest_of, make_empty
+from runtime.checkpoints.manifest import METADATA, digest_of, make_empty
 from runtime.checkpoints.training_state import (
     EXTRA,
     RANDOM,
@@ -59,9 +59,6 @@ from runtime.checkpoints.training_state import (
     random_states,
     state_key,
 )
-
-METADATA = ".metadata"
-"""The file in which `torch.distributed.checkpoint` says where it put what."""
 
 _ITEMS = "items"
 """The only key of what PyTorch copies and writes, which it looks at key by key."""

@@ -124,7 +124,14 @@ def test_a_torn_checkpoint_is_passed_over(checkpoints: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("iterations", "3"), ("model", None), ("placement", []), ("files", []), ("num_devices", "2")],
+    [
+        ("iterations", "3"),
+        ("model", None),
+        ("placement", []),
+        ("files", []),
+        ("files", {}),
+        ("num_devices", "2"),
+    ],
 )
 def test_a_manifest_that_is_none_is_passed_over(
     name: str, value: object, checkpoints: Path, tmp_path: Path
