@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 CHANGEABLE = (
     *("iterations", "timeout_s", "launcher", "blocking"),
     *("checkpoint_every", "keep_checkpoints", "checkpoint_async"),
+    *("communicators", "nodes"),
 )
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
 
@@ -27,6 +28,8 @@ NEWER: dict[str, object] = {
     "weight_versions": "flush",
     "micro_batches_per_update": 1,
     "checkpoint_async": True,
+    "communicators": "auto",
+    "nodes": 1,
 }
 """Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
 
