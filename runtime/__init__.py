@@ -9,6 +9,7 @@ Rooms in the order in which to read them; each imports only those above it:
     models            the torch modules behind the blocks
     training          gradients summed over copies, clipped, and moved by
     codegen           programs as scripts with their job, and scripts read again
+    checkpoints       what a run needs to go on, in files for any number of devices
     profiling         what blocks cost and what a run did
     execution         a script carried out on one device
     simulate          scripts and programs in virtual time

@@ -175,6 +175,7 @@ class RuntimeOptions:
     keep_checkpoints: int
     resume: str | None
     trace: bool
+    checkpoint_async: bool
     communicators: str
     nodes: int
     precision: str | None

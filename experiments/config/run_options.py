@@ -29,7 +29,7 @@ from schedsearch.semantics.versions import WeightMode
 
 _OF_LAUNCH = (
     *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
-    *("checkpoint_every", "keep_checkpoints", "trace", "communicators", "nodes"),
+    *("checkpoint_every", "keep_checkpoints", "checkpoint_async", "trace", "communicators", "nodes"),
 )
 
 _CHECKED_OF_RUN = (

@@ -17,7 +17,8 @@ SCHEMA_VERSION = 1
 """Version of the form of ``runtime.json``."""
 
 CHANGEABLE = (
-    *("iterations", "timeout_s", "launcher", "blocking", "checkpoint_every", "keep_checkpoints"),
+    *("iterations", "timeout_s", "launcher", "blocking"),
+    *("checkpoint_every", "keep_checkpoints", "checkpoint_async"),
     *("communicators", "nodes"),
 )
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
@@ -26,6 +27,7 @@ NEWER: dict[str, object] = {
     "momentum": 0.0,
     "weight_versions": "flush",
     "micro_batches_per_update": 1,
+    "checkpoint_async": True,
     "communicators": "auto",
     "nodes": 1,
     "precision": None,

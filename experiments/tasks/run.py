@@ -23,8 +23,8 @@ from experiments.steps.profile_reading import read_profile
 from experiments.steps.search_step import figures, output_directory
 from experiments.tasks.frontier import check_energy_on, check_energy_options, search_and_tune
 from placements import Placement
+from runtime.checkpoints.loading import has_whole
 from runtime.codegen.script import read_script
-from runtime.execution.checkpoint import has_whole
 from runtime.program.calls import ScriptError
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
     placement = _placement_of(directory / "scripts")
     check_device_of(kept.runtime, placement)
     checkpoints: Path | None = directory / "checkpoints"
-    if not has_whole(directory / "checkpoints", placement.num_devices):
+    if not has_whole(directory / "checkpoints"):
         log.info("%s has no whole checkpoint: the run begins anew, with the same scripts", directory)
         checkpoints = None
     measurement = run_and_save(kept, placement, directory, checkpoints)

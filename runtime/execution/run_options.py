@@ -63,8 +63,10 @@ class RunOptions:
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
         num_micro_batches: Of an iteration; None for the script's own number.
         checkpoint_every: Iterations from one checkpoint to the next; 0 for none.
-        checkpoints: Folder for them; see `runtime.execution.checkpoint`.
+        checkpoints: Folder for them; see `runtime.execution.run_checkpoints`.
         keep_checkpoints: How many whole ones stay there, the newest; 0 for all.
+        checkpoint_async: Whether the training goes on while a checkpoint is written; where all devices are in
+            one process it never does.
         resume: Folder of checkpoints whose newest is gone on from, or None to begin anew.
         torch_device: Where the threads of a run in one process compute; one of `DEVICES`. Processes compute
             where their backend communicates.
@@ -116,6 +118,10 @@ class RunOptions:
     )
     clock_latency: Path | None = field(
         default=None, metadata=_told(Path, "file of python -m runtime.clock latency")
+    )
+    checkpoint_async: bool = field(
+        default=True,
+        metadata=_told(_is_one, "1: training goes on while a checkpoint is written (default); 0: it waits"),
     )
     communicators: str = field(
         default=AUTO,

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from placements.placement_file import placement_to_dict
+from runtime.checkpoints.training_state import TrainingState
 from runtime.codegen.script import Script, check_script
-from runtime.execution import checkpoint
 from runtime.execution.device_context import DeviceContext, device_context
 from runtime.execution.pipeline import BlockLoss, Pipeline
 from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
+from runtime.execution.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.execution.run_options import RunOptions
-from runtime.models import ParameterShard
+from runtime.models import Model, ParameterShard
 from runtime.plans.plan_client import PlanSource
 from runtime.transport.protocol import Transport
 
@@ -66,11 +67,27 @@ def train(context: DeviceContext) -> None:
 
     Raises:
         ScriptError: The run cannot be resumed.
+        CheckpointError: A checkpoint could not be written.
+        TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
+    with termination(context.options) as asked:
+        try:
+            _train(context, asked)
+        except TerminatedError as ended:
+            _report(context.options, str(ended))
+            raise
+
+
+def _train(context: DeviceContext, asked: Termination) -> None:
     script, options, transport, model = context.script, context.options, context.transport, context.model
     pipeline = Pipeline.of(context)
     _report(options, context.profiler.description if context.profiler else context.clocks.clock.description)
-    first = checkpoint.resume(script, options, transport, model) if options.resume else 0
+    checkpoints = RunCheckpoints(script, options, transport)
+    resumed = checkpoints.resume(_state(model))
+    model.optimizer.load_shared_state(resumed.extra.get("optimizer", {}))
+    for note in resumed.notes:
+        _report(options, note)
+    first = resumed.iterations
     times_ms: list[float] = []
     losses: list[list[BlockLoss]] = []
     for index in range(first, options.iterations):
@@ -80,17 +97,22 @@ def train(context: DeviceContext) -> None:
         pipeline.update.prepare()
         _keep(options, f"gradients_{index}", model.gradients())
         pipeline.update.step()
-        if checkpoint.is_due(options, index + 1):
-            checkpoint.save(script, options, transport, model, index + 1)
-        _share_progress(context, index, times_ms[-1], losses[-1])
+        is_asked = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
+        checkpoints.after_iteration(index + 1, _state(model), is_asked and index + 1 < options.iterations)
         if context.profiler is not None and context.profiler.all_done():
             break
+    checkpoints.wait()
     _keep(options, "parameters", model.parameters)
     if options.trace:
         _draw(options.trace, context)
     if options.results:
         done = {"first_iteration": first, "time_ms": times_ms, "losses": losses}
         write_summary(options.results, options.device, done | _measured(context) | _facts(context))
+
+
+def _state(model: Model) -> TrainingState:
+    """Return what a checkpoint keeps of a model."""
+    return TrainingState(model.parameters, model.optimizer, {"optimizer": model.optimizer.shared_state()})
 
 
 def _follow_plan(pipeline: Pipeline, options: RunOptions, iteration: int) -> None:
@@ -139,18 +161,26 @@ def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tenso
         write_tensors(options.results, options.device, name, tensors)
 
 
-def _share_progress(context: DeviceContext, index: int, time_ms: float, losses: Sequence[BlockLoss]) -> None:
-    """Collect what the devices know of an iteration; device 0 reports it."""
+def _share_progress(
+    context: DeviceContext, index: int, time_ms: float, losses: Sequence[BlockLoss], is_asked: bool
+) -> bool:
+    """Collect what the devices know of an iteration; device 0 reports it.
+
+    Returns:
+        Whether any device was told to end, the same everywhere.
+    """
     options = context.options
-    collected = context.transport.collect((time_ms, losses))
+    collected = context.transport.collect((time_ms, losses, is_asked))
+    is_asked_of_any = any(asked for _, _, asked in collected)
     if options.device != 0:
-        return
-    by_instance = {(block, n): loss for _, rows in collected for block, n, loss in rows}
-    slowest_ms = max(device_ms for device_ms, _ in collected)
+        return is_asked_of_any
+    by_instance = {(block, n): loss for _, rows, _ in collected for block, n, loss in rows}
+    slowest_ms = max(device_ms for device_ms, _, _ in collected)
     progress = Progress(index, sum(by_instance.values()) / context.script.num_micro_batches, slowest_ms)
     if options.results:
         write_progress(options.results, progress)
     _report(options, str(progress))
+    return is_asked_of_any
 
 
 def _report(options: RunOptions, line: str) -> None:

@@ -12,6 +12,7 @@ As a library, `launch` starts that line, follows it, and compares the results wi
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import tempfile
@@ -22,8 +23,9 @@ from typing import Any
 
 from placements import ProfileError
 from placements.placement_file import placement_from_dict
+from runtime.checkpoints.loading import check_resume
+from runtime.checkpoints.manifest import facts_of
 from runtime.codegen.script import programs_of, read_script, read_scripts
-from runtime.execution.checkpoint import check_resume
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress, read_summary
 from runtime.execution.run_options import (
@@ -67,6 +69,8 @@ _START: Mapping[str, Callable[[Path, RunOptions], Processes]] = {
 LAUNCHERS = tuple(_START)
 """How devices are started: processes of torchrun, or forked from this process (CPU only, fractions of a
 second), or threads of this process that take turns (always in the same order, on the CPU or on one GPU)."""
+
+_LOG = logging.getLogger(__name__)
 
 _EXTRA_TIMEOUT_S = 60.0
 """What a device waits longer than its watcher, which knows the positions of all."""
@@ -143,7 +147,7 @@ def _launched(
                 f"{directory}: has no device_{device}.py; generate the scripts of all devices first"
             )
     if options.num_micro_batches is not None or options.resume is not None:
-        _check_scripts(directory, options)
+        options = _checked(directory, options)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
     if options.communicators == AUTO and options.backend == "nccl":
         programs = programs_of(read_scripts(directory))
@@ -182,8 +186,13 @@ def _placed(options: RunOptions, launcher: str) -> RunOptions:
     return replace(options, backend=backend, torch_device=device or of_backend or "cpu")
 
 
-def _check_scripts(directory: Path, options: RunOptions) -> None:
-    """Ensure that scripts are safe for the number of micro-batches, and can go on from a checkpoint."""
+def _checked(directory: Path, options: RunOptions) -> RunOptions:
+    """Ensure that scripts are safe for the number of micro-batches, and can go on from a checkpoint.
+
+    Returns:
+        The options, without a comparison if the run goes on with other options than it began with: the
+        unpipelined model trains from the begin.
+    """
     scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
     changed = [script.at(options.num_micro_batches) for script in scripts]
     if changed != scripts:
@@ -195,8 +204,14 @@ def _check_scripts(directory: Path, options: RunOptions) -> None:
             raise ScriptError(
                 f"num_micro_batches: {programs.num_micro_batches} cannot be run: {error}"
             ) from None
-    if options.resume:
-        check_resume(options.resume, changed, options.iterations)
+    if options.resume is None:
+        return options
+    resumed = check_resume(options.resume, facts_of(changed[0]), options.iterations)
+    for note in resumed.notes:
+        _LOG.info("%s", note)
+    if options.keeps_tensors and not resumed.is_same:
+        _LOG.info("resume: not compared with the unpipelined model, which would begin with these options")
+    return replace(options, keeps_tensors=options.keeps_tensors and resumed.is_same)
 
 
 def _check_memory(programs: Programs) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from placements import Placement
@@ -236,6 +237,10 @@ class MemoryTransport:
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices."""
         self.network.exchange(tuple(devices), self.index, None)
+
+    def group_beside(self) -> dist.ProcessGroup | None:
+        """Return nothing: all devices are in this process."""
+        return None
 
     def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Return this device's place in each team."""

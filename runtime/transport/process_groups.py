@@ -140,6 +140,11 @@ class Channels:
             assert work is not None
             work.wait()
 
+    def group_beside(self) -> dist.ProcessGroup | None:
+        """Create a group of all processes, on the CPU."""
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout_s))
+        return group
+
     def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Create and warm up a group for each team."""
         return _connect_teams(teams, self.timeout_s)

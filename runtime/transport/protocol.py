@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from placements import Kind, Placement
@@ -78,6 +79,12 @@ class Transport(Protocol):
 
     def meet(self, devices: Sequence[int]) -> None:
         """Wait until each of these devices has come here; this is one of them."""
+
+    def group_beside(self) -> dist.ProcessGroup | None:
+        """Return a new group of all processes, for use from another thread; None if devices are no processes.
+
+        Every device must call it at the same place.
+        """
 
     def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Return for each team that this device is in its own place there, as a shard.

@@ -117,7 +117,7 @@ def test_ones_own_model_with_dropout_computed_again(tmp_path: Path) -> None:
     assert all(comparison_of(each).bitwise_equal for each in found)
 
     (tmp_path / "own.py").write_text(OWN_MODEL.replace("5", "6"))
-    with pytest.raises(LaunchError, match="resume: the model has other parameters now"):
+    with pytest.raises(LaunchError, match=r"model \(F0.0.weight of \(5, 3\) instead of \(6, 3\)\)"):
         launch(folder, 2, 3, 30, launcher="in_process", resume=folder)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
+from runtime.checkpoints.loading import read_parameters
 from runtime.codegen.codegen import generate
 from runtime.launching.launch import launch
 from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, body_of, read_versions
@@ -88,12 +89,7 @@ def run(
         found = launch(folder, num_devices, iterations, 60, launcher=launcher, **kept)
         compared = comparison_of(found)
         largest = compared.max_loss_error + compared.max_gradient_error + compared.max_parameter_error
-        last = kept["checkpoints"] / f"iteration_{iterations}"
-        parameters = {
-            name: value
-            for device in range(num_devices)
-            for name, *_, value in torch.load(last / f"device_{device}.pt", weights_only=True)["parameters"]
-        }
+        parameters = read_parameters(Path(folder) / "checkpoints")
         return list(found.losses[-1]), parameters, compared.bitwise_equal and largest == 0
 
 

@@ -1,0 +1,234 @@
+"""Manifests: which folders hold a whole checkpoint, of what run, and which are too old to keep.
+
+The manifest is the last file of a checkpoint. A folder without one, or with a file that is not as the
+manifest says, is torn and never used. Clocks and orders are no part of a checkpoint: they change no result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from placements.files import flush_folder, to_json, write_bytes
+from placements.placement_file import placement_to_dict
+from runtime.codegen.script import Script
+from runtime.models.core.options import RARE
+from runtime.program.calls import ScriptError
+
+SCHEMA_VERSION = 2
+"""Version of the manifest's form that is written."""
+
+METADATA = ".metadata"
+"""The file in which `torch.distributed.checkpoint` says where it put what."""
+
+FIRST_VERSION = 1
+"""Version of the manifest of a checkpoint with a file for each device; see `runtime.checkpoints.older`."""
+
+_FIELDS = {
+    SCHEMA_VERSION: {
+        "iterations": int,
+        "num_devices": int,
+        "placement": dict,
+        "model": dict,
+        "num_micro_batches": int,
+        "files": dict,
+    },
+    FIRST_VERSION: {
+        "iterations": int,
+        "placement": dict,
+        "model": dict,
+        "num_micro_batches": int,
+        "shards": list,
+        "orders": list,
+    },
+}
+"""What a manifest has besides, and of which type."""
+
+FIXED = ("name", "hidden_size", "num_heads", "vocab_size", "dtype", "optimizer")
+"""Options of a model that make it another one. Layers are compared by the names of their parameters."""
+
+SILENT = ("recompute", "num_layers", "layers_per_block", "path")
+"""Options of a model whose change is no news: they change no result, or the parameters tell them."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a whole checkpoint says of itself.
+
+    Attributes:
+        folder: Of the checkpoint.
+        version: Of its form.
+        iterations: That went into it.
+        num_devices: Of the run.
+        facts: What was run; see `facts_of`.
+        files: For each of its files, by name, a digest.
+    """
+
+    folder: Path
+    version: int
+    iterations: int
+    num_devices: int
+    facts: Mapping[str, Any]
+    files: Mapping[str, str]
+
+    def wrong_file(self, part: int = 0, num_parts: int = 1) -> str | None:
+        """Return a file that is not as it was written; None if all are.
+
+        Args:
+            part: Which part of the files is looked at.
+            num_parts: How many parts there are, one for each device.
+        """
+        names = sorted(self.files)[part::num_parts]
+        return next((name for name in names if digest_of(self.folder / name) != self.files[name]), None)
+
+
+def facts_of(script: Script) -> dict[str, Any]:
+    """Return what a checkpoint says of its run, as JSON gives it back."""
+    model = {
+        key: value
+        for key, value in asdict(script.model).items()
+        if key != "recompute" and (key not in RARE or value != RARE[key])
+    }
+    facts = {
+        "placement": placement_to_dict(script.placement),
+        "num_micro_batches": script.num_micro_batches,
+        "model": model,
+    }
+    read: dict[str, Any] = json.loads(json.dumps(facts))
+    return read
+
+
+def changes(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
+    """Return what a run that goes on has otherwise than the one before, a few words each.
+
+    Args:
+        manifest: Of the checkpoint.
+        facts: Of the run that goes on.
+
+    Raises:
+        ScriptError: It is of another model.
+    """
+    before, now = manifest.facts, facts
+    theirs, ours = (RARE | dict(each["model"]) for each in (before, now))
+    names = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+    for name in names:
+        if name in FIXED:
+            detail = f"{name} {theirs.get(name)!r} instead of {ours.get(name)!r}"
+            raise ScriptError(f"resume: {manifest.folder} was made with another model ({detail})")
+    found = [f"{name} {theirs.get(name)} -> {ours.get(name)}" for name in names if name not in SILENT]
+    key = "num_micro_batches"
+    return found + ([f"{key} {before[key]} -> {now[key]}"] if before[key] != now[key] else [])
+
+
+def moves(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
+    """Return in a few words where a run that goes on is placed otherwise; that changes at most last bits."""
+    before, now = manifest.facts["placement"], facts["placement"]
+    if before == now:
+        return []
+    names = [each.get("name") for each in (before, now)]
+    detail = "same name, other blocks" if names[0] == names[1] else f"{names[0]} -> {names[1]}"
+    return [f"placement ({detail})"]
+
+
+def manifests(folder: Path) -> list[Manifest]:
+    """Return the checkpoints of a folder that have a manifest, the newest first."""
+    found = (
+        _read(folder / f"iteration_{number}") for number in _numbers(folder, "iteration_*/manifest.json")
+    )
+    return [manifest for manifest in found if manifest is not None]
+
+
+def write_manifest(
+    folder: Path, facts: Mapping[str, Any], num_done: int, num_devices: int, files: Mapping[str, str]
+) -> None:
+    """Make a checkpoint whole: return when its manifest, and before that its files, are on the disk.
+
+    Args:
+        folder: Of the checkpoint; its files are written.
+        facts: See `facts_of`.
+        num_done: Iterations that went into it.
+        num_devices: Of the run.
+        files: For each file its digest.
+    """
+    flush_folder(folder)
+    first = {"schema_version": SCHEMA_VERSION, "iterations": num_done, "torch": torch.__version__}
+    whole = first | {"num_devices": num_devices} | dict(facts) | {"files": dict(files)}
+    write_bytes(folder / "manifest.json", (to_json(whole) + "\n").encode(), durable=True)
+
+
+def make_empty(folder: Path) -> None:
+    """Make a checkpoint's folder, and remove what a run before left in it, its manifest first."""
+    remove_checkpoint(folder)
+    folder.mkdir(parents=True)
+    flush_folder(folder.parent)
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Remove a checkpoint if it is there; its manifest first, because half of a checkpoint is none."""
+    if folder.is_dir():
+        (folder / "manifest.json").unlink(missing_ok=True)
+        flush_folder(folder)
+        shutil.rmtree(folder)
+
+
+def prune(checkpoints: Path, newest: int, num_kept: int) -> None:
+    """Remove checkpoints that are older than those to keep, and torn ones among these.
+
+    Args:
+        checkpoints: Holds them.
+        newest: Iterations of the one that has just become whole; what is newer is of another run, and left.
+        num_kept: Whole ones to keep, this one included; 0 for all.
+    """
+    if not num_kept:
+        return
+    numbers = [number for number in _numbers(checkpoints, "iteration_*") if number <= newest]
+    whole = [number for number in _numbers(checkpoints, "iteration_*/manifest.json") if number <= newest]
+    for number in set(numbers) - set(whole[:num_kept]):
+        remove_checkpoint(checkpoints / f"iteration_{number}")
+
+
+def digest_of(path: Path) -> str | None:
+    """Return the digest of a file; None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _numbers(folder: Path, pattern: str) -> list[int]:
+    """Return the numbers in the names of a folder's folders, the greatest first."""
+    names = (path.relative_to(folder).parts[0] for path in folder.glob(pattern))
+    found = (name.removeprefix("iteration_") for name in names)
+    return sorted((int(number) for number in found if number.isdecimal()), reverse=True)
+
+
+def _read(folder: Path) -> Manifest | None:
+    try:
+        data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if type(version) is not int or version not in _FIELDS:
+        return None
+    if not all(type(data.get(name)) is kind for name, kind in _FIELDS[version].items()):
+        return None
+    if version == FIRST_VERSION and len(data["shards"]) != len(data["orders"]):
+        return None
+    if version == SCHEMA_VERSION and METADATA not in data["files"]:
+        return None
+    files = data["files"] if version == SCHEMA_VERSION else _files(data["shards"])
+    num_devices = data["num_devices"] if version == SCHEMA_VERSION else len(files)
+    return Manifest(folder, version, data["iterations"], num_devices, data, files)
+
+
+def _files(shards: list[str]) -> dict[str, str]:
+    """Return the files of a checkpoint of the first form, with their digests."""
+    return {f"device_{device}.pt": digest for device, digest in enumerate(shards)}

@@ -1,0 +1,141 @@
+"""Optimizers as states by parameter: PyTorch's of any class, and our own.
+
+It does not know which parameters a process holds, nor how they are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+BASE_RATE = "initial_lr"
+"""Where PyTorch's schedules keep the learning rate that they began with."""
+
+
+class OptimizerStates(Protocol):
+    """What an optimizer holds for each parameter."""
+
+    def state_of(self, weight: Tensor) -> Mapping[str, Any]:
+        """Return the state of a parameter by name: tensors, and plain data; empty if there is none."""
+
+    def load_state_of(self, weight: Tensor, state: Mapping[str, Any]) -> None:
+        """Take over the state of a parameter; ignored if another process holds it."""
+
+    def hyper_parameters_of(self, weight: Tensor) -> Mapping[str, Any]:
+        """Return the plain data of the parameter's group; empty where the optimizer has no groups."""
+
+    def load_hyper_parameters_of(self, weight: Tensor, saved: Mapping[str, Any]) -> list[str]:
+        """Take over what a schedule changed in the parameter's group; return what was given anew."""
+
+
+def as_states(optimizer: Any) -> OptimizerStates:
+    """Return an optimizer as states by parameter.
+
+    Args:
+        optimizer: One of `torch.optim`, one with `state_of` and `load_state_of`, or None.
+    """
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return TorchStates(optimizer)
+    return GivenStates(optimizer)
+
+
+class GivenStates:
+    """The states of an optimizer that gives them itself, or of none; it has no groups."""
+
+    def __init__(self, optimizer: Any) -> None:
+        """Ask this optimizer."""
+        self._optimizer = optimizer
+
+    def state_of(self, weight: Tensor) -> Mapping[str, Any]:
+        """Return the state of a parameter."""
+        state: Mapping[str, Any] = {} if self._optimizer is None else self._optimizer.state_of(weight)
+        return state
+
+    def load_state_of(self, weight: Tensor, state: Mapping[str, Any]) -> None:
+        """Take over the state of a parameter."""
+        if self._optimizer is not None:
+            self._optimizer.load_state_of(weight, state)
+
+    def hyper_parameters_of(self, weight: Tensor) -> Mapping[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def load_hyper_parameters_of(self, weight: Tensor, saved: Mapping[str, Any]) -> list[str]:
+        """Return nothing."""
+        return []
+
+
+class TorchStates:
+    """The states of an optimizer of `torch.optim`, of any class."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        """Find the group of each parameter."""
+        self._optimizer = optimizer
+        self._groups = {id(weight): group for group in optimizer.param_groups for weight in group["params"]}
+
+    def state_of(self, weight: Tensor) -> Mapping[str, Any]:
+        """Return the state of a parameter."""
+        state: Mapping[str, Any] = self._optimizer.state.get(weight, {})
+        return state
+
+    def load_state_of(self, weight: Tensor, state: Mapping[str, Any]) -> None:
+        """Take over the state of a parameter, where `Optimizer.load_state_dict` would have put it."""
+        group = self._groups.get(id(weight))
+        if group is None:
+            return
+        self._optimizer.state[weight] = {
+            name: _moved(name, value, weight, group) if isinstance(value, Tensor) else value
+            for name, value in state.items()
+        }
+
+    def hyper_parameters_of(self, weight: Tensor) -> Mapping[str, Any]:
+        """Return what the parameter's group holds beside parameters, as far as it is plain data."""
+        group = self._groups.get(id(weight), {})
+        return {
+            name: value.item() if isinstance(value, Tensor) else value
+            for name, value in group.items()
+            if name != "params" and (isinstance(value, Tensor) or _is_plain(value))
+        }
+
+    def load_hyper_parameters_of(self, weight: Tensor, saved: Mapping[str, Any]) -> list[str]:
+        """Take over the learning rate that a schedule had come to; return what was given anew.
+
+        A learning rate that the optimizer was made with now, and not then, stays as it is now; so do all
+        other values.
+        """
+        group = self._groups.get(id(weight))
+        if group is None or not saved:
+            return []
+        ours = self.hyper_parameters_of(weight)
+        base = {"lr": ours.get(BASE_RATE, ours.get("lr"))}
+        base_then = {"lr": saved.get(BASE_RATE, saved.get("lr"))}
+        others = sorted((ours.keys() & saved.keys()) - {"lr", BASE_RATE, "param_names"})
+        before = {name: saved[name] for name in others} | base_then
+        now = {name: ours[name] for name in others} | base
+        if base == base_then:
+            _set_rate(group, saved)
+        return [f"{name} {before[name]} -> {now[name]}" for name in now if now[name] != before[name]]
+
+
+def _set_rate(group: dict[str, Any], saved: Mapping[str, Any]) -> None:
+    for name in saved.keys() & {"lr", BASE_RATE}:
+        if isinstance(group.get(name), Tensor):
+            group[name].fill_(saved[name])
+        else:
+            group[name] = saved[name]
+
+
+def _moved(name: str, value: Tensor, weight: Tensor, group: Mapping[str, Any]) -> Tensor:
+    if name == "step":
+        on_device = group.get("capturable") or group.get("fused")
+        return value.to(weight.device) if on_device else value
+    return value.to(weight.device)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
