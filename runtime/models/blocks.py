@@ -12,6 +12,7 @@ one is the other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.models.body import Sample
 from runtime.models.model import Model
+from runtime.models.split_backward import SplitBackward, WeightHalf
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
@@ -93,7 +95,8 @@ class Blocks:
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
         self._recomputed: dict[Instance, tuple[list[Tensor], _RandomState]] = {}
-        self._halfway: dict[Instance, tuple[Tensor, Tensor]] = {}
+        self._halfway: dict[Instance, WeightHalf] = {}
+        self._splits = defaultdict[str, SplitBackward](SplitBackward)
 
     def begin(self, iteration: int) -> None:
         """Read the micro-batches of an iteration from now on."""
@@ -110,7 +113,7 @@ class Blocks:
         for (block, _), (inputs, _) in self._recomputed.items():
             yield Saved(block, tuple(inputs), False)
         for (block, _), half in self._halfway.items():
-            yield Saved(block, half, True)
+            yield Saved(block, half.gradients, True)
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         """Return the form of what a device hands to another: an output, the gradient of one, or a share."""
@@ -145,8 +148,9 @@ class Blocks:
             torch.autograd.backward(output, gradient)
             self.store.complete(forward, micro_batch)
             return self._to_consumers(block, forward, [value.grad for value in inputs])
-        found = torch.autograd.grad(output, inputs, gradient, retain_graph=True) if inputs else ()
-        self._halfway[forward, micro_batch] = output, gradient
+        found, self._halfway[forward, micro_batch] = self._splits[forward].input_half(
+            output, gradient, inputs
+        )
         return self._to_consumers(block, forward, found)
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
@@ -191,12 +195,7 @@ class Blocks:
         return torch.full_like(output, 1 / shares)
 
     def _weight_half(self, forward: str, micro_batch: int) -> None:
-        output, gradient = self._halfway.pop((forward, micro_batch))
-        weights = self.store.trained(forward, micro_batch)
-        addends = torch.autograd.grad(output, weights, gradient, allow_unused=True) if weights else ()
-        for weight, addend in zip(weights, addends, strict=True):
-            if addend is not None:
-                weight.grad = addend.clone() if weight.grad is None else weight.grad.add_(addend)
+        self._halfway.pop((forward, micro_batch)).run()
         self.store.complete(forward, micro_batch)
 
     def _to_consumers(
