@@ -1,15 +1,16 @@
 """A backward in two halves, first the gradients of inputs and then those of weights, computing nothing twice.
 
 Autograd's graph of a block has steps that lead to its inputs and steps that lead to its weights alone. The
-first half runs the former and keeps the gradients that arrive where the two kinds part, as at a product of
-inputs and weights; there the second half begins. Where they part follows from the graph. It is found at the
-first micro-batch; at later ones the graph is only compared with that one. A graph of another form, as of a
-module that branches, is looked through anew.
+first half runs the former. What is left to the second half are the products with weights, convolutions among
+them (`_DIVISIBLE`): nearly all of its work. The gradient that arrives at such a step is kept, and the second
+half begins there. Everything else that leads to the inputs, as a norm or a custom function, computes all its
+gradients in the first half; those of weights are then only added to what they have.
 
-Some weights cannot wait. A custom function, and the few of torch's own in `_INDIVISIBLE`, make all their
-gradients at once. A weight that is used again nearer to the inputs would draw the steps in between into the
-second half. Their gradients are computed in the first half, so nothing runs twice there either, and the
-second half adds them to those of the weights.
+So does a product whose weight is used again nearer to the inputs, because the second half would have to run
+the steps in between: nothing runs twice there either, but nothing is left to the second half.
+
+Where the graph is cut follows from its form. That is found at the first micro-batch; at later ones the graph
+is only compared with that one, and looked through anew if it has another form, as of a module that branches.
 
 It does not know blocks, devices and messages. The results have the bits of a backward in one go: autograd
 runs the steps of a graph from the last to the first, and so does each half.
@@ -25,15 +26,24 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-_INDIVISIBLE = (
-    "CppFunction",
-    "CudnnRnnBackward0",
-    "MiopenRnnBackward0",
-    "MkldnnRnnLayerBackward0",
-    "PreluKernelBackward0",
-    "ScaledDotProduct",
-)
-"""How the names of torch's own steps begin that compute all their gradients whichever are asked for."""
+_DIVISIBLE = {
+    "AddbmmBackward0",
+    "AddmmBackward0",
+    "BaddbmmBackward0",
+    "BmmBackward0",
+    "ConvolutionBackward0",
+    "LinearBackward0",
+    "MmBackward0",
+}
+"""The steps, by the names of torch's, that compute only those of their gradients that are asked for."""
+
+_WEIGHT = "AccumulateGrad"
+"""Autograd's name for the step that adds a gradient to that of a leaf."""
+
+_NONE = -1
+
+_LEAST_BYTES = 1024
+"""Smaller tensors are not freed before the rest of their graph is."""
 
 Edges = tuple[tuple[int, int], ...]
 """(step, which of the gradients that it takes) for each gradient that a step makes and that is used."""
@@ -44,12 +54,12 @@ class _Graph(NamedTuple):
 
     Attributes:
         kinds: The class of each step.
-        leaves: For each step which input it is, or -1 for anything else.
-        edges: For each step where its gradients go.
+        leaves: (step, which input it is, or `_NONE` for a weight) for each step that ends at a leaf.
+        edges: For each step where its gradients go; `_NONE` for one that nobody wants.
     """
 
     kinds: tuple[type, ...]
-    leaves: tuple[int, ...]
+    leaves: tuple[tuple[int, int], ...]
     edges: tuple[Edges, ...]
 
 
@@ -71,15 +81,13 @@ class _Plan(NamedTuple):
     Attributes:
         begins: The (step, which of its gradients) at which the second half begins.
         parts: Of the second half, in the order of their first steps.
-        used_up: The steps that the second half does not run again.
-        saved_names: What each of these saved: the names of its attributes.
+        used_up: What steps saved that the second half does not run again: (step, name of the attribute).
         has_functions: Whether the second half begins at a custom function, which does not keep itself alive.
     """
 
     begins: Edges
     parts: tuple[_Part, ...]
-    used_up: tuple[int, ...]
-    saved_names: tuple[tuple[str, ...], ...]
+    used_up: tuple[tuple[int, str], ...]
     has_functions: bool
 
 
@@ -127,66 +135,97 @@ class SplitBackward:
             part = [get_gradient_edge(output)], [gradient], None
             return [], WeightHalf((gradient,), (part,), None)
         root = get_gradient_edge(output)
-        nodes, graph = _walk(root.node, inputs)
-        if self._plan is None or graph != self._graph:
-            self._graph, self._plan = graph, _plan(graph, root.output_nr)
-        plan = self._plan
+        nodes, plan = self._look_through(root, inputs)
         edges = [GradientEdge(nodes[step], number) for step, number in plan.begins]
         found = torch.autograd.grad(
             output, [*inputs, *edges], gradient, retain_graph=bool(edges), allow_unused=True
         )
-        if edges:
-            _free(nodes, plan)
+        _free(nodes, plan)
         owner = _owner(output) if plan.has_functions else None
         return list(found[: len(inputs)]), _rest(plan, nodes, edges, found[len(inputs) :], owner)
+
+    def _look_through(self, root: GradientEdge, inputs: Sequence[Tensor]) -> tuple[list[Node], _Plan]:
+        """Return the steps of a graph, and where it is cut."""
+        if self._graph is not None and self._plan is not None:
+            nodes = _as_before(root.node, self._graph, inputs)
+            if nodes is not None:
+                return nodes, self._plan
+        nodes, self._graph = _walk(root.node, inputs)
+        self._plan = _plan(self._graph, root.output_nr, nodes)
+        return nodes, self._plan
+
+
+def _as_before(root: Node, graph: _Graph, inputs: Sequence[Tensor]) -> list[Node] | None:
+    """Return the steps of a graph if it has this form, else None."""
+    nodes = [root]
+    for step, (kind, edges) in enumerate(zip(graph.kinds, graph.edges, strict=True)):
+        node = nodes[step]
+        if type(node) is not kind:
+            return None
+        nexts = node.next_functions
+        if len(nexts) != len(edges):
+            return None
+        for (after, number), (expected, expected_number) in zip(nexts, edges, strict=True):
+            if expected == len(nodes) and after is not None:
+                nodes.append(after)
+            elif (nodes[expected] if expected >= 0 else None) is not after:
+                return None
+            if number != expected_number:
+                return None
+    of_inputs = {id(value) for value in inputs}
+    for step, leaf in graph.leaves:
+        found = id(nodes[step].variable)  # type: ignore[attr-defined]
+        if (found != id(inputs[leaf])) if leaf >= 0 else found in of_inputs:
+            return None
+    return nodes if len(set(nodes)) == len(nodes) else None
 
 
 def _walk(root: Node, inputs: Sequence[Tensor]) -> tuple[list[Node], _Graph]:
     """Return the steps of a graph, and its form."""
     leaf_of = {id(value): index for index, value in enumerate(inputs)}
     nodes, numbers = [root], {root: 0}
-    leaves: list[int] = []
+    leaves: list[tuple[int, int]] = []
     edges: list[Edges] = []
-    for node in nodes:  # which grows meanwhile
+    for step, node in enumerate(nodes):  # which grows meanwhile
         found = []
         for after, number in node.next_functions:
-            if after is not None:
-                if after not in numbers:
-                    numbers[after] = len(nodes)
-                    nodes.append(after)
-                found.append((numbers[after], number))
+            if after is not None and after not in numbers:
+                numbers[after] = len(nodes)
+                nodes.append(after)
+            found.append((_NONE if after is None else numbers[after], number))
         edges.append(tuple(found))
-        variable = None if found else getattr(node, "variable", None)
-        leaves.append(leaf_of.get(id(variable), -1))
+        if type(node).__name__ == _WEIGHT:
+            leaves.append((step, leaf_of.get(id(node.variable), _NONE)))  # type: ignore[attr-defined]
     return nodes, _Graph(tuple(map(type, nodes)), tuple(leaves), tuple(edges))
 
 
-def _plan(graph: _Graph, root_number: int) -> _Plan:
+def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
     """Find where a graph is cut; in the names below, a step is before those that its gradients go to."""
-    nexts = [{step for step, _ in edges} for edges in graph.edges]
-    leaves = {step for step, leaf in enumerate(graph.leaves) if leaf >= 0}
+    nexts = [{step for step, _ in edges if step != _NONE} for edges in graph.edges]
+    leaves = {step for step, leaf in graph.leaves if leaf != _NONE}
     early: set[int] = set()
     while True:
         first = _before(leaves | early, nexts)
         early -= first
         rest = {step: nexts[step] - first - early - leaves for step in first}
         rest = {step: after for step, after in rest.items() if after}
-        more = {each for step, after in rest.items() if _is_indivisible(graph.kinds[step]) for each in after}
+        whole = [step for step in rest if graph.kinds[step].__name__ not in _DIVISIBLE]
+        more = {each for step in whole for each in rest[step]}
         parts = _parts(nexts, rest, early)
         for begins in parts:
-            if any(_after({begin}, nexts) & begins - {begin} for begin in begins):
-                more |= {each for begin in begins & rest.keys() for each in rest[begin]}
+            products = begins & rest.keys()
+            if any(_after({begin}, nexts) & begins - {begin} for begin in products):
+                more |= {each for begin in products for each in rest[begin]}
         if not more:
             break
         early |= more
     captured = {edge for step in first for edge in graph.edges[step]} | {(0, root_number)}
     begins = tuple(sorted(edge for edge in captured if edge[0] in rest or edge[0] in early))
-    used_up = tuple(sorted(first - rest.keys()))
+    used_up = [(step, name) for step in sorted(first - rest.keys()) for name in _saved_names(nodes[step])]
     return _Plan(
         begins,
         tuple(_part(graph, nexts, rest, begins, steps) for steps in parts),
-        used_up,
-        tuple(_saved_names(graph.kinds[step]) for step in used_up),
+        tuple(used_up),
         any(_is_function(graph.kinds[step]) for step in early),
     )
 
@@ -194,8 +233,10 @@ def _plan(graph: _Graph, root_number: int) -> _Plan:
 def _parts(nexts: Sequence[set[int]], rest: dict[int, set[int]], early: set[int]) -> list[set[int]]:
     """Return where the second half begins, put together where it comes to the same steps from there."""
     parts: list[tuple[set[int], set[int]]] = []
-    for begin in sorted(rest.keys() | early):
-        begins, reached = {begin}, _after(rest.get(begin, {begin}), nexts)
+    if early:  # none leads to another part's steps, but for steps that both come to
+        parts.append((set(early), _after(early, nexts)))
+    for begin in sorted(rest):
+        begins, reached = {begin}, _after(rest[begin], nexts)
         apart = []
         for other, steps in parts:
             if steps & reached:
@@ -212,7 +253,7 @@ def _part(
 ) -> _Part:
     captures = tuple(position for position, (step, _) in enumerate(begins) if step in steps)
     reached = _after({each for step in steps for each in rest.get(step, {step})}, nexts)
-    weights = (step for step in reached if graph.kinds[step].__name__ == "AccumulateGrad")
+    weights = (step for step in reached if graph.kinds[step].__name__ == _WEIGHT)
     return _Part(captures, tuple(sorted(weights)))
 
 
@@ -248,12 +289,21 @@ def _is_function(kind: type) -> bool:
     return issubclass(kind, torch._C._FunctionBase)
 
 
-def _is_indivisible(kind: type) -> bool:
-    return _is_function(kind) or kind.__name__.startswith(_INDIVISIBLE)
+def _saved_names(node: Node) -> list[str]:
+    """Return the attributes in which a step saved tensors that are worth freeing."""
+    found = []
+    for name in dir(type(node)):
+        if name.startswith("_raw_saved_"):
+            saved: Any = getattr(node, "saved_tensors" if _is_function(type(node)) else name.removeprefix("_raw"))
+            values = saved if isinstance(saved, (tuple, list)) else (saved,)
+            if any(isinstance(value, Tensor) and _is_worth_freeing(value) for value in values):
+                found.append(name)
+    return found
 
 
-def _saved_names(kind: type) -> tuple[str, ...]:
-    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+def _is_worth_freeing(value: Tensor) -> bool:
+    is_weight = value.is_leaf and value.requires_grad
+    return not is_weight and value.nbytes >= _LEAST_BYTES
 
 
 def _free(nodes: Sequence[Node], plan: _Plan) -> None:
@@ -261,12 +311,11 @@ def _free(nodes: Sequence[Node], plan: _Plan) -> None:
 
     What they saved can be replaced by anything, by the hooks that autograd has for it; so by nothing.
     """
-    for step, names in zip(plan.used_up, plan.saved_names, strict=True):
-        for name in names:
-            saved: Any = getattr(nodes[step], name)
-            for each in saved if isinstance(saved, (tuple, list)) else (saved,):
-                with suppress(RuntimeError):  # it saved None, or a module has put it elsewhere by hooks
-                    each.register_hooks(_nothing, _is_gone)
+    for step, name in plan.used_up:
+        saved: Any = getattr(nodes[step], name)
+        for each in saved if isinstance(saved, (tuple, list)) else (saved,):
+            with suppress(RuntimeError):  # one of several is None, or a module has put it elsewhere by hooks
+                each.register_hooks(_nothing, _is_gone)
 
 
 def _nothing(tensor: Tensor) -> None:
@@ -293,7 +342,7 @@ def _rest(
     parts = []
     for part in plan.parts:
         begins = [(edges[i], gradient) for i in part.captures if (gradient := gradients[i]) is not None]
-        weights: list[Any] = [getattr(nodes[step], "variable") for step in part.weights]
+        weights: list[Any] = [nodes[step].variable for step in part.weights]  # type: ignore[attr-defined]
         if begins and weights:
             parts.append(([edge for edge, _ in begins], [each for _, each in begins], weights))
     return WeightHalf(tuple(each for each in gradients if each is not None), tuple(parts), owner)
