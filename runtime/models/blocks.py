@@ -89,6 +89,9 @@ class Blocks:
         self.losses: dict[Instance, Tensor] = {}
         self._placement = placement
         self._pairs = pair_backward(placement)
+        self._trains = bool(self._pairs)
+        self._forward_inputs = {name: forward_inputs(placement, name) for name in model.groups}
+        self._computes_loss = {name for name in model.groups if computes_loss(placement, name)}
         self._model = model
         self.store = WeightStore(model, versions or ReadVersions({}, num_micro_batches), num_micro_batches)
         self._data = model.data(num_micro_batches)
@@ -154,7 +157,7 @@ class Blocks:
         return self._to_consumers(block, forward, found)
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
-        trains = bool(self._pairs)
+        trains = self._trains
         own = self._own_shares(block, block, arrived)
         inputs = [value.detach().requires_grad_(trains) for value in own]
         again = trains and self._model.recomputes(block)
@@ -165,7 +168,7 @@ class Blocks:
         if trains and not again:
             self._saved[block, micro_batch] = inputs, output
         output = output.detach()
-        if computes_loss(self._placement, block):
+        if block in self._computes_loss:
             groups = self._model.groups[block]
             self.losses[block, micro_batch] = sum_in_order(groups.gather(output)) / groups.count
         return self._handed_over(block, block, output, self.consumers[block])
@@ -202,7 +205,7 @@ class Blocks:
         self, block: str, forward: str, of_inputs: Sequence[Tensor | None]
     ) -> Mapping[str, Tensor]:
         """Return for each backward block that takes a gradient that of its own forward block's output."""
-        gradient_of = dict(zip(forward_inputs(self._placement, forward), of_inputs, strict=True))
+        gradient_of = dict(zip(self._forward_inputs[forward], of_inputs, strict=True))
         found: dict[str, Tensor] = {}
         for consumer in self.consumers[block]:
             gradient = gradient_of[self._pairs[consumer]]
@@ -213,6 +216,8 @@ class Blocks:
     def _own_shares(self, block: str, forward: str, arrived: Sequence[Tensor]) -> list[Tensor]:
         """Return this device's group's share of what arrived."""
         groups = self._model.groups[forward]
+        if groups.count == 1:
+            return list(arrived)
         return [
             value if (producer, block) in self._in_shares else share_of(value, groups.index, groups.count)
             for producer, value in zip(self.inputs[block], arrived, strict=True)
