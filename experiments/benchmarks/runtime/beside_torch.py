@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import runpy
 import tempfile
 import time
@@ -51,17 +52,30 @@ _TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
+class Iterations:
+    """What the iterations of a runtime cost.
+
+    Attributes:
+        time_ms: By iteration, of the slowest device, from a common start.
+        cpu_ms: By iteration, of the processors, for all devices together: user and system time.
+    """
+
+    time_ms: tuple[float, ...]
+    cpu_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Beside:
     """What was measured.
 
     Attributes:
-        ours_ms: By iteration, of the slowest device, from a common start.
-        torch_ms: Likewise.
+        ours: By iteration.
+        torch: Likewise.
         error: Largest difference between gradients of the two, over the largest absolute value of each.
     """
 
-    ours_ms: tuple[float, ...]
-    torch_ms: tuple[float, ...]
+    ours: Iterations
+    torch: Iterations
     error: float
 
 
@@ -84,19 +98,42 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         table = folder / "schedule.csv"
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
 
-        def work(device: int) -> tuple[list[float], list[float], float]:
+        def work(device: int) -> tuple[list[_Cost], list[_Cost], float]:
             ours, theirs = _Ours(scripts[device], device), _Torch(scripts[device], device, table)
-            ours_ms, torch_ms = list[float](), list[float]()
-            for _ in range(rounds + 2):
-                ours_ms.append(ours.iteration_ms())
-                torch_ms.append(theirs.iteration_ms())
-            return ours_ms[2:], torch_ms[2:], _difference(ours.gradients(), theirs.gradients())
+            found: tuple[list[_Cost], list[_Cost]] = [], []
+            for index in range(rounds + 2):
+                both = list(zip((ours, theirs), found, strict=True))
+                for runtime, costs in both if index % 2 else both[::-1]:
+                    costs.append(_cost(runtime))
+            return found[0][2:], found[1][2:], _difference(ours.gradients(), theirs.gradients())
 
         per_device = on_devices(num_devices, work, _TIMEOUT_S)
-    ours_ms, torch_ms = (
-        tuple(map(max, zip(*(times[i] for times in per_device), strict=True))) for i in (0, 1)
+    ours, theirs = (_of_all([found[i] for found in per_device]) for i in (0, 1))
+    return Beside(ours, theirs, max(error for _, _, error in per_device))
+
+
+_Cost = tuple[float, float]
+"""Of an iteration on a device: milliseconds, and those of its processor."""
+
+
+def _cost(runtime: _Ours | _Torch) -> _Cost:
+    began_ms = _cpu_ms()
+    time_ms = runtime.iteration_ms()
+    return time_ms, _cpu_ms() - began_ms
+
+
+def _cpu_ms() -> float:
+    """Return the processor time of this process, with all its threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def _of_all(per_device: list[list[_Cost]]) -> Iterations:
+    by_iteration = list(zip(*per_device, strict=True))
+    return Iterations(
+        tuple(max(time_ms for time_ms, _ in costs) for costs in by_iteration),
+        tuple(sum(cpu_ms for _, cpu_ms in costs) for costs in by_iteration),
     )
-    return Beside(ours_ms, torch_ms, max(error for _, _, error in per_device))
 
 
 class _Ours:
