@@ -99,7 +99,9 @@ class Device:
             position, self._index, self._calls.count, self._torch_device, options.timeout_s
         )
         watching = (*places, *observers)
-        self._begin, self._post, self._posted = (_told(watching, name) for name in ("begin", "post", "posted"))
+        self._begin, self._post, self._posted = (
+            _told(watching, name) for name in ("begin", "post", "posted")
+        )
         self._reach, self._wait_for, self._waited = (
             _told(watching, name) for name in ("reach", "wait", "waited")
         )
@@ -189,9 +191,7 @@ class Device:
         form = self._forms.get(message) or self._new_form(message)
         if tensor.shape != form.shape or tensor.dtype != form.dtype:  # on the wire nothing would notice
             found = TensorSpec.of(tensor.dtype, tensor.shape)
-            raise ScriptError(
-                f"device {self._index}: {message.transfer} is {found} instead of {form.spec}"
-            )
+            raise ScriptError(f"device {self._index}: {message.transfer} is {found} instead of {form.spec}")
         work = self._transport.send(tensor, form.channel)
         for tell in self._posted:
             tell(message, work)
@@ -262,9 +262,7 @@ class Device:
         outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
         return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))
 
-    def _announced(
-        self, producer: str, consumer: str, micro_batch: int, source: int, target: int
-    ) -> Message:
+    def _announced(self, producer: str, consumer: str, micro_batch: int, source: int, target: int) -> Message:
         """Return a message that is about to be posted."""
         key = producer, consumer, micro_batch, source, target
         message = self._messages.get(key)

@@ -67,7 +67,8 @@ class _Part(NamedTuple):
     """Weights whose gradients the second half computes in one go.
 
     Attributes:
-        captures: Which of the gradients that the first half keeps it begins with: positions in `_Plan.begins`.
+        captures: Which of the gradients that the first half keeps it begins with: positions in
+            `_Plan.begins`.
         weights: The steps that add to them.
     """
 
@@ -294,7 +295,9 @@ def _saved_names(node: Node) -> list[str]:
     found = []
     for name in dir(type(node)):
         if name.startswith("_raw_saved_"):
-            saved: Any = getattr(node, "saved_tensors" if _is_function(type(node)) else name.removeprefix("_raw"))
+            saved: Any = getattr(
+                node, "saved_tensors" if _is_function(type(node)) else name.removeprefix("_raw")
+            )
             values = saved if isinstance(saved, (tuple, list)) else (saved,)
             if any(isinstance(value, Tensor) and _is_worth_freeing(value) for value in values):
                 found.append(name)

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from placements import Placement
 from runtime.models.core.layers import Weights
 from runtime.models.core.options import ModelError, ModelOptions

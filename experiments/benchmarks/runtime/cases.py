@@ -17,6 +17,7 @@ from experiments.benchmarks.runtime.measuring import (
     beside_virtual,
     blocks_of_gpt,
     calls,
+    clocks_of_stream,
     computed,
 )
 from experiments.benchmarks.timing import load_solvers
@@ -145,6 +146,13 @@ def gpu() -> Iterator[Case]:
         "GPT of 8 layers, hidden size 64, float32, 4 stages on this machine's processor",
         must,
         partial(blocks_of_gpt, _SMALL_GPT, num_stages=4, where="cpu", least_ms=100.0),
+        is_quick=True,
+    )
+    yield Case(
+        "gpu",
+        "clocks of 200 blocks of 50 small kernels",
+        "the time of a request, and what is added to a kernel's launch",
+        partial(clocks_of_stream, "cuda:0", num_blocks=200, launches=50),
         is_quick=True,
     )
 

@@ -11,14 +11,19 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.beside_torch import run_beside_torch
+from experiments.benchmarks.runtime.clock_costs import time_clock_requests
 from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blocks, script_of, time_calls
 from experiments.benchmarks.runtime.sleeping import Way, run_asleep
 from experiments.benchmarks.timing import CpuClock
 from placements import Placement
+from runtime.clocks.torch_gpu import record_event
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
 from runtime.launching.launch import launch
@@ -165,7 +170,9 @@ def beside_virtual(
     found = times.iterations_ms["non-blocking"]
     ratio = MedianRatio.of(found, [virtual_ms] * len(found))
     missed = [] if ratio.median <= most else [f"{ratio.median:.3f} is more than {most:g}"]
-    note = f"{ratio} times virtual time; median {statistics.median(found):.1f} ms, virtual {virtual_ms:.1f} ms"
+    note = (
+        f"{ratio} times virtual time; median {statistics.median(found):.1f} ms, virtual {virtual_ms:.1f} ms"
+    )
     return CaseResult(clock.seconds, tuple(missed), note=note)
 
 
@@ -289,6 +296,25 @@ def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, l
     clock_mhz = found.costs[0].clock_mhz if found.costs else None
     note = f"{found.device}, {found.measured}, at {clock_mhz} MHz: {costs}"
     return CaseResult(clock.seconds, tuple(missed), note=note)
+
+
+def clocks_of_stream(where: str, *, num_blocks: int, launches: int) -> CaseResult:
+    """Measure what a block's clock costs the script on a GPU, where the clocks are only recorded.
+
+    Args:
+        where: The device, as torch names it.
+        num_blocks: Each with a clock.
+        launches: Kernels of a block.
+    """
+    if not cuda_is_there():
+        return CaseResult(0.0, skipped="there is no CUDA device")
+    clock = CpuClock()
+    costs = time_clock_requests(torch.device(where), partial(record_event, sleeps=True), num_blocks, launches)
+    note = (
+        f"a request takes {costs.request_us:.1f} us of the script; a kernel's launch takes "
+        f"{costs.launch_us:.2f} us, and {costs.added_us:+.2f} us where clocks are asked for"
+    )
+    return CaseResult(clock.seconds, note=note)
 
 
 def _searched(placement: Placement, num_micro_batches: int) -> Schedule:
