@@ -38,6 +38,7 @@ OWNERS = {
     "torch": [
         "runtime/",
         "experiments/benchmarks/runtime/beside_torch.py",
+        "experiments/benchmarks/runtime/clock_costs.py",
         "experiments/benchmarks/runtime/one_device.py",
         "experiments/benchmarks/runtime/processes.py",
         "experiments/benchmarks/runtime/sleeping.py",

@@ -138,9 +138,8 @@ class SplitBackward:
         root = get_gradient_edge(output)
         nodes, plan = self._look_through(root, inputs)
         edges = [GradientEdge(nodes[step], number) for step, number in plan.begins]
-        found = torch.autograd.grad(
-            output, [*inputs, *edges], gradient, retain_graph=bool(edges), allow_unused=True
-        )
+        wanted: list[Any] = [*inputs, *edges]
+        found = torch.autograd.grad(output, wanted, gradient, retain_graph=bool(edges), allow_unused=True)
         _free(nodes, plan)
         owner = _owner(output) if plan.has_functions else None
         return list(found[: len(inputs)]), _rest(plan, nodes, edges, found[len(inputs) :], owner)
@@ -221,11 +220,11 @@ def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
             break
         early |= more
     captured = {edge for step in first for edge in graph.edges[step]} | {(0, root_number)}
-    begins = tuple(sorted(edge for edge in captured if edge[0] in rest or edge[0] in early))
+    kept = tuple(sorted(edge for edge in captured if edge[0] in rest or edge[0] in early))
     used_up = [(step, name) for step in sorted(first - rest.keys()) for name in _saved_names(nodes[step])]
     return _Plan(
-        begins,
-        tuple(_part(graph, nexts, rest, begins, steps) for steps in parts),
+        kept,
+        tuple(_part(graph, nexts, rest, kept, steps) for steps in parts),
         tuple(used_up),
         any(_is_function(graph.kinds[step]) for step in early),
     )

@@ -100,15 +100,16 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
 
         def work(device: int) -> tuple[list[_Cost], list[_Cost], float]:
             ours, theirs = _Ours(scripts[device], device), _Torch(scripts[device], device, table)
-            found: tuple[list[_Cost], list[_Cost]] = [], []
+            both: list[tuple[_Ours | _Torch, list[_Cost]]] = [(ours, []), (theirs, [])]
             for index in range(rounds + 2):
-                both = list(zip((ours, theirs), found, strict=True))
                 for runtime, costs in both if index % 2 else both[::-1]:
                     costs.append(_cost(runtime))
-            return found[0][2:], found[1][2:], _difference(ours.gradients(), theirs.gradients())
+            our_costs, torch_costs = (costs[2:] for _, costs in both)
+            return our_costs, torch_costs, _difference(ours.gradients(), theirs.gradients())
 
         per_device = on_devices(num_devices, work, _TIMEOUT_S)
-    ours, theirs = (_of_all([found[i] for found in per_device]) for i in (0, 1))
+    ours = _of_all([found for found, _, _ in per_device])
+    theirs = _of_all([found for _, found, _ in per_device])
     return Beside(ours, theirs, max(error for _, _, error in per_device))
 
 

@@ -1,4 +1,4 @@
-"""What requests of clocks cost the thread that launches kernels: the requests themselves, and the thread beside.
+"""What requests of clocks cost the thread that launches kernels: themselves, and by the thread beside it.
 
 The clocks are only recorded, so nothing here depends on how long a GPU takes to change them.
 """
@@ -13,6 +13,7 @@ import torch
 
 from runtime.clocks.clock import RecordingClock
 from runtime.clocks.stream_clock import Event, StreamClock
+from runtime.clocks.torch_gpu import record_event
 from runtime.program.calls import Run
 
 
@@ -31,17 +32,22 @@ class ClockCosts:
     added_us: float
 
 
+def _recorded() -> Event:
+    return record_event(sleeps=True)
+
+
 def time_clock_requests(
-    device: torch.device, record: Callable[[], Event], num_blocks: int, launches: int
+    where: str, num_blocks: int, launches: int, record: Callable[[], Event] = _recorded
 ) -> ClockCosts:
     """Launch small kernels with and without a clock for each block, after a round of each not counted.
 
     Args:
-        device: Where the kernels run.
-        record: Returns an event that was just recorded on the compute stream.
+        where: The device, as torch names it.
         num_blocks: Each with another clock than the one before, so that the thread passes each on.
         launches: Of a block.
+        record: Returns an event that was just recorded on the compute stream.
     """
+    device = torch.device(where)
     runs = [Run(f"F{index}", 0, 1000 + index % 2) for index in range(num_blocks)]
     value = torch.zeros(1, device=device)
 

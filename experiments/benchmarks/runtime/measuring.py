@@ -11,10 +11,7 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-
-import torch
 
 from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.beside_torch import run_beside_torch
@@ -23,7 +20,6 @@ from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blo
 from experiments.benchmarks.runtime.sleeping import Way, run_asleep
 from experiments.benchmarks.timing import CpuClock
 from placements import Placement
-from runtime.clocks.torch_gpu import record_event
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
 from runtime.launching.launch import launch
@@ -263,7 +259,7 @@ def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most
     if found.error > 1e-5:
         missed.append(f"gradients differ by {found.error:.1e}")
     ours, theirs = (
-        f"{statistics.median(each.cpu_ms):.1f} ms of the processors in {statistics.median(each.time_ms):.1f} ms"
+        f"{statistics.median(each.cpu_ms):.1f} ms of processors in {statistics.median(each.time_ms):.1f} ms"
         for each in (found.ours, found.torch)
     )
     note = (
@@ -309,7 +305,7 @@ def clocks_of_stream(where: str, *, num_blocks: int, launches: int) -> CaseResul
     if not cuda_is_there():
         return CaseResult(0.0, skipped="there is no CUDA device")
     clock = CpuClock()
-    costs = time_clock_requests(torch.device(where), partial(record_event, sleeps=True), num_blocks, launches)
+    costs = time_clock_requests(where, num_blocks, launches)
     note = (
         f"a request takes {costs.request_us:.1f} us of the script; a kernel's launch takes "
         f"{costs.launch_us:.2f} us, and {costs.added_us:+.2f} us where clocks are asked for"

@@ -1,4 +1,4 @@
-"""A module called with given tensors as its parameters and buffers, without looking for their places each time.
+"""A module called with given tensors as its parameters and buffers; their places are found once.
 
 It does as `torch.func.functional_call`, which at every call walks over all modules, checks the names, and
 puts the module's own tensors back; for a small module that takes longer than the module itself.

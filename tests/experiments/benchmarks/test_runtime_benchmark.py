@@ -159,6 +159,6 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test() -> None:
 
 
 def test_what_requests_of_clocks_cost_is_told_apart() -> None:
-    costs = time_clock_requests(torch.device("cpu"), lambda: FakeEvent(0.0), num_blocks=3, launches=2)
+    costs = time_clock_requests("cpu", num_blocks=3, launches=2, record=lambda: FakeEvent(0.0))
     assert costs.request_us > 0
     assert costs.launch_us > 0
