@@ -169,12 +169,14 @@ class RuntimeOptions:
     device: str | None
     blocking: bool
     num_micro_batches: int | None
-    receive_ahead: int
+    receive_ahead: int | None
     receive_memory: int | None
     checkpoint_every: int
     keep_checkpoints: int
     resume: str | None
     trace: bool
+    communicators: str
+    nodes: int
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ class Device:
         self.peak_posted_bytes = 0
         self._index, self._blocking = options.device, options.blocking
         self._calls, self._specs = script.calls, script.specs or {}
+        self._planned_mhz = {(run.block, run.micro_batch): run.clock_mhz for run in script.calls.runs}
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device = transport.device
         places = place_observers(
@@ -136,8 +137,9 @@ class Device:
         """
         message = self._announced(producer, consumer, micro_batch, source, self._index)
         form = self._forms.get(message) or self._new_form(message)
-        buffer = torch.empty(form.shape, dtype=form.dtype, device=self._torch_device)
-        work = self._transport.receive(buffer, form.channel)
+        with self._transport.receiving():
+            buffer = torch.empty(form.shape, dtype=form.dtype, device=self._torch_device)
+            work = self._transport.receive(buffer, form.channel)
         for tell in self._posted:
             tell(message, work)
         self._received[message.transfer] = message, buffer, work
@@ -145,6 +147,26 @@ class Device:
         self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
         if self._blocking:
             self._wait(message, work)
+
+    def prefetch(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+        """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
+        self.receive(producer, consumer, micro_batch, source=source)
+
+    def forward(self, block: str, micro_batch: int) -> None:
+        """Run a forward block at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+
+    def backward(self, block: str, micro_batch: int) -> None:
+        """Run a whole backward block at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+
+    def backward_input(self, block: str, micro_batch: int) -> None:
+        """Run a block of input gradients at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+
+    def backward_weight(self, block: str, micro_batch: int) -> None:
+        """Run a block of weight gradients at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
@@ -319,7 +341,8 @@ class Device:
         channel: Channel = message.source, message.target
         if not self._transport.has(channel):
             raise ScriptError(
-                f"device {self._index}: no channel from {channel[0]} to {channel[1]}; add it to CHANNELS"
+                f"device {self._index}: no channel from {channel[0]} to {channel[1]}; "
+                "generate the scripts anew"
             )
         return channel
 

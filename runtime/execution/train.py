@@ -21,7 +21,7 @@ from runtime.codegen.script import Script, check_script
 from runtime.execution import checkpoint
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, device_context
-from runtime.execution.results import Position, Progress, write_progress, write_summary, write_tensors
+from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
 from runtime.execution.run_options import RunOptions
 from runtime.models import ParameterShard
 from runtime.plans.plan_client import PlanSource
@@ -59,7 +59,7 @@ def run_device(
         torch.set_num_threads(1)  # Results depend on the number of threads.
         with device_context(script, options, transport, position, plans) as context:
             train(context)
-            position.move("done")
+            position.move(DONE)
     position.close()
 
 
