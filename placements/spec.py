@@ -151,6 +151,24 @@ class Placement:
         return {block.name: block for block in self.blocks}
 
     @cached_property
+    def forward_inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """Map each block's name to the forward blocks that it is after, in the order of its `after`."""
+        return {
+            block.name: tuple(name for name in block.after if self.by_name[name].kind is Kind.F)
+            for block in self.blocks
+        }
+
+    @cached_property
+    def forward_consumers(self) -> Mapping[str, tuple[str, ...]]:
+        """Map each block's name to the forward blocks that are after it, in the order of the blocks."""
+        return {
+            block.name: tuple(
+                name for name in self.successors[block.name] if self.by_name[name].kind is Kind.F
+            )
+            for block in self.blocks
+        }
+
+    @cached_property
     def per_micro_batch(self) -> Placement:
         """The placement without its optimizer blocks: what repeats with every micro-batch."""
         optimizer = {block.name for block in self.optimizer_blocks}

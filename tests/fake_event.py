@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 
@@ -13,6 +14,10 @@ class FakeEvent:
 
     def query(self) -> bool:
         return self.at_s is not None
+
+    def synchronize(self) -> None:
+        while self.at_s is None:
+            time.sleep(0.001)
 
     def elapsed_time(self, end: FakeEvent) -> float:
         assert self.at_s is not None and end.at_s is not None

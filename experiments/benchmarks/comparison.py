@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,39 @@ class Ratio:
     def __str__(self) -> str:
         """Return the median and the range."""
         return f"{_text(self.median)} ({_text(self.least)} to {_text(self.most)})"
+
+
+@dataclass(frozen=True)
+class MedianRatio:
+    """A median of ratios that were measured in pairs, with its 95 % interval by the sign test.
+
+    However the ratios are distributed, an interval from the k-th least to the k-th largest of n misses their
+    median only if fewer than k of them are on one side of it: a matter of n tosses of a coin.
+
+    Attributes:
+        median: Of the pairs.
+        low: Where the interval begins.
+        high: Where it ends; of less than six pairs it is that of all, and says less.
+    """
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], others: Sequence[float]) -> MedianRatio:
+        """Return the median ratio of values that were measured in pairs."""
+        ratios = sorted(value / other for value, other in zip(values, others, strict=True))
+        number, outside, ways = len(ratios), 0, 1
+        while outside < number // 2 and 2 * ways / 2**number <= 0.05:
+            outside += 1
+            ways += math.comb(number, outside)
+        last = max(outside - 1, 0)
+        return cls(statistics.median(ratios), ratios[last], ratios[-1 - last])
+
+    def __str__(self) -> str:
+        """Return the median and the interval."""
+        return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
 def _text(ratio: float) -> str:

@@ -116,7 +116,7 @@ def changes(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
         ScriptError: It is of another model.
     """
     before, now = manifest.facts, facts
-    theirs, ours = (RARE | dict(each["model"]) for each in (before, now))
+    theirs, ours = ({**RARE, **each["model"]} for each in (before, now))
     names = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
     for name in names:
         if name in FIXED:

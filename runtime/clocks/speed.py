@@ -35,6 +35,10 @@ CPU = torch.device("cpu")
 _LOG = logging.getLogger(__name__)
 
 
+def _record_event() -> Event:
+    return record_event(sleeps=True)
+
+
 class SpeedController:
     """Asks for the planned clock of each computation of one device.
 
@@ -67,7 +71,7 @@ class SpeedController:
         latency: ClockLatency | None = None,
         plans: PlanSource | None = None,
         clock: Clock | None = None,
-        record: Callable[[], Event] = record_event,
+        record: Callable[[], Event] = _record_event,
     ) -> None:
         """Check the plan and open the clock."""
         if not 0 <= device < schedule.placement.num_devices:

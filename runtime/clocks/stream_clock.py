@@ -1,9 +1,9 @@
 """Clocks asked for where a GPU's work stands, not where the script does, which runs ahead of it.
 
-The script records an event on the compute stream before each block. A thread looks at the events and passes
-a block's clock on when its turn has come; nothing waits for the GPU. Where a block's length is known from
-its last run, the clock of the block after it is asked for ahead of time, by as much as a change of clock
-takes. The module does not know CUDA: an event is anything that says whether it has been reached.
+The script records an event on the compute stream before each block. A thread sleeps until the next event is
+reached and passes a block's clock on when its turn has come; the script waits for nothing. Where a block's
+length is known from its last run, the clock of the block after it is asked for ahead of time, by as much as a
+change of clock takes. The module does not know CUDA: an event is anything that can be waited for.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from runtime.clocks.clock import Clock
 from runtime.program.calls import Run
 
-POLL_S = 0.0002
-"""How often the events are looked at; far below what a change of clock takes."""
+JOIN_S = 1.0
+"""How long the thread may take to end; one that waits for a GPU that hangs is left behind."""
 
 
 class Event(Protocol):
@@ -27,6 +27,9 @@ class Event(Protocol):
 
     def query(self) -> bool:
         """Return whether the work up to it is done; does not wait."""
+
+    def synchronize(self) -> None:
+        """Wait until it is done, without Python's lock and without using the processor."""
 
     def elapsed_time(self, end: Any) -> float:
         """Return the milliseconds from when it was reached to when another event was."""
@@ -83,8 +86,8 @@ class StreamClock:
         self._blocks: deque[_Block] = deque()
         self._length_s: dict[tuple[str, int | None], float] = {}
         self._passed_mhz: int | None = None
-        self._lock = threading.Lock()
-        self._ends = threading.Event()
+        self._changed = threading.Condition()
+        self._ends = False
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._told: Callable[[int], None] = lambda clock_mhz: None
@@ -102,9 +105,11 @@ class StreamClock:
 
     def reset(self) -> None:
         """Pass nothing on any more, and give the clock back."""
-        self._ends.set()
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(JOIN_S)
         self._clock.reset()
 
     def follow(self, runs: Sequence[Run]) -> None:
@@ -133,26 +138,28 @@ class StreamClock:
         next_mhz = self._runs[self._position].clock_mhz if self._position < len(self._runs) else None
         assert run.clock_mhz is not None
         self.requests.append(run.clock_mhz)
-        with self._lock:
+        with self._changed:
             self._blocks.append(_Block(run, next_mhz, event))
+            self._changed.notify()
 
     def after(self, event: Event) -> None:
         """Take the event that was recorded after that block."""
-        with self._lock:
+        with self._changed:
             if self._blocks:
                 self._blocks[-1].end = event
+                self._changed.notify()
 
     def step(self) -> None:
         """Look at the events once; pass on the latest clock that is due, unless it was passed on last."""
-        with self._lock:
-            wanted = self._due()
+        with self._changed:
+            wanted = None if self._ends else self._due()
         if wanted is not None and wanted != self._passed_mhz:
             self._passed_mhz = wanted
             self._told(wanted)
             self._clock.set(wanted)
 
     def start(self, prepare: Callable[[], None] = lambda: None) -> None:
-        """Look at the events again and again from now on, in a thread.
+        """Look at the events from now on whenever one is reached, in a thread.
 
         Args:
             prepare: Called in the thread first.
@@ -182,16 +189,48 @@ class StreamClock:
 
     def _of(self, block: _Block, now_s: float) -> int | None:
         """Return the clock to ask for while a block runs: its own, or towards its end the next one's."""
+        due_s = self._next_due_s(block)
+        return block.run.clock_mhz if due_s is None or now_s < due_s else block.next_mhz
+
+    def _next_due_s(self, block: _Block) -> float | None:
+        """Return when to ask for the clock after a running block, ahead of its end; None if nobody knows."""
         length_s = self._length_s.get((block.run.block, block.run.clock_mhz))
         if block.next_mhz is None or length_s is None or block.begun_s is None:
-            return block.run.clock_mhz
-        ahead_s = self._lead_s(block.next_mhz)
-        return block.next_mhz if now_s >= block.begun_s + length_s - ahead_s else block.run.clock_mhz
+            return None
+        return block.begun_s + length_s - self._lead_s(block.next_mhz)
 
     def _follow(self, prepare: Callable[[], None]) -> None:
         try:
             prepare()
-            while not self._ends.wait(POLL_S):
+            while not self._ends:
+                event = self._next_event()
+                if event is not None:
+                    event.synchronize()
                 self.step()
         except Exception as error:  # raised in the script's thread, by its next request
             self._error = error
+
+    def _next_event(self) -> Event | None:
+        """Return the event to wait for next, or None where something is due without one.
+
+        It waits as long as nothing was handed over, and until the clock after a running block is due.
+        """
+        with self._changed:
+            while not self._ends:
+                if not self._blocks:
+                    self._changed.wait()
+                    continue
+                block = self._blocks[0]
+                if block.begun_s is None:
+                    return block.begin
+                due_s = self._next_due_s(block)
+                left_s = 0.0 if due_s is None else due_s - self._now_s()
+                if left_s > 0:
+                    self._changed.wait(left_s)
+                elif due_s is not None and block.next_mhz != self._passed_mhz:
+                    return None
+                elif block.end is not None:
+                    return block.end
+                else:
+                    self._changed.wait()
+        return None

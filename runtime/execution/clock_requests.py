@@ -69,12 +69,12 @@ class StreamClockRequests(ClockRequests):
     def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
         """Record the event before a block that has a clock."""
         if self._clock_of(run) is not None:
-            self.clock.before(record_event())
+            self.clock.before(record_event(sleeps=True))
 
     def stop(self, run: Run, made: Iterable[Tensor]) -> None:
         """Record the event after it."""
         if self._clock_of(run) is not None:
-            self.clock.after(record_event())
+            self.clock.after(record_event(sleeps=True))
 
 
 def clock_requests(clock: Clock, runs: Sequence[Run]) -> ClockRequests:

@@ -8,8 +8,8 @@ proven beforehand that the scripts fit each other. Nor does it know clocks, prof
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,36 @@ from runtime.transport.protocol import Channel, Pending, Transport
 
 class TransferError(RuntimeError):
     """A tensor did not arrive or could not be sent; the message says where the device stands."""
+
+
+class _Step(NamedTuple):
+    """A block of one micro-batch, as the observers and the transfers know it.
+
+    Attributes:
+        run: What the observers are told.
+        inputs: What it takes.
+        outputs: What it makes, by the block that takes it.
+    """
+
+    run: Run
+    inputs: tuple[Transfer, ...]
+    outputs: dict[str, Transfer]
+
+
+class _Form(NamedTuple):
+    """What was checked of a message when it was posted for the first time.
+
+    Attributes:
+        channel: It goes over.
+        spec: What it carries, as the script says, or else the model.
+        shape: That of the spec.
+        dtype: Likewise.
+    """
+
+    channel: Channel
+    spec: TensorSpec
+    shape: torch.Size
+    dtype: torch.dtype
 
 
 class Device:
@@ -69,24 +99,32 @@ class Device:
         places = place_observers(
             position, self._index, self._calls.count, self._torch_device, options.timeout_s
         )
-        self._observers = (*places, *observers)
-        self._inner_first = self._observers[::-1]
+        watching = (*places, *observers)
+        self._begin, self._post, self._posted = (
+            _told(watching, name) for name in ("begin", "post", "posted")
+        )
+        self._reach, self._wait_for, self._waited = (
+            _told(watching, name) for name in ("reach", "wait", "waited")
+        )
+        self._start, self._stop = _told(watching, "start"), _told(watching, "stop")
+        self._drain, self._end = _told(watching, "drain"), _told(watching, "end")
+        self._steps: dict[tuple[str, int, int | None], _Step] = {}
+        self._messages: dict[tuple[str, str, int, int, int], Message] = {}
+        self._forms: dict[Message, _Form] = {}
+        self._uses = self._count_uses()
         self._received: dict[Transfer, tuple[Message, Tensor, Pending]] = {}
         self._sent: list[tuple[Message, Tensor, Pending]] = []
         self._made: dict[Transfer, Tensor] = {}
-        self._uses_left: Counter[Transfer] = Counter()
+        self._uses_left: dict[Transfer, int] = {}
         self._posted_bytes = 0
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
-        for observer in self._inner_first:
-            observer.begin(iteration)
+        for tell in self._begin:
+            tell(iteration)
         self._blocks.begin(iteration)
         self.order = []
-        arriving = {transfer for transfer, _ in self._calls.receives}
-        self._uses_left = Counter(transfer for transfer, _ in self._calls.sends)
-        for run in self._calls.runs:
-            self._uses_left.update(transfer for transfer in self._inputs(run) if transfer not in arriving)
+        self._uses_left = dict(self._uses)
 
     def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
         """Post the receive of what a block hands to a block of this device.
@@ -97,14 +135,14 @@ class Device:
             micro_batch: Of both.
             source: The device that sends it.
         """
-        transfer = Transfer(producer, consumer, micro_batch)
-        message = self._announced(transfer, source, self._index)
-        spec = self._spec(transfer)
+        message = self._announced(producer, consumer, micro_batch, source, self._index)
+        form = self._forms.get(message) or self._new_form(message)
         with self._transport.receiving():
-            buffer = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._torch_device)
-            work = self._transport.receive(buffer, self._channel(message))
-        self._tell_posted(message, work)
-        self._received[transfer] = message, buffer, work
+            buffer = torch.empty(form.shape, dtype=form.dtype, device=self._torch_device)
+            work = self._transport.receive(buffer, form.channel)
+        for tell in self._posted:
+            tell(message, work)
+        self._received[message.transfer] = message, buffer, work
         self._posted_bytes += buffer.nbytes
         self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
         if self._blocking:
@@ -141,20 +179,24 @@ class Device:
         Raises:
             TransferError: A tensor did not arrive.
         """
-        run = Run(block, micro_batch, clock_mhz)
-        with self._in_words():
-            for observer in self._observers:
-                observer.reach(run)
-        arrived = [self._take(transfer) for transfer in self._inputs(run)]
-        for observer in self._observers:
-            observer.start(run, arrived)
+        key = block, micro_batch, clock_mhz
+        step = self._steps.get(key) or self._new_step(*key)
+        run = step.run
+        try:
+            for tell in self._reach:
+                tell(run)
+        except RuntimeError as error:
+            raise self._in_words(error) from error
+        arrived = [self._take(transfer) for transfer in step.inputs]
+        for tell in self._start:
+            tell(run, arrived)
         made = self._blocks.run(block, micro_batch, arrived)
-        for observer in self._inner_first:
-            observer.stop(run, made.values())
+        for tell in self._stop:
+            tell(run, made.values())
         self.order.append((block, micro_batch))
         for consumer, tensor in made.items():
-            transfer = Transfer(block, consumer, micro_batch)
-            if self._uses_left[transfer]:
+            transfer = step.outputs.get(consumer)
+            if transfer is not None and self._uses_left.get(transfer):
                 self._made[transfer] = tensor
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
@@ -166,12 +208,15 @@ class Device:
             micro_batch: Of both.
             target: The device that receives it.
         """
-        transfer = Transfer(producer, consumer, micro_batch)
-        message = self._announced(transfer, self._index, target)
-        tensor = self._use(transfer)
-        self._check_spec(transfer, tensor)
-        work = self._transport.send(tensor, self._channel(message))
-        self._tell_posted(message, work)
+        message = self._announced(producer, consumer, micro_batch, self._index, target)
+        tensor = self._use(message.transfer)
+        form = self._forms.get(message) or self._new_form(message)
+        if tensor.shape != form.shape or tensor.dtype != form.dtype:  # on the wire nothing would notice
+            found = TensorSpec.of(tensor.dtype, tensor.shape)
+            raise ScriptError(f"device {self._index}: {message.transfer} is {found} instead of {form.spec}")
+        work = self._transport.send(tensor, form.channel)
+        for tell in self._posted:
+            tell(message, work)
         # Gloo says only in wait() that a send is complete, so there the tensors stay until the end.
         self._sent = [sent for sent in self._sent if not sent[2].is_completed()]
         if self._blocking:
@@ -192,13 +237,15 @@ class Device:
         left = [str(transfer) for transfer in (*self._received, *self._made)]
         if left:
             raise ScriptError(f"device {self._index}: nobody took {', '.join(left[:4])}")
-        with self._in_words():
-            for observer in self._observers:
-                observer.drain()
+        try:
+            for tell in self._drain:
+                tell()
+        except RuntimeError as error:
+            raise self._in_words(error) from error
         if self._torch_device.type == "cuda":
             torch.cuda.synchronize()
-        for observer in self._inner_first:
-            observer.end()
+        for tell in self._end:
+            tell()
 
     def message_tensors(self) -> list[Tensor]:
         """Return the tensors of messages: received and not taken, made and not used up, sent and not gone."""
@@ -217,21 +264,44 @@ class Device:
             )
         return self._blocks.spec_between(transfer.producer, transfer.consumer)
 
+    def _count_uses(self) -> Counter[Transfer]:
+        """Return how often each tensor that this device makes is sent or taken in an iteration."""
+        arriving = {transfer for transfer, _ in self._calls.receives}
+        uses = Counter(transfer for transfer, _ in self._calls.sends)
+        for run in self._calls.runs:
+            uses.update(transfer for transfer in self._inputs(run) if transfer not in arriving)
+        return uses
+
     def _inputs(self, run: Run) -> Iterator[Transfer]:
         """Yield what a block takes."""
         for producer in self._blocks.inputs[run.block]:
             yield Transfer(producer, run.block, run.micro_batch)
 
-    def _announced(self, transfer: Transfer, source: int, target: int) -> Message:
+    def _new_step(self, block: str, micro_batch: int, clock_mhz: int | None) -> _Step:
+        """Return what is the same whenever a block of a micro-batch runs, and keep it."""
+        run = Run(block, micro_batch, clock_mhz)
+        consumers = [name for name, inputs in self._blocks.inputs.items() if block in inputs]
+        outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
+        return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))
+
+    def _announced(self, producer: str, consumer: str, micro_batch: int, source: int, target: int) -> Message:
         """Return a message that is about to be posted."""
-        message = Message(transfer, source, target)
-        for observer in self._observers:
-            observer.post(message)
+        key = producer, consumer, micro_batch, source, target
+        message = self._messages.get(key)
+        if message is None:
+            message = Message(Transfer(producer, consumer, micro_batch), source, target)
+            self._messages[key] = message
+        for tell in self._post:
+            tell(message)
         return message
 
-    def _tell_posted(self, message: Message, work: Pending) -> None:
-        for observer in self._inner_first:
-            observer.posted(message, work)
+    def _new_form(self, message: Message) -> _Form:
+        """Return what is the same whenever a message is posted, and keep it."""
+        transfer = message.transfer
+        spec = self._specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        form = _Form(self._channel(message), spec, torch.Size(spec.shape), dtype)
+        return self._forms.setdefault(message, form)
 
     def _take(self, transfer: Transfer) -> Tensor:
         """Return a tensor that arrived, or that a block of this device made."""
@@ -253,32 +323,19 @@ class Device:
         return self._made[transfer] if self._uses_left[transfer] else self._made.pop(transfer)
 
     def _wait(self, message: Message, work: Pending) -> None:
-        for observer in self._observers:
-            observer.wait(message)
-        with self._in_words():
-            work.wait()
-        for observer in self._inner_first:
-            observer.waited(message)
-
-    @contextmanager
-    def _in_words(self) -> Iterator[None]:
-        """Say in an error of a transfer where the device stands."""
+        for tell in self._wait_for:
+            tell(message)
         try:
-            yield
+            work.wait()
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            raise TransferError(f"device {self._index}: {self._position.text}: {reason}") from error
+            raise self._in_words(error) from error
+        for tell in self._waited:
+            tell(message)
 
-    def _spec(self, transfer: Transfer) -> TensorSpec:
-        """Return what the script says that a message carries; the model's word where it says nothing."""
-        return self._specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
-
-    def _check_spec(self, transfer: Transfer, tensor: Tensor) -> None:
-        """Ensure that a tensor is what its receiver expects; on the wire nothing would notice."""
-        wanted = self._spec(transfer)
-        found = TensorSpec.of(tensor.dtype, tensor.shape)
-        if found != wanted:
-            raise ScriptError(f"device {self._index}: {transfer} is {found} instead of {wanted}")
+    def _in_words(self, error: RuntimeError) -> TransferError:
+        """Return an error of a transfer that says where the device stands."""
+        reason = str(error).splitlines()[0]
+        return TransferError(f"device {self._index}: {self._position.text}: {reason}")
 
     def _channel(self, message: Message) -> Channel:
         channel: Channel = message.source, message.target
@@ -288,3 +345,17 @@ class Device:
                 "generate the scripts anew"
             )
         return channel
+
+
+_OUTERMOST_FIRST = {"post", "reach", "wait", "start", "drain"}
+
+
+def _told(observers: Sequence[DeviceObserver], event: str) -> tuple[Callable[..., Any], ...]:
+    """Return what is called at an event, in order, without the observers that take no note of it."""
+    ordered = observers if event in _OUTERMOST_FIRST else observers[::-1]
+    ignored = getattr(DeviceObserver, event)
+    return tuple(
+        getattr(observer, event)
+        for observer in ordered
+        if getattr(type(observer), event, None) is not ignored
+    )

@@ -4,8 +4,8 @@ It knows placements and the collectives between shards, and neither schedules no
 options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
 user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
 parameters, `loss_shares` says what each loss counts, `model` has the parameters of one device, `optimizer`
-moves them, `weight_versions` keeps older versions while they are read, and `blocks` runs forward and backward
-blocks one by one.
+moves them, `weight_versions` keeps older versions while they are read, `split_backward` cuts a backward in
+two halves, and `blocks` runs forward and backward blocks one by one.
 """
 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model

@@ -12,6 +12,7 @@ one is the other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from placements import Kind, Placement
 from runtime.models.body import Sample
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
+from runtime.models.split_backward import SplitBackward, WeightHalf
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
@@ -91,6 +93,9 @@ class Blocks:
         self.losses: dict[Instance, Tensor] = {}
         self._placement = placement
         self._pairs = pair_backward(placement)
+        self._trains = bool(self._pairs)
+        self._forward_inputs = {name: forward_inputs(placement, name) for name in model.groups}
+        self._computes_loss = {name for name in model.groups if computes_loss(placement, name)}
         self._model = model
         self.store = WeightStore(model, versions or ReadVersions({}, num_micro_batches), num_micro_batches)
         self._data = model.data(num_micro_batches)
@@ -100,7 +105,8 @@ class Blocks:
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
         self._recomputed: dict[Instance, tuple[list[Tensor], _RandomState]] = {}
-        self._halfway: dict[Instance, tuple[Tensor, Tensor]] = {}
+        self._halfway: dict[Instance, WeightHalf] = {}
+        self._splits = defaultdict[str, SplitBackward](SplitBackward)
 
     def begin(self, iteration: int) -> None:
         """Read the micro-batches of an iteration from now on."""
@@ -119,7 +125,7 @@ class Blocks:
         for (block, _), (inputs, _) in self._recomputed.items():
             yield Saved(block, tuple(inputs), False)
         for (block, _), half in self._halfway.items():
-            yield Saved(block, half, True)
+            yield Saved(block, half.gradients, True)
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         """Return the form of what a device hands to another: an output, the gradient of one, or a share."""
@@ -155,12 +161,13 @@ class Blocks:
             torch.autograd.backward(output, gradient)
             self.store.complete(forward, micro_batch)
             return self._to_consumers(block, forward, [value.grad for value in inputs])
-        found = torch.autograd.grad(output, inputs, gradient, retain_graph=True) if inputs else ()
-        self._halfway[forward, micro_batch] = output, gradient
+        found, self._halfway[forward, micro_batch] = self._splits[forward].input_half(
+            output, gradient, inputs
+        )
         return self._to_consumers(block, forward, found)
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
-        trains = bool(self._pairs)
+        trains = self._trains
         own = self._own_shares(block, block, arrived)
         inputs = [value.detach().requires_grad_(trains) for value in own]
         again = trains and self._model.recomputes(block)
@@ -171,7 +178,7 @@ class Blocks:
         if trains and not again:
             self._saved[block, micro_batch] = inputs, output
         output = output.detach()
-        if computes_loss(self._placement, block):
+        if block in self._computes_loss:
             self.losses[block, micro_batch] = self._loss_of_all_groups(block, micro_batch, output)
         return self._handed_over(block, block, output, self.consumers[block])
 
@@ -213,19 +220,14 @@ class Blocks:
         return sum_in_order(groups.gather(own * (share * self.store.micro_batches_per_update)))
 
     def _weight_half(self, forward: str, micro_batch: int) -> None:
-        output, gradient = self._halfway.pop((forward, micro_batch))
-        weights = self.store.trained(forward, micro_batch)
-        addends = torch.autograd.grad(output, weights, gradient, allow_unused=True) if weights else ()
-        for weight, addend in zip(weights, addends, strict=True):
-            if addend is not None:
-                weight.grad = addend.clone() if weight.grad is None else weight.grad.add_(addend)
+        self._halfway.pop((forward, micro_batch)).run()
         self.store.complete(forward, micro_batch)
 
     def _to_consumers(
         self, block: str, forward: str, of_inputs: Sequence[Tensor | None]
     ) -> Mapping[str, Tensor]:
         """Return for each backward block that takes a gradient that of its own forward block's output."""
-        gradient_of = dict(zip(forward_inputs(self._placement, forward), of_inputs, strict=True))
+        gradient_of = dict(zip(self._forward_inputs[forward], of_inputs, strict=True))
         found: dict[str, Tensor] = {}
         for consumer in self.consumers[block]:
             gradient = gradient_of[self._pairs[consumer]]
@@ -236,6 +238,8 @@ class Blocks:
     def _own_shares(self, block: str, forward: str, arrived: Sequence[Tensor]) -> list[Tensor]:
         """Return this device's group's share of what arrived."""
         groups = self._model.groups[forward]
+        if groups.count == 1:
+            return list(arrived)
         return [
             value if (producer, block) in self._in_shares else share_of(value, groups.index, groups.count)
             for producer, value in zip(self.inputs[block], arrived, strict=True)

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from placements import Placement
 from runtime.models.core.layers import Weights
 from runtime.models.core.options import ModelError, ModelOptions
@@ -84,6 +82,7 @@ class WeightStore:
     def __init__(self, model: Model, versions: ReadVersions, num_micro_batches: int) -> None:
         """Begin with the model's weights alone."""
         self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
+        self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
         self.most_held: Counter[str] = Counter()
         self.on_complete: Callable[[str], None] = lambda block: None
         self.begin()
@@ -103,16 +102,15 @@ class WeightStore:
     def weights(self, block: str, micro_batch: int) -> Weights:
         """Return what a micro-batch reads on a forward block."""
         version = self._versions.of.get((block, micro_batch), 0)
-        if version == self._newest[block]:
+        if self._is_flushed or version == self._newest[block]:
             return self._model.weights(block)
         return self._older[block, version]
 
-    def trained(self, block: str, micro_batch: int) -> list[Tensor]:
-        """Return those of them that are trained."""
-        return [weight for weight in self.weights(block, micro_batch).values() if weight.requires_grad]
-
     def complete(self, block: str, micro_batch: int) -> None:
         """Take note that what a micro-batch read has its gradients; make an update if it is due."""
+        if self._is_flushed:
+            self.most_held[block] = 1
+            return
         version = self._versions.of.get((block, micro_batch), 0)
         self._reads_left[block, version] -= 1
         if version != self._newest[block]:

@@ -51,12 +51,12 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
 
 def forward_inputs(placement: Placement, block: str) -> tuple[str, ...]:
     """Return the blocks whose outputs a forward block takes, in the order of its `after`."""
-    return tuple(name for name in placement.by_name[block].after if placement.by_name[name].kind is Kind.F)
+    return placement.forward_inputs[block]
 
 
 def forward_consumers(placement: Placement, block: str) -> tuple[str, ...]:
     """Return the forward blocks that take a forward block's output, in the order of the placement."""
-    return tuple(name for name in placement.successors[block] if placement.by_name[name].kind is Kind.F)
+    return placement.forward_consumers[block]
 
 
 def computes_loss(placement: Placement, block: str) -> bool:

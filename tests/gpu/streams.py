@@ -34,7 +34,7 @@ class CudaStream:
         torch.cuda._sleep(int(seconds * self._cycles_per_s))
 
     def event(self) -> Event:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True, blocking=True)
         event.record()
         return event
 
@@ -56,6 +56,9 @@ class _HostEvent:
 
     def query(self) -> bool:
         return self._reached.done()
+
+    def synchronize(self) -> None:
+        self._reached.result()
 
     def elapsed_time(self, end: _HostEvent) -> float:
         return (end._reached.result() - self._reached.result()) * 1000

@@ -147,14 +147,14 @@ def against_torch_runtime(
 
     schedule = one_f_one_b(v_shape(4), num_micro_batches)
     found = run_beside_torch(schedule, width, rows, rounds)
-    wall = Ratio.of(found.ours_ms, found.torch_ms)
+    wall = Ratio.of(found.ours.time_ms, found.torch.time_ms)
     note = (
-        f"an iteration takes {wall} times as long, medians {statistics.median(found.ours_ms):.1f} and "
-        f"{statistics.median(found.torch_ms):.1f} ms; gradients differ by {found.error:.1e}"
+        f"an iteration takes {wall} times as long, medians {statistics.median(found.ours.time_ms):.1f} and "
+        f"{statistics.median(found.torch.time_ms):.1f} ms; gradients differ by {found.error:.1e}"
     )
-    seconds = list(found.ours_cpu_s), list(found.torch_cpu_s)
-    answer = "iteration", statistics.median(found.ours_ms), statistics.median(found.torch_ms)
-    result = _row(title, ("blocks", len(schedule.blocks)), seconds, answer, note)
+    ours_s, torch_s = ([ms / 1000 for ms in each.cpu_ms] for each in (found.ours, found.torch))
+    answer = "iteration", statistics.median(found.ours.time_ms), statistics.median(found.torch.time_ms)
+    result = _row(title, ("blocks", len(schedule.blocks)), (ours_s, torch_s), answer, note)
     differ = true_of({f"gradients differ by {found.error:.1e}": found.error > 1e-5})
     return replace(result, missed=differ)  # who is faster is measured, and no answer of the two is better
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import runpy
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,21 +52,30 @@ _TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
+class Iterations:
+    """What the iterations of a runtime cost.
+
+    Attributes:
+        time_ms: By iteration, of the slowest device, from a common start.
+        cpu_ms: By iteration, of the processors, for all devices together: user and system time.
+    """
+
+    time_ms: tuple[float, ...]
+    cpu_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Beside:
     """What was measured.
 
     Attributes:
-        ours_ms: By iteration, of the slowest device, from a common start.
-        torch_ms: Likewise.
-        ours_cpu_s: CPU seconds of all devices, by iteration.
-        torch_cpu_s: Likewise.
+        ours: By iteration.
+        torch: Likewise.
         error: Largest difference between gradients of the two, over the largest absolute value of each.
     """
 
-    ours_ms: tuple[float, ...]
-    torch_ms: tuple[float, ...]
-    ours_cpu_s: tuple[float, ...]
-    torch_cpu_s: tuple[float, ...]
+    ours: Iterations
+    torch: Iterations
     error: float
 
 
@@ -89,27 +98,43 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         table = folder / "schedule.csv"
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
 
-        def work(device: int) -> tuple[list[_Times], list[_Times], float]:
+        def work(device: int) -> tuple[list[_Cost], list[_Cost], float]:
             ours, theirs = _Ours(scripts[device], device), _Torch(scripts[device], device, table)
-            rows = [(_timed(ours.iteration_ms), _timed(theirs.iteration_ms)) for _ in range(rounds + 2)][2:]
-            error = _difference(ours.gradients(), theirs.gradients())
-            return [row[0] for row in rows], [row[1] for row in rows], error
+            both: list[tuple[_Ours | _Torch, list[_Cost]]] = [(ours, []), (theirs, [])]
+            for index in range(rounds + 2):
+                for runtime, costs in both if index % 2 else both[::-1]:
+                    costs.append(_cost(runtime))
+            our_costs, torch_costs = (costs[2:] for _, costs in both)
+            return our_costs, torch_costs, _difference(ours.gradients(), theirs.gradients())
 
         per_device = on_devices(num_devices, work, _TIMEOUT_S)
-    by_iteration = [list(zip(*(found[i] for found in per_device), strict=True)) for i in (0, 1)]
-    ours_ms, torch_ms = (tuple(max(ms for ms, _ in each) for each in times) for times in by_iteration)
-    ours_s, torch_s = (tuple(sum(cpu_s for _, cpu_s in each) for each in times) for times in by_iteration)
-    return Beside(ours_ms, torch_ms, ours_s, torch_s, max(error for _, _, error in per_device))
+    ours = _of_all([found for found, _, _ in per_device])
+    theirs = _of_all([found for _, found, _ in per_device])
+    return Beside(ours, theirs, max(error for _, _, error in per_device))
 
 
-_Times = tuple[float, float]
-"""Milliseconds, and CPU seconds of this process."""
+_Cost = tuple[float, float]
+"""Of an iteration on a device: milliseconds, and those of its processor."""
 
 
-def _timed(iteration_ms: Callable[[], float]) -> _Times:
-    began_s = time.process_time()
-    took_ms = iteration_ms()
-    return took_ms, time.process_time() - began_s
+def _cost(runtime: _Ours | _Torch) -> _Cost:
+    began_ms = _cpu_ms()
+    time_ms = runtime.iteration_ms()
+    return time_ms, _cpu_ms() - began_ms
+
+
+def _cpu_ms() -> float:
+    """Return the processor time of this process, with all its threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def _of_all(per_device: list[list[_Cost]]) -> Iterations:
+    by_iteration = list(zip(*per_device, strict=True))
+    return Iterations(
+        tuple(max(time_ms for time_ms, _ in costs) for costs in by_iteration),
+        tuple(sum(cpu_ms for _, cpu_ms in costs) for costs in by_iteration),
+    )
 
 
 class _Ours:

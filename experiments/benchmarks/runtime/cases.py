@@ -12,7 +12,15 @@ from functools import partial
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.results import Case
 from experiments.benchmarks.runtime.communicators import connecting
-from experiments.benchmarks.runtime.measuring import asleep, beside_torch, blocks_of_gpt, calls, computed
+from experiments.benchmarks.runtime.measuring import (
+    asleep,
+    beside_torch,
+    beside_virtual,
+    blocks_of_gpt,
+    calls,
+    clocks_of_stream,
+    computed,
+)
 from experiments.benchmarks.timing import load_solvers
 from placements.shapes import SHAPES, m_shape, v_shape
 from schedsearch.baselines import one_f_one_b
@@ -21,6 +29,12 @@ MIB = 2**20
 
 _TOLERANCE = 0.15
 """Share by which a measured ratio may differ from that in virtual time."""
+
+_MOST_PER_CALL_US = 15.0
+"""Processor time of a script's call beside that of its block."""
+
+_MOST_BESIDE_TORCH, _MOST_BESIDE_VIRTUAL = 1.10, 1.03
+"""How many times the processor time of torch's runtime, and how many times virtual time, ours may take."""
 
 _SMALL_GPT = {
     "name": "gpt",
@@ -83,25 +97,39 @@ def overhead() -> Iterator[Case]:
         yield Case(
             "overhead",
             f"calls of a script, {name}, 8 stages on one device",
-            "100 us per call at most; losses and gradients of the bare loop, bit for bit",
-            partial(calls, model, num_stages=8, rounds=21, most_us=100.0),
+            f"{_MOST_PER_CALL_US:g} us per call at most; losses and gradients of the bare loop, bit for bit",
+            partial(calls, model, num_stages=8, rounds=41, most_us=_MOST_PER_CALL_US),
             is_quick=is_quick,
         )
     for width, rows, is_quick in ((16, 4, True), (256, 64, False), (512, 128, False)):
         yield Case(
             "overhead",
             f"1F1B, 4 stages of 2 layers of {width} x {width}, 8 micro-batches of {rows}, beside torch's",
-            "1.25 times as long at most; the same gradients",
+            f"{_MOST_BESIDE_TORCH:g} times the processor time at most, at the median; the same gradients",
             partial(
                 beside_torch,
                 one_f_one_b(v_shape(4), 8),
                 width=width,
                 rows=rows,
-                rounds=15 if is_quick else 41,
-                most=1.25,
+                rounds=100,
+                most=_MOST_BESIDE_TORCH,
             ),
             is_quick=is_quick,
         )
+    yield Case(
+        "overhead",
+        "1F1B, 4 stages, 8 micro-batches, blocks that sleep: a forward of 10 ms, 256 KiB",
+        f"{_MOST_BESIDE_VIRTUAL:g} times as long as in virtual time at most, at the median",
+        partial(
+            beside_virtual,
+            one_f_one_b(v_shape(4), 8),
+            tick_ms=10.0,
+            message_bytes=MIB // 4,
+            rounds=20,
+            most=_MOST_BESIDE_VIRTUAL,
+        ),
+        is_quick=True,
+    )
 
 
 def gpu() -> Iterator[Case]:
@@ -119,6 +147,13 @@ def gpu() -> Iterator[Case]:
         "GPT of 8 layers, hidden size 64, float32, 4 stages on this machine's processor",
         must,
         partial(blocks_of_gpt, _SMALL_GPT, num_stages=4, where="cpu", least_ms=100.0),
+        is_quick=True,
+    )
+    yield Case(
+        "gpu",
+        "clocks of 200 blocks of 50 small kernels",
+        "the time of a request, and what is added to a kernel's launch",
+        partial(clocks_of_stream, "cuda:0", num_blocks=200, launches=50),
         is_quick=True,
     )
 

@@ -11,9 +11,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.benchmarks.comparison import Ratio
+from experiments.benchmarks.comparison import MedianRatio, Ratio
 from experiments.benchmarks.results import CaseResult
 from experiments.benchmarks.runtime.beside_torch import run_beside_torch
+from experiments.benchmarks.runtime.clock_costs import time_clock_requests
 from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blocks, script_of, time_calls
 from experiments.benchmarks.runtime.sleeping import Way, run_asleep
 from experiments.benchmarks.timing import CpuClock
@@ -84,6 +85,31 @@ def asleep(
         for name, each in times.iterations_ms.items()
     )
     note = f"blocking takes {'; '.join(texts)}; a lone transfer takes {share:.2f} of a forward; {medians}"
+    return CaseResult(clock.seconds, tuple(missed), note=note)
+
+
+def beside_virtual(
+    schedule: Schedule, *, tick_ms: float, message_bytes: int, rounds: int, most: float
+) -> CaseResult:
+    """Compare iterations whose blocks sleep with the schedule in virtual time.
+
+    Args:
+        schedule: Of any placement.
+        tick_ms: How long a block sleeps for each tick.
+        message_bytes: Of every message.
+        rounds: Iterations.
+        most: How many times as long as in virtual time an iteration may take, at the median.
+    """
+    clock = CpuClock()
+    programs = check(lower(schedule))
+    times = run_asleep({"non-blocking": Way(_scripts(programs))}, tick_ms, message_bytes, rounds)
+    virtual_ms = _ticks(programs, Communication.DIRECTED, times.transfer_ms / tick_ms) * tick_ms
+    found = times.iterations_ms["non-blocking"]
+    ratio = MedianRatio.of(found, [virtual_ms] * len(found))
+    missed = [] if ratio.median <= most else [f"{ratio.median:.3f} is more than {most:g}"]
+    note = (
+        f"{ratio} times virtual time; median {statistics.median(found):.1f} ms, virtual {virtual_ms:.1f} ms"
+    )
     return CaseResult(clock.seconds, tuple(missed), note=note)
 
 
@@ -164,17 +190,22 @@ def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most
         width: Of the layers.
         rows: Of a micro-batch.
         rounds: Iterations of each runtime, in turn.
-        most: How many times as long ours may take, at the median.
+        most: How many times the processor time of torch's ours may take, at the median.
     """
     clock = CpuClock()
     found = run_beside_torch(schedule, width, rows, rounds)
-    ratio = Ratio.of(found.ours_ms, found.torch_ms)
-    missed = [] if ratio.median <= most else [f"{ratio.median:.2f} is more than {most:g}"]
+    cpu = MedianRatio.of(found.ours.cpu_ms, found.torch.cpu_ms)
+    wall = MedianRatio.of(found.ours.time_ms, found.torch.time_ms)
+    missed = [] if cpu.median <= most else [f"{cpu.median:.3f} is more than {most:g}"]
     if found.error > 1e-5:
         missed.append(f"gradients differ by {found.error:.1e}")
+    ours, theirs = (
+        f"{statistics.median(each.cpu_ms):.1f} ms of processors in {statistics.median(each.time_ms):.1f} ms"
+        for each in (found.ours, found.torch)
+    )
     note = (
-        f"ours takes {ratio} times as long as torch's; medians {statistics.median(found.ours_ms):.1f} ms "
-        f"and {statistics.median(found.torch_ms):.1f} ms; gradients differ by {found.error:.1e}"
+        f"ours takes {cpu} times the processor time of torch's, and {wall} times the time; medians: ours "
+        f"{ours}, torch's {theirs}; gradients differ by {found.error:.1e}"
     )
     return CaseResult(clock.seconds, tuple(missed), note=note)
 
@@ -202,6 +233,25 @@ def blocks_of_gpt(model: Mapping[str, object], *, num_stages: int, where: str, l
     clock_mhz = found.costs[0].clock_mhz if found.costs else None
     note = f"{found.device}, {found.measured}, at {clock_mhz} MHz: {costs}"
     return CaseResult(clock.seconds, tuple(missed), note=note)
+
+
+def clocks_of_stream(where: str, *, num_blocks: int, launches: int) -> CaseResult:
+    """Measure what a block's clock costs the script on a GPU, where the clocks are only recorded.
+
+    Args:
+        where: The device, as torch names it.
+        num_blocks: Each with a clock.
+        launches: Kernels of a block.
+    """
+    if not cuda_is_there():
+        return CaseResult(0.0, skipped="there is no CUDA device")
+    clock = CpuClock()
+    costs = time_clock_requests(where, num_blocks, launches)
+    note = (
+        f"a request takes {costs.request_us:.1f} us of the script; a kernel's launch takes "
+        f"{costs.launch_us:.2f} us, and {costs.added_us:+.2f} us where clocks are asked for"
+    )
+    return CaseResult(clock.seconds, note=note)
 
 
 def _searched(placement: Placement, num_micro_batches: int) -> Schedule:

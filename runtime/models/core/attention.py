@@ -6,10 +6,10 @@ weights are cut by columns, the output's by rows, and one sum over the shards en
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
 from runtime.models.core.layers import Parameter, Weights, norm_parameters, normal_copy, with_residual
@@ -48,7 +48,7 @@ class Attention:
         normal = normal_copy(hidden, self.name, weights, shards)
         joint = _heads(normal, weights[f"{self.name}.in.weight"])
         query, key, value = (joint + weights[f"{self.name}.in.bias"].unsqueeze(1)).chunk(3, dim=-1)
-        mixed = _attend(query, key, value, self.causal)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         return _with_output(hidden, mixed, self.name, weights, shards)
 
 
@@ -88,7 +88,7 @@ class CrossAttention:
         normal, seen = normal_copy(own, self.name, weights, shards), copy_to_shards(memory, shards)
         query = _heads(normal, weights[f"{self.name}.query.weight"])
         key, value = _heads(seen, weights[f"{self.name}.memory.weight"]).chunk(2, dim=-1)
-        mixed = _attend(query, key, value, causal=False)
+        mixed = functional.scaled_dot_product_attention(query, key, value)
         return torch.stack([memory, _with_output(own, mixed, self.name, weights, shards)], 1)
 
 
@@ -114,11 +114,3 @@ def _with_output(hidden: Tensor, mixed: Tensor, name: str, weights: Weights, sha
     """Add what the heads found, ``(rows, heads, length, width)``, to ``(rows, length, hidden)``."""
     part = mixed.transpose(1, 2).flatten(2) @ weights[f"{name}.out.weight"].flatten(0, 1)
     return with_residual(hidden, part, weights[f"{name}.out.bias"], shards)
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
-    scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
-    if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, -math.inf)
-    return scores.softmax(-1) @ value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,22 +20,48 @@ MASK_STRIDE = 4
 """Every so many bytes of a sample one is hidden from a model that has to restore it."""
 
 
-class Tokens(NamedTuple):
+class Tokens:
     """One micro-batch: what the model reads, and the byte that follows each.
 
-    Attributes:
-        inputs: Byte values; shape ``(micro_batch_size, sequence_length)``.
-        targets: Each input's successor; same shape.
-        context: The bytes of the text before the inputs; same shape.
+    It is cut out of the text when somebody looks at it for the first time: most blocks read nothing.
+
+    Args:
+        read: Returns inputs, targets and context.
     """
 
-    inputs: Tensor
-    targets: Tensor
-    context: Tensor
+    def __init__(self, read: Callable[[], tuple[Tensor, Tensor, Tensor]]) -> None:
+        """Read nothing yet."""
+        self._read = read
+
+    @cached_property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self._read()
+
+    @property
+    def inputs(self) -> Tensor:
+        """Byte values; shape ``(micro_batch_size, sequence_length)``."""
+        return self._parts[0]
+
+    @property
+    def targets(self) -> Tensor:
+        """Each input's successor; same shape."""
+        return self._parts[1]
+
+    @property
+    def context(self) -> Tensor:
+        """The bytes of the text before the inputs; same shape."""
+        return self._parts[2]
 
     def share(self, index: int, count: int) -> Tokens:
         """Return one of several equal shares of the samples."""
-        return Tokens(*(share_of(values, index, count) for values in self))
+        if count == 1:
+            return self
+
+        def shares() -> tuple[Tensor, Tensor, Tensor]:
+            inputs, targets, context = (share_of(values, index, count) for values in self._parts)
+            return inputs, targets, context
+
+        return Tokens(shares)
 
     @property
     def masked(self) -> Tensor:
@@ -87,11 +113,15 @@ class Text:
     def micro_batch(self, iteration: int, micro_batch: int) -> Tokens:
         """Return a micro-batch's slice of the text, the same for every source and sink of the model."""
         first = (iteration * self._num_micro_batches + micro_batch) * self._rows
+        return Tokens(lambda: self._read(first))
+
+    def _read(self, first: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what is read from a sample on, each sample in a row of its own."""
         last_start = len(self._bytes) - self._length - 1
         starts = [((first + row) * self._length) % last_start for row in range(self._rows)]
         samples = self._slices(starts, self._length + 1)
         context = self._slices([(start - self._length) % last_start for start in starts], self._length)
-        return Tokens(samples[:, :-1].contiguous(), samples[:, 1:].contiguous(), context)
+        return samples[:, :-1].contiguous(), samples[:, 1:].contiguous(), context
 
     def _slices(self, starts: Sequence[int], length: int) -> Tensor:
         return torch.stack([self._bytes[start : start + length] for start in starts])

@@ -34,11 +34,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from placements import Kind, Placement
 from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.user.calling import CalledModule
 from runtime.models.user.packing import Shapes, have_samples, packed, packed_shape, unpacked
 from runtime.models.user.user_file import Sample, UserData, UserFile, seeded, several
 from runtime.models.user.user_shares import check_shares
@@ -75,6 +75,7 @@ class UserModules:
         self._name_parameters()
         self._trains = bool(pair_backward(placement))
         self._check_trained()
+        self._called = {block: CalledModule(module) for block, module in self._modules.items()}
         self._buffers_on: dict[tuple[str, torch.device], dict[str, Tensor]] = {}
         self._shapes: dict[str, Shapes] = {}
         self._trace()
@@ -146,7 +147,7 @@ class UserModules:
             arguments += sample.targets
         versions = {name: value._version for name, value in buffers.items()}
         given = {**parameters, **buffers}
-        outputs = several(functional_call(self._modules[block], given, tuple(arguments)))
+        outputs = several(self._called[block](given, tuple(arguments)))
         for name, value in buffers.items():
             if given[name] is not value or value._version != versions[name]:
                 raise _changes_buffer(block, name)

@@ -243,9 +243,15 @@ def digest(*parts: object) -> int:
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Draw random numbers from a seed, and go on afterwards as if none had been drawn."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+    state = torch.default_generator.get_state()
+    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds
+    if on_gpu is not None:
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    try:
         yield
+    finally:
+        torch.default_generator.set_state(state)
+        if on_gpu is not None:
+            torch.cuda.set_rng_state(on_gpu, device)

@@ -6,16 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from fake_event import FakeEvent
 from quick_rows import quick_rows
 from torch import Tensor
 
-from experiments.benchmarks.comparison import Ratio
+from experiments.benchmarks.comparison import MedianRatio, Ratio
 from experiments.benchmarks.results import Case, CaseResult
 from experiments.benchmarks.runtime import measuring
 from experiments.benchmarks.runtime.cases import BENCHMARK
+from experiments.benchmarks.runtime.clock_costs import time_clock_requests
 from experiments.benchmarks.runtime.measuring import (
     asleep,
     beside_torch,
+    beside_virtual,
     blocks_of_gpt,
     calls,
     computed,
@@ -39,7 +42,7 @@ def test_the_quick_cases_reach_what_they_must(tmp_path: Path) -> None:
         # How long things take depends on the machine, and on what else it does; what was found does not.
         assert all("is not within" in text or "more than" in text for text in row["missed"]), row
     skipped = [row for row in rows if row["skipped"]]
-    assert [row["skipped"] for row in skipped] == ["there is no CUDA device"] * (not cuda_is_there())
+    assert [row["skipped"] for row in skipped] == ["there is no CUDA device"] * 2 * (not cuda_is_there())
     assert all(row["note"] for row in rows if row not in skipped)
 
 
@@ -47,11 +50,14 @@ def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
     schedule, chain = one_f_one_b(v_shape(2), 2), v_shape(2).with_memory(2)
     sleep = partial(asleep, chain, 2, tick_ms=1.0, message_bytes=64, rounds=1)
     torch_too = partial(beside_torch, schedule, width=4, rows=2, rounds=1)
+    virtual_too = partial(beside_virtual, schedule, tick_ms=1.0, message_bytes=64, rounds=1)
     on_cpu = partial(blocks_of_gpt, SMALL_GPT, num_stages=2, where="cpu", least_ms=0.0)
     cases = [
         Case("wrong", "asleep", "exact", partial(sleep, tolerance=-1.0)),
         Case("wrong", "calls", "none", partial(calls, TINY, num_stages=2, rounds=3, most_us=-1e9)),
         Case("wrong", "torch", "in no time", partial(torch_too, most=0.0)),
+        Case("wrong", "virtual", "in no time", partial(virtual_too, most=0.0)),
+        Case("right", "virtual", "any", partial(virtual_too, most=1e9)),
         Case("right", "asleep", "any", partial(sleep, tolerance=1e9)),
         Case("right", "computed", "same", partial(computed, chain, 2, TINY, rounds=1)),
         Case("right", "calls", "any", partial(calls, TINY, num_stages=2, rounds=3, most_us=1e9)),
@@ -139,3 +145,19 @@ def test_a_ratio_is_of_neighbours() -> None:
     ratio = Ratio.of([3.0, 6.0, 3.3], [2.0, 4.0, 2.0])
     assert (ratio.median, ratio.least, ratio.most) == (1.5, 1.5, 1.65)
     assert str(ratio) == "1.50 (1.50 to 1.65)"
+
+
+def test_the_interval_of_a_median_is_that_of_the_sign_test() -> None:
+    """For 100 pairs tables of order statistics give the 40th to the 61st, for 9 the 2nd to the 8th."""
+    ratio = MedianRatio.of([float(value) for value in range(100, 0, -1)], [1.0] * 100)
+    assert (ratio.median, ratio.low, ratio.high) == (50.5, 40.0, 61.0)
+    ratio = MedianRatio.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], [1.0] * 9)
+    assert (ratio.low, ratio.high) == (2.0, 8.0)
+    assert MedianRatio.of([2.0, 3.0], [1.0, 1.0]) == MedianRatio(2.5, 2.0, 3.0)
+    assert str(ratio) == "5.000 (2.000 to 8.000)"
+
+
+def test_what_requests_of_clocks_cost_is_told_apart() -> None:
+    costs = time_clock_requests("cpu", num_blocks=3, launches=2, record=lambda: FakeEvent(0.0))
+    assert costs.request_us > 0
+    assert costs.launch_us > 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from fake_event import FakeEvent
 
+from runtime.clocks import stream_clock
 from runtime.clocks.clock import ClockError, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.program.calls import Run
@@ -101,25 +103,67 @@ def test_a_new_plan_is_followed_from_its_first_block_on() -> None:
         assert stream.follower.requests == [800, 700]
 
 
-def test_a_thread_looks_at_the_events() -> None:
+class Telling(RecordingClock):
+    """Tells whoever waits for its next request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived = threading.Semaphore(0)
+
+    def set(self, clock_mhz: int) -> None:
+        super().set(clock_mhz)
+        self.arrived.release()
+
+    def wait(self) -> list[int]:
+        assert self.arrived.acquire(timeout=20)
+        return self.requests
+
+
+def test_a_thread_waits_for_the_events() -> None:
     stream = Stream(1410, 900)
-    arrived = threading.Event()
-
-    class Telling(RecordingClock):
-        def set(self, clock_mhz: int) -> None:
-            super().set(clock_mhz)
-            arrived.set()
-
     stream.follower._clock = clock = Telling()
-    stream.hand_over(2)
     stream.follower.start()
+    stream.hand_over(2)
     assert clock.requests == []
     stream.begins[0].at_s = 0.0
-    assert arrived.wait(20)
+    assert clock.wait() == [1410]
+    stream.ends[0].at_s = 1.0
+    assert clock.wait() == [1410, 900]
+    stream.begins[1].at_s = stream.ends[1].at_s = 2.0
     stream.follower.reset()
-    stream.begins[1].at_s = stream.ends[0].at_s = 1.0
-    assert clock.requests == [1410], "after a reset nothing is passed on"
     assert not any(thread.name == "clock" for thread in threading.enumerate())
+
+
+def test_after_a_reset_nothing_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_clock, "JOIN_S", 0.01)
+    stream = Stream(1410, 900)
+    stream.follower._clock = clock = Telling()
+    stream.follower.start()
+    stream.hand_over(2)
+    stream.begins[0].at_s = 0.0
+    assert clock.wait() == [1410]
+    stream.follower.reset()  # the thread waits for the stream, which nobody can end
+    stream.begins[1].at_s = stream.ends[0].at_s = stream.ends[1].at_s = 1.0
+    assert stream.follower._thread is not None
+    stream.follower._thread.join(20)
+    assert not stream.follower._thread.is_alive()
+    assert clock.requests == [1410]
+
+
+def test_the_thread_asks_ahead_of_time() -> None:
+    """The length of F0 is known, so its end need not be reached."""
+    stream = Stream(1410, 900, lead_s=0.5)
+    stream.follower._clock = clock = Telling()
+    stream.follower._length_s["F0", 1410] = 0.5 + 1e-3
+    stream.follower._now_s = time.monotonic
+    stream.follower.start()
+    stream.hand_over(2)
+    stream.begins[0].at_s = 0.0
+    assert clock.wait()[0] == 1410
+    assert clock.wait() == [1410, 900]
+    for event in (*stream.begins, *stream.ends):
+        event.at_s = 2.0
+    stream.follower.reset()
 
 
 def test_the_script_learns_that_the_clock_is_gone() -> None:

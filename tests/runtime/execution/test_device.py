@@ -146,6 +146,9 @@ def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: py
         def query(self) -> bool:
             return True
 
+        def synchronize(self) -> None:
+            pass
+
         def elapsed_time(self, end: object) -> float:
             return 0.0
 
@@ -164,7 +167,7 @@ def test_clocks_are_tied_to_the_stream_by_events(tmp_path: Path, monkeypatch: py
         return watched
 
     monkeypatch.setattr(device_context, "_clock", clock)
-    monkeypatch.setattr(requests, "record_event", Reached)
+    monkeypatch.setattr(requests, "record_event", lambda **_: Reached())
     placement = v_shape(2)
     clocks = {block.name: [1000 + 10 * i + n for n in range(2)] for i, block in enumerate(placement.blocks)}
     measurement = run(lower(gpipe(placement, 2)), tmp_path, clocks)
@@ -392,7 +395,7 @@ def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: 
             return False
 
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
-    monkeypatch.setattr(requests, "record_event", Recorded)
+    monkeypatch.setattr(requests, "record_event", lambda **_: Recorded())
     calls = Calls()
     for n, clock_mhz in enumerate(CLOCKS):
         calls.run("F0", n, clock_mhz)

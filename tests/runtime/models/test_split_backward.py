@@ -1,0 +1,345 @@
+"""The two halves of a backward: the bits of one backward, no step run twice, and little memory in between."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from runtime.models.split_backward import SplitBackward
+
+WIDTH = 6
+
+
+class Operators(TorchDispatchMode):
+    """Counts the operators that are run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.counts[function.overloadpacket.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+
+class Product(torch.autograd.Function):
+    """A product that computes both gradients at once, and counts how often it does."""
+
+    backwards = 0
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(value, weight)
+        return value @ weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        Product.backwards += 1
+        value, weight = ctx.saved_tensors
+        return gradient @ weight.T, value.flatten(0, -2).T @ gradient.flatten(0, -2)
+
+
+class Doubled(torch.autograd.Function):
+    """Twice a tensor; of one argument, as the collectives of shards are."""
+
+    backwards = 0
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return 2 * value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        Doubled.backwards += 1
+        return 2 * gradient
+
+
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(WIDTH, 9), nn.GELU(), nn.Linear(9, WIDTH), nn.LayerNorm(WIDTH))
+
+    def forward(self, value: Tensor) -> Tensor:
+        return value + self.layers(value)
+
+
+class Recurrent(nn.Module):
+    """The same layer three times: its weights are used again nearer to the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, value: Tensor) -> Tensor:
+        for _ in range(3):
+            value = torch.tanh(self.layer(value))
+        return value
+
+
+class Siamese(nn.Module):
+    """Two inputs through the same layer, beside each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(2 * WIDTH, 3)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.last(torch.cat([self.layer(left), self.layer(right)], -1)).square().mean()
+
+
+class Packed(nn.Module):
+    """Two outputs in one tensor, as blocks hand them over, and a parameter of its own in the last place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.own = nn.Parameter(torch.rand(WIDTH)), nn.Parameter(torch.rand(3, 2))
+
+    def forward(self, value: Tensor) -> Tensor:
+        joint = torch.cat([(value * self.scale).flatten(), torch.sin(self.own @ self.own.T).flatten()])
+        return torch.cat([joint, joint.cumsum(0)])
+
+
+class Custom(nn.Module):
+    """Custom functions on the way to the input, on the way to a weight, and where both part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.rand(WIDTH, WIDTH)) for _ in range(2))
+        self.bias = nn.Parameter(torch.rand(WIDTH))
+
+    def forward(self, value: Tensor) -> Tensor:
+        value = Doubled.apply(value) @ Doubled.apply(self.first) + self.bias
+        return Doubled.apply(Product.apply(torch.relu(value), Doubled.apply(self.second) + 1))
+
+
+class WithHooks(nn.Module):
+    """Scales gradients on the way, as some losses do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, value: Tensor) -> Tensor:
+        for layer in self.layers:
+            value = torch.tanh(layer(value)) * 1.5
+            value.register_hook(lambda gradient: gradient * 0.3)
+        inner = self.layers[1](value)
+        inner.register_hook(lambda gradient: gradient + 1)
+        return inner.sum(0)
+
+
+class Lstm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(WIDTH, WIDTH, num_layers=2)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return self.layer(value)[0]  # type: ignore[no-any-return]
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(WIDTH, 2, 12, dropout=0.2, batch_first=True)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return self.layer(value)  # type: ignore[no-any-return]
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv1d(4, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.PReLU(8), nn.MaxPool1d(2), nn.Flatten()
+        )
+
+    def forward(self, value: Tensor) -> Tensor:
+        return self.layers(value)  # type: ignore[no-any-return]
+
+
+class MixedUse(nn.Module):
+    """A weight in several ways: cut, transposed, as a bias, and joined with another that is used apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.other = nn.Parameter(torch.rand(WIDTH, WIDTH)), nn.Parameter(torch.rand(WIDTH))
+        self.frozen = nn.Parameter(torch.rand(WIDTH, WIDTH), requires_grad=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        weight = functional.normalize(self.weight, dim=1) * self.other
+        left, right = (value @ self.frozen @ weight).chunk(2, -1)
+        return torch.cat([right, left], -1) @ self.weight.T + self.other + weight[0]
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Perceptron()
+
+    def forward(self, value: Tensor) -> Tensor:
+        return checkpoint(self.inner, value, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+class Alone(nn.Module):
+    """No input: a table of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, WIDTH)
+
+    def forward(self) -> Tensor:
+        return Doubled.apply(self.table(torch.tensor([0, 3, 3, 1])))  # type: ignore[no-any-return]
+
+
+class WithoutWeights(nn.Module):
+    def forward(self, value: Tensor) -> Tensor:
+        return value.exp()
+
+
+MODULES: tuple[tuple[Callable[[], nn.Module], int], ...] = (
+    (Perceptron, 1),
+    (Recurrent, 1),
+    (Siamese, 2),
+    (Packed, 1),
+    (Custom, 1),
+    (WithHooks, 1),
+    (Lstm, 1),
+    (Transformer, 1),
+    (Convolutions, 1),
+    (MixedUse, 1),
+    (Checkpointed, 1),
+    (Alone, 0),
+    (WithoutWeights, 1),
+    (nn.Identity, 1),
+)
+
+
+def in_one_go(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    torch.autograd.backward(output, gradient)
+    return [value.grad for value in inputs]
+
+
+def differentiated(
+    module: nn.Module, num_inputs: int, split: SplitBackward | None, num_micro_batches: int
+) -> tuple[list[Tensor | None], Counter[str]]:
+    """Return gradients of all inputs and weights, and the operators of the backwards."""
+    found: list[Tensor | None] = []
+    operators = Operators()
+    for micro_batch in range(num_micro_batches):
+        torch.manual_seed(micro_batch)
+        inputs = [torch.rand(3, 4, WIDTH, dtype=torch.float64).requires_grad_() for _ in range(num_inputs)]
+        output = module(*inputs)
+        gradient = torch.rand_like(output)
+        with operators:
+            if split is None:
+                found += in_one_go(output, gradient, inputs)
+                continue
+            first, rest = split.input_half(output, gradient, inputs)
+            del output
+            rest.run()
+            found += first
+    return found + [weight.grad for weight in module.parameters()], operators.counts
+
+
+@pytest.mark.parametrize(("build", "num_inputs"), MODULES)
+def test_two_halves_have_the_bits_of_one_backward_and_run_no_step_twice(
+    build: Callable[[], nn.Module], num_inputs: int
+) -> None:
+    torch.manual_seed(0)
+    module = build().double()
+    expected, operators = differentiated(copy.deepcopy(module), num_inputs, None, 3)
+    once = Product.backwards, Doubled.backwards
+    found, ours = differentiated(module, num_inputs, SplitBackward(), 3)
+    assert (Product.backwards, Doubled.backwards) == (2 * once[0], 2 * once[1]) or once == (0, 0)
+    Product.backwards = Doubled.backwards = 0
+    assert len(found) == len(expected)
+    for value, other in zip(found, expected, strict=True):
+        assert (value is None) == (other is None)
+        assert value is None or torch.equal(value, other)
+    if build not in (Checkpointed,):  # which computes its forward again in each half
+        for name in (
+            "mm",
+            "bmm",
+            "addmm",
+            "_softmax_backward_data",
+            "gelu_backward",
+            "tanh_backward",
+            "cumsum",
+        ):
+            assert ours[name] == operators[name], name
+        assert ours["mkldnn_rnn_layer_backward"] == operators["mkldnn_rnn_layer_backward"]
+
+
+class Branching(nn.Module):
+    """Another graph for every second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.calls = 0
+
+    def forward(self, value: Tensor) -> Tensor:
+        self.calls += 1
+        swapped = self.calls % 2
+        first, second = (self.other, self.one) if swapped else (self.one, self.other)
+        value = first(value)
+        return second(value) * value if swapped else second(torch.sigmoid(value))
+
+
+def test_a_graph_of_another_form_is_looked_through_anew() -> None:
+    torch.manual_seed(0)
+    module = Branching().double()
+    expected, _ = differentiated(copy.deepcopy(module), 1, None, 4)
+    found, _ = differentiated(module, 1, SplitBackward(), 4)
+    assert all(
+        torch.equal(a, b) for a, b in zip(found, expected, strict=True) if a is not None and b is not None
+    )
+
+
+def test_the_first_half_computes_no_gradient_of_weights() -> None:
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+    value = torch.rand(4, WIDTH, requires_grad=True)
+    output = module(value)
+    operators = Operators()
+    with operators:
+        _, rest = SplitBackward().input_half(output, torch.ones_like(output), [value])
+    assert operators.counts["mm"] == 2
+    assert all(weight.grad is None for weight in module.parameters())
+    with operators:
+        rest.run()
+    assert operators.counts["mm"] == 4
+
+
+def test_between_the_halves_only_what_the_second_needs_is_kept() -> None:
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Softmax(-1), Sine(), nn.Linear(WIDTH, WIDTH))
+    value = torch.rand(500, WIDTH, requires_grad=True)
+    output = module(value)
+    steps: dict[str, Any] = {type(node).__name__: node for node in _below(output.grad_fn)}
+    _, rest = SplitBackward().input_half(output, torch.ones_like(output), [value])
+    for name, saved in (("SinBackward0", "_saved_self"), ("SoftmaxBackward0", "_saved_result")):
+        with pytest.raises(AssertionError, match="ran again"):
+            getattr(steps[name], saved)
+    assert steps["AddmmBackward0"]._saved_mat1.shape == (500, WIDTH)
+    rest.run()
+    assert all(weight.grad is not None for weight in module.parameters())
+
+
+class Sine(nn.Module):
+    def forward(self, value: Tensor) -> Tensor:
+        return value.sin()
+
+
+def _below(node: Any) -> list[Any]:
+    found = [after for after, _ in node.next_functions if after is not None]
+    return found + [each for after in found for each in _below(after)]
