@@ -175,6 +175,10 @@ class RuntimeOptions:
     keep_checkpoints: int
     resume: str | None
     trace: bool
+    verify: str | None
+    exact: bool | None
+    load_weights: str | None
+    save_weights: str | None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from experiments.config.records import RuntimeOptions
 from placements import Placement
 from runtime.execution.run_options import RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
-from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model
+from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model, traced
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import WeightMode
@@ -22,6 +22,7 @@ from schedsearch.semantics.versions import WeightMode
 _OF_LAUNCH = (
     *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
     *("checkpoint_every", "keep_checkpoints", "trace"),
+    *("verify", "exact", "load_weights", "save_weights"),
 )
 
 _NUMBERS_OF_RUN = ("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints")
@@ -114,6 +115,7 @@ def choose_model(
             "give one, or change search.num_micro_batches"
         )
     try:
+        model = traced(model, placement)
         body_of(model, placement).data(num_micro_batches, "cpu")
     except ModelError as error:
         raise in_options(error) from None
@@ -131,6 +133,7 @@ def in_options(error: ModelError) -> OptionError:
 def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     given["name"] = name
+    given["handed_over"] = None
     if options.num_layers is None and options.layers_per_block is None:
         given["num_layers"] = NUM_LAYERS
     if options.path is not None:

@@ -16,10 +16,21 @@ from placements.plain_data import Field, in_file
 SCHEMA_VERSION = 1
 """Version of the form of ``runtime.json``."""
 
-CHANGEABLE = ("iterations", "timeout_s", "launcher", "blocking", "checkpoint_every", "keep_checkpoints")
+CHANGEABLE = (
+    *("iterations", "timeout_s", "launcher", "blocking", "checkpoint_every", "keep_checkpoints"),
+    *("verify", "save_weights"),
+)
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
 
-NEWER: dict[str, object] = {"momentum": 0.0, "weight_versions": "flush", "micro_batches_per_update": 1}
+NEWER: dict[str, object] = {
+    "momentum": 0.0,
+    "weight_versions": "flush",
+    "micro_batches_per_update": 1,
+    "verify": "all",
+    "exact": None,
+    "load_weights": None,
+    "save_weights": None,
+}
 """Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
 
 CLOCK_LATENCY = "profile.clock_latency"

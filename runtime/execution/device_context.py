@@ -13,9 +13,10 @@ from runtime.clocks.latency_file import read_clock_latency
 from runtime.codegen.script import Script, check_specs
 from runtime.execution.clock_requests import ClockRequests, clock_requests
 from runtime.execution.device import Device
+from runtime.execution.process_memory import rss_mib
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.models import Blocks, Model, ReadVersions, read_versions
+from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
 from runtime.models.blocks import Instance, warm_up
 from runtime.plans.plan_client import PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
@@ -41,6 +42,7 @@ class DeviceContext:
         plans: Newer clocks than the script's.
         profiler: Measures the blocks, if that is what the run is for.
         recorder: Keeps what the device did, if that is wanted.
+        rss_after_import_mib: The memory of the process before it had a model.
     """
 
     script: Script
@@ -53,6 +55,7 @@ class DeviceContext:
     plans: SharedPlans
     profiler: DeviceProfiler | None
     recorder: Recorder | None
+    rss_after_import_mib: float
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -77,6 +80,7 @@ def device_context(
         position: Is told where the device stands.
         plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
     """
+    rss_after_import_mib = rss_mib()
     with ExitStack() as at_end:
         shared = at_end.enter_context(
             shared_plans(
@@ -92,6 +96,8 @@ def device_context(
         model = Model(
             script.model, script.placement, transport.shards, transport.device, groups=transport.groups
         )
+        if options.load_weights is not None and options.resume is None:
+            load_state_dict_file(model, options.load_weights)
         blocks = Blocks(script.placement, model, script.num_micro_batches, _versions(script, transport))
         profiler = _profiler(script, options, transport)
         if profiler is not None:
@@ -106,7 +112,17 @@ def device_context(
         check_specs(script, options.device, device.spec_of_model)
         warm_up(transport.device)
         yield DeviceContext(
-            script, options, transport, device, model, blocks, clocks, shared, profiler, recorder
+            script,
+            options,
+            transport,
+            device,
+            model,
+            blocks,
+            clocks,
+            shared,
+            profiler,
+            recorder,
+            rss_after_import_mib,
         )
 
 

@@ -21,9 +21,10 @@ from runtime.codegen.script import Script, check_script
 from runtime.execution import checkpoint
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, device_context
+from runtime.execution.process_memory import peak_rss_mib
 from runtime.execution.results import Position, Progress, write_progress, write_summary, write_tensors
 from runtime.execution.run_options import RunOptions
-from runtime.models import ParameterShard
+from runtime.models import ParameterShard, save_state_dict_file
 from runtime.plans.plan_client import PlanSource
 from runtime.transport.protocol import Transport
 
@@ -82,14 +83,20 @@ def train(context: DeviceContext) -> None:
         times_ms.append(timed_iteration(script, context.device, index, transport))
         losses.append([(*instance, float(loss)) for instance, loss in context.blocks.losses.items()])
         model.sum_replicas(replicas)
-        _keep(options, f"gradients_{index}", model.gradients())
+        if options.verifies(index):
+            _keep(options, f"gradients_{index}", model.gradients())
         model.step()
+        if options.verify == "first" and options.verifies(index):
+            _keep(options, "parameters", model.parameters)
         if checkpoint.is_due(options, index + 1):
             checkpoint.save(script, options, transport, model, index + 1)
         _share_progress(context, index, times_ms[-1], losses[-1])
         if context.profiler is not None and context.profiler.all_done():
             break
-    _keep(options, "parameters", model.parameters)
+    if options.verify == "all":
+        _keep(options, "parameters", model.parameters)
+    if options.save_weights is not None:
+        save_state_dict_file(model, options.save_weights, transport.collect, options.device == 0)
     if options.trace:
         _draw(options.trace, context)
     if options.results:
@@ -148,11 +155,13 @@ def _facts(context: DeviceContext) -> dict[str, Any]:
         "clock_backend": context.clocks.clock.description,
         "backend": context.options.backend,
         "device_name": _name(context.transport.device),
+        "peak_rss_mib": peak_rss_mib(),
+        "rss_after_import_mib": context.rss_after_import_mib,
     }
 
 
 def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
-    if options.results and options.keeps_tensors:
+    if options.results:
         write_tensors(options.results, options.device, name, tensors)
 
 

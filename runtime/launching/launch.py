@@ -42,11 +42,13 @@ from runtime.launching.processes import (
     run_script,
 )
 from runtime.models import ModelError, ModelOptions, read_versions
+from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run
+from runtime.verify.extent import Extent, extent_of
 from runtime.verify.reference import Case, compare, losses_of_run
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import as_soon_as_possible
@@ -75,7 +77,7 @@ def launch(
     backend: str | None = None,
     device: str | None = None,
     launcher: str = "torchrun",
-    compares: bool = True,
+    verify: str | None = "all",
     trace: bool = False,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
@@ -92,12 +94,14 @@ def launch(
         device: ``cpu``, ``cuda``, or None: under torchrun what the backend is for, else the CPU. In process
             all devices of the placement share the current GPU.
         launcher: One of `LAUNCHERS`.
-        compares: Whether to compare with the reference; it trains the model twice in this process.
+        verify: Which iterations are compared with the reference, which trains the model twice in this
+            process: ``none``, ``first`` or ``all``; None for what `runtime.verify.extent` chooses.
         trace: Whether every device records its last iterations, for `runtime.profiling.trace`.
         progress: Called with each iteration as it ends.
         options: More of `RunOptions`: ``blocking``, ``num_micro_batches`` (the scripts are then checked
             first), ``checkpoint_every``, ``checkpoints``, ``keep_checkpoints``, ``resume``,
-            ``clock_latency``, and ``sweep``, with which nothing is compared and at most `iterations` run.
+            ``clock_latency``, ``exact``, ``load_weights``, ``save_weights``, and ``sweep``, with which
+            nothing is compared and at most `iterations` run.
 
     Raises:
         ScriptError: A script is missing, an argument is out of its range, or the run cannot be resumed.
@@ -114,16 +118,21 @@ def launch(
             backend=backend or "",
             timeout_s=timeout_s,
             results=Path(folder),
-            keeps_tensors=compares and options.get("sweep") is None,
             torch_device=device or "",
             records=trace,
             **options | paths,
         )
-        return _launched(Path(directory).resolve(), launcher, run, progress)
+        asked = "none" if run.sweep is not None else verify
+        return _launched(Path(directory).resolve(), launcher, run, asked, options.get("exact"), progress)
 
 
 def _launched(
-    directory: Path, launcher: str, options: RunOptions, progress: Callable[[Progress], None] | None
+    directory: Path,
+    launcher: str,
+    options: RunOptions,
+    asked: str | None,
+    exact: bool | None,
+    progress: Callable[[Progress], None] | None,
 ) -> Measurement:
     options.check()
     options = _placed(options, launcher)
@@ -134,9 +143,20 @@ def _launched(
             )
     if options.num_micro_batches is not None or options.resume is not None:
         _check_scripts(directory, options)
+    script = read_script(directory / "device_0.py")
+    extent = extent_of(asked, script.model, script.placement, options.resume is not None)
+    try:
+        if options.load_weights is not None:
+            check_state_dict_file(options.load_weights, script.model, script.placement)
+        if options.save_weights is not None:
+            check_save_path(options.save_weights)
+    except StateDictError as error:
+        raise ScriptError(str(error)) from None
+    # The option is told anew: by default a run is exact where something is verified.
+    options = replace(options, verify=extent.verify, exact=exact)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
     follow(_START[launcher](directory, patient), options, progress)
-    return _measurement(options)
+    return _measurement(options, extent)
 
 
 def _placed(options: RunOptions, launcher: str) -> RunOptions:
@@ -207,7 +227,7 @@ def _backend(launcher: str, device: str | None, num_devices: int) -> str:
     return "nccl" if device == "cuda" else default_backend(num_devices)
 
 
-def _measurement(options: RunOptions) -> Measurement:
+def _measurement(options: RunOptions, extent: Extent) -> Measurement:
     assert options.results is not None
     summaries = [read_summary(options.results, device) for device in range(options.num_devices)]
     first = summaries[0]
@@ -215,10 +235,12 @@ def _measurement(options: RunOptions) -> Measurement:
         ModelOptions(**first["model"]),
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
-        first["first_iteration"] + len(first["time_ms"]),
+        1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"]),
         options.torch_device,
+        options.load_weights,
+        bool(options.exact),
     )
-    comparison = compare(options.results, case) if options.keeps_tensors else None
+    comparison = compare(options.results, case) if extent.verify != "none" else None
     return Measurement(
         backend=options.backend,
         blocking=options.blocking,
@@ -239,6 +261,11 @@ def _measurement(options: RunOptions) -> Measurement:
         records=tuple(
             tuple(map(Record.from_plain, summary["records"])) for summary in summaries if "records" in summary
         ),
+        verify=extent.verify,
+        verify_reason=extent.reason,
+        exact=bool(options.exact),
+        peak_rss_mib=tuple(summary["peak_rss_mib"] for summary in summaries),
+        rss_after_import_mib=tuple(summary["rss_after_import_mib"] for summary in summaries),
     )
 
 

@@ -3,17 +3,20 @@
 It knows placements and the collectives between shards, and neither schedules nor messages. `core` has the
 options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
 user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
-parameters, `model` the parameters of one device, `optimizer` moves them, `weight_versions` keeps older
-versions while they are read, and `blocks` runs forward and backward blocks one by one.
+parameters, `model` the parameters of one device, `state_dict` reads and writes them in `tensor_files`,
+`optimizer` moves them, `weight_versions` keeps older versions while they are read, and `blocks` runs forward
+and backward blocks one by one.
 """
 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
 from runtime.models.blocks import Blocks
-from runtime.models.body import body_of
+from runtime.models.body import body_of, traced
 from runtime.models.core.options import USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard
+from runtime.models.state_dict import load_state_dict_file, save_state_dict_file
 from runtime.models.user.cut import cut
+from runtime.models.user.sources import GivenModules, ModuleSource
 from runtime.models.weight_versions import ReadVersions, read_versions
 from runtime.transport.shards import WHOLE, Shards
 
@@ -22,9 +25,11 @@ __all__ = [
     "USER_MODEL",
     "WHOLE",
     "Blocks",
+    "GivenModules",
     "Model",
     "ModelError",
     "ModelOptions",
+    "ModuleSource",
     "ParameterShard",
     "ReadVersions",
     "Shards",
@@ -34,6 +39,9 @@ __all__ = [
     "cut",
     "fits",
     "layers",
+    "load_state_dict_file",
     "read_versions",
+    "save_state_dict_file",
     "suitable_model",
+    "traced",
 ]

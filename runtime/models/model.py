@@ -53,10 +53,12 @@ def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroup
         ModelError: Teams that share a parameter cut it otherwise, or have some devices in common.
     """
     teams: dict[str, set[Team]] = {}
+    found: dict[ReplicaGroups, list[str]] = {}
     for block in placement.topological_order:
+        if block.kind is Kind.F and len(block.groups) > 1:
+            found[tuple(sorted(set(block.groups)))] = []  # also where this process knows no parameter of it
         for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
             teams.setdefault(parameter.name, set()).update(block.groups)
-    found: dict[ReplicaGroups, list[str]] = {}
     for name, where in teams.items():
         if len(where) > 1:
             devices = [device for team in where for device in team]
@@ -87,6 +89,8 @@ class Model:
         dtype: Of parameters, outputs and gradients.
         device: Where they are.
         parameters: What this device holds.
+        body: What its blocks compute.
+        shards: For each of its forward blocks the shards, and which one it computes.
         groups: For each of its forward blocks the data-parallel groups, and which one it computes.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         optimizer: Of the parameters.
@@ -120,12 +124,12 @@ class Model:
         self.groups = dict.fromkeys(shards, WHOLE) | dict(groups or {})
         self.parameters: dict[ParameterShard, Tensor] = {}
         self._placement = placement
-        self._shards = shards
-        self._body = body or body_of(options, placement)
-        self.replicas = replicated_parameters(self._body, placement)
+        self.shards = dict(shards)
+        self.body = body or body_of(options, placement, tuple(shards))
+        self.replicas = replicated_parameters(self.body, placement)
         self._weights: dict[str, Tensor] = {}
         for block in self._by_team():
-            for parameter in self._body.parameters(block):
+            for parameter in self.body.parameters(block):
                 if parameter.name not in self._weights:
                     self._add(parameter, shards[block])
         self.optimizer = Optimizer(options, list(self._weights.values()))
@@ -136,7 +140,7 @@ class Model:
         Raises:
             ModelError: It cannot be read.
         """
-        return self._body.data(num_micro_batches, self.device)
+        return self.body.data(num_micro_batches, self.device)
 
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights | None = None
@@ -150,18 +154,18 @@ class Model:
             weights: Of the block; by default the newest.
         """
         weights = self._weights if weights is None else weights
-        output = self._body.forward(block, inputs, sample, weights, self._shards[block])
+        output = self.body.forward(block, inputs, sample, weights, self.shards[block])
         expected = share_shape(self.output_shape(block), self.groups[block].count)
         assert output.shape == expected, f"{block} returned a wrong shape"
         return output
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a forward block's output for all samples; its gradient has the same."""
-        return () if computes_loss(self._placement, block) else self._body.output_shape(block)
+        return () if computes_loss(self._placement, block) else self.body.output_shape(block)
 
     def weights(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block, by name."""
-        return {each.name: self._weights[each.name] for each in self._body.parameters(block)}
+        return {each.name: self._weights[each.name] for each in self.body.parameters(block)}
 
     def trained(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block that are trained, by name."""
@@ -196,7 +200,7 @@ class Model:
         for groups, names in self.replicas.items():
             for shard in range(len(groups[0])):
                 team = _team(groups, shard)
-                if team in connected:
+                if team in connected and names:
                     gathered = connected[team].gather(_flat([self._weights[name] for name in names]))
                     total = sum_in_order([gathered[team.index(group[shard])] for group in groups])
                     self._set_gradients(names, total)
@@ -215,18 +219,20 @@ class Model:
 
     def _by_team(self) -> list[str]:
         """Return the blocks, those of one team together: so checkpoints number the parameters."""
-        groups = {name: self._placement.by_name[name].groups for name in self._shards}
+        groups = {name: self._placement.by_name[name].groups for name in self.shards}
         teams = {name: groups[name][self.groups[name].index] for name in groups}
         order = list(dict.fromkeys(teams.values()))
         return sorted(teams, key=lambda name: order.index(teams[name]))
 
     def _add(self, parameter: Parameter, shards: Shards) -> None:
         name, dim = parameter.name, parameter.split
-        values = self._body.initial(parameter).to(self.dtype)
+        values = self.body.initial(parameter).to(self.dtype)
         shard = ParameterShard(name, 0, 1, 0)
         if dim is not None:
-            values, shard = shards.of(values, dim), ParameterShard(name, shards.index, shards.count, dim)
-        weight = values.detach().clone().to(self.device).requires_grad_(parameter.trains)
+            shard = ParameterShard(name, shards.index, shards.count, dim)
+        if dim is not None and shards.count > 1:
+            values = shards.of(values, dim).clone()
+        weight = values.detach().to(self.device).requires_grad_(parameter.trains)
         self._weights[name] = self.parameters[shard] = weight
 
     def _set_gradients(self, names: Sequence[str], total: Tensor) -> None:

@@ -74,6 +74,8 @@ class ModelOptions:
             kept, or ``all``.
         layers_per_block: Transformer layers of each forward block that holds some, at least one, by name; of
             ``gpt``, ``mt5`` and ``flava`` alone. None to share `num_layers` evenly.
+        handed_over: What each forward block of a ``module`` hands over, as `runtime.models.body.traced` found
+            it; None where every process finds it anew, and so builds all modules.
 
     Raises:
         ModelError: A field is out of its range.
@@ -98,6 +100,7 @@ class ModelOptions:
     micro_batches_per_update: int = 1
     recompute: Literal["all"] | tuple[str, ...] = ()
     layers_per_block: Mapping[str, int] | None = field(default=None, hash=False)
+    handed_over: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Check the type and range of every field."""
@@ -132,6 +135,8 @@ class ModelOptions:
             raise ModelError("model.path: a module needs the path of its Python file; give one")
         if self.name != USER_MODEL and self.path is not None:
             raise ModelError(f"model.path: {self.name} reads no file; use model={USER_MODEL}")
+        if self.name != USER_MODEL and self.handed_over is not None:
+            raise ModelError(f"model.handed_over: {self.name} is no {USER_MODEL}; leave it out")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelOptions:

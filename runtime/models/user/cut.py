@@ -8,13 +8,16 @@ blocks use are the same object in both.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
 from torch import fx, nn
 
 from runtime.models.core.options import ModelError
+
+_NAMES = "names_in_model"
+"""Attribute of a block: the names that its parameters have in the model that was cut."""
 
 
 def cut(model: nn.Module | torch.export.ExportedProgram, at: Sequence[str]) -> list[nn.Module]:
@@ -37,9 +40,10 @@ def cut(model: nn.Module | torch.export.ExportedProgram, at: Sequence[str]) -> l
     [['first', 'act'], ['last']]
     """
     if isinstance(model, nn.Sequential) and all("." not in name for name in at):
-        return _cut_sequential(model, at)
+        return _with_names(_cut_sequential(model, at), model)
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
+    original = model
     if not isinstance(model, fx.GraphModule):
         try:
             model = fx.symbolic_trace(model)
@@ -49,7 +53,21 @@ def cut(model: nn.Module | torch.export.ExportedProgram, at: Sequence[str]) -> l
                 f"cut: torch.fx cannot trace {type(model).__name__} ({type(error).__name__}: {reason}); "
                 "capture it with torch.export.export and cut that"
             ) from error
-    return _cut_graph(model, at)
+    return _with_names(_cut_graph(model, at), original)
+
+
+def names_in_model(block: nn.Module) -> Mapping[str, str] | None:
+    """Return the names in the model that was cut of what a block has in its own; None if nothing was."""
+    names: Mapping[str, str] | None = getattr(block, _NAMES, None)
+    return names
+
+
+def _with_names(blocks: Sequence[nn.Module], model: nn.Module) -> list[nn.Module]:
+    """Remember what of the blocks is in the model's state dict; blocks keep its names."""
+    kept = model.state_dict().keys()
+    for block in blocks:
+        setattr(block, _NAMES, {name: name for name in block.state_dict() if name in kept})
+    return list(blocks)
 
 
 def _cut_sequential(model: nn.Sequential, at: Sequence[str]) -> list[nn.Module]:

@@ -5,10 +5,10 @@ See `runtime.models.user.user` for what the file is asked for.
 
 from __future__ import annotations
 
-import hashlib
 import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from placements import Placement
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.user.late_values import build_late, fill_attributes
+from runtime.models.user.seeds import digest, seeded
+from runtime.models.user.sources import ModuleSource
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
 from runtime.transport.shards import share_of
 
@@ -49,6 +52,7 @@ class UserFile:
 
     Attributes:
         path: Of the file.
+        name: What errors call it.
         seed: Of all random numbers.
         loss: Its function of that name, or None.
 
@@ -63,6 +67,8 @@ class UserFile:
         """Run the file."""
         assert options.path is not None, "the options of a module have a path"
         self.path, self.seed = Path(options.path), options.seed
+        self.name = str(self.path)
+        self._values: dict[int, tuple[Tensor, Callable[[Tensor], Tensor]]] = {}
         if not self.path.is_file():
             raise ModelError(f"model.path: {self.path} is not a file; give the Python file of the model")
         with self._seeded("file"):
@@ -75,7 +81,9 @@ class UserFile:
             )
 
     def modules(self, names: Sequence[str]) -> dict[str, nn.Module]:
-        """Return the module of each forward block.
+        """Return the modules of some forward blocks, and of all if the file builds all; without memory.
+
+        ``build`` is called for these blocks alone. What is built has no values, see `values`.
 
         Raises:
             ModelError: The file does not make one for each.
@@ -83,12 +91,10 @@ class UserFile:
         build, blocks = self._function("build"), self._function("blocks")
         found: dict[str, Any] = {}
         if blocks is not None:
-            with self._seeded("blocks"):
-                found = dict(blocks())
+            found = self._built(lambda: dict(blocks()), "blocks")
         elif build is not None:
             for name in names:
-                with self._seeded(name):
-                    found[name] = build(name)
+                found |= self._built(partial(_build_one, build, name), name)
         for name in names:
             if not isinstance(found.get(name), nn.Module):
                 given = ", ".join(found) if blocks is not None else type(found[name]).__name__
@@ -96,7 +102,22 @@ class UserFile:
                     f"model.path: {self.path} makes no torch module for block {name}, but {given}; return "
                     "one for each forward block of the placement"
                 )
-        return {name: found[name] for name in names}
+        return found
+
+    def values(self, tensor: Tensor) -> Tensor:
+        """Return the values of a tensor of one of the modules, which belong to the caller alone."""
+        return self._values[id(tensor)][1](tensor)
+
+    def _built(self, build: Callable[[], dict[str, Any]], what: str) -> dict[str, Any]:
+        """Return what a function of the file builds, without values; keep what makes them."""
+        with self._seeded(what):
+            found, values = build_late(build, digest(self.seed, what), f"{self.path}: {what}")
+        for module in found.values():
+            if isinstance(module, nn.Module):
+                for tensor in (*module.parameters(), *module.buffers()):
+                    self._values[id(tensor)] = tensor, values
+                fill_attributes(module, values)
+        return found
 
     def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
         """Return inputs and targets of a micro-batch, as the file makes them.
@@ -135,6 +156,10 @@ class UserFile:
         return found if callable(found) else None
 
 
+def _build_one(build: Callable[[str], Any], name: str) -> dict[str, Any]:
+    return {name: build(name)}
+
+
 class UserData(NamedTuple):
     """What the blocks read.
 
@@ -145,7 +170,7 @@ class UserData(NamedTuple):
         device: Where the tensors are put.
     """
 
-    file: UserFile
+    file: ModuleSource
     placement: Placement
     dtype: torch.dtype
     device: torch.device | str
@@ -170,14 +195,14 @@ class UserData(NamedTuple):
         if isinstance(found, Mapping):
             if block not in found:
                 raise ModelError(
-                    f"model.path: data of {self.file.path} has {what} for {', '.join(map(str, found))}, none "
+                    f"model.path: data of {self.file.name} has {what} for {', '.join(map(str, found))}, none "
                     f"for {block}; add them"
                 )
             found = found[block]
         for value in several(found):
             if not isinstance(value, Tensor):
                 raise ModelError(
-                    f"model.path: data of {self.file.path} has a {type(value).__name__} among the {what} of "
+                    f"model.path: data of {self.file.name} has a {type(value).__name__} among the {what} of "
                     f"{block}; return tensors"
                 )
         return tuple(
@@ -196,19 +221,3 @@ def _put(value: Tensor, device: torch.device) -> Tensor:
 def several(values: Any) -> tuple[Any, ...]:
     """Return one or several values as a tuple."""
     return tuple(values) if isinstance(values, (tuple, list)) else (values,)
-
-
-def digest(*parts: object) -> int:
-    """Return a seed that depends on all parts."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big", signed=True)
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw random numbers from a seed, and go on afterwards as if none had been drawn."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
