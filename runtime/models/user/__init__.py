@@ -3,5 +3,6 @@
 `user` runs the modules, and says what the file must define; `sources` says where they come from, and
 `user_file` reads the file; `late_values` builds modules without memory and makes the values of some, from the
 `seeds` of random numbers; `tracing` finds what blocks hand over; `packing` hands several tensors over as one;
-`user_shares` tries whether a module can be data parallel; `cut` cuts one into blocks.
+`user_shares` tries whether a module can be data parallel; `capture` makes a graph of a module that
+takes tensors by name, and `cut` cuts one into blocks.
 """

@@ -176,7 +176,7 @@ def _check_returned(body: UserModules, block: str, outputs: Sequence[Any]) -> No
             raise ModelError(
                 f"module: {which} is of {output.dtype}, but only tensors of the model's {body.dtype}, whole "
                 "numbers and truth values can be handed over; cut elsewhere, or compute it again in the "
-                "block that needs it"
+                "block that needs it, or build the model in this type"
             )
     if computes_loss(body.placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
         raise ModelError(

@@ -7,7 +7,8 @@ The file defines, and nothing else is asked of it:
 - ``data(iteration, micro_batch)``, which returns inputs and targets, each a tensor, several, or a mapping of
   block to these where blocks read different ones. Blocks without inputs of their own read the inputs.
 - ``loss(*outputs, *targets)``, which returns the scalar loss of the outputs of a block that feeds no other;
-  without it such a block's module is given the targets after its inputs, and returns the loss itself.
+  without it such a block's module is given the targets after its inputs, and returns the loss itself. Where
+  `cut` was told of ``targets``, the module is given them in any case, and ``loss(*outputs)`` picks its loss.
 
 A module is called with the outputs of the blocks that its block is after, in that order. Where the forward
 blocks make several separate graphs (the X-shape), graph g of G reads the micro-batches ``n * G + g`` and the
@@ -30,6 +31,7 @@ its `ModelOptions.handed_over`; see `runtime.models.user.tracing`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -39,7 +41,7 @@ from torch.func import functional_call
 from placements import Kind, Placement
 from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
-from runtime.models.user.cut import names_in_model
+from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
 from runtime.models.user.seeds import seeded
 from runtime.models.user.sources import ModuleSource
@@ -118,7 +120,11 @@ class UserModules:
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
         """Return what the blocks read."""
-        return UserData(self.source, self.placement, self.dtype, device)
+        names = {
+            block: (tuple(getattr(module, INPUT_NAMES, ())), tuple(getattr(module, TARGET_NAMES, ())))
+            for block, module in self.modules.items()
+        }
+        return UserData(self.source, self.placement, self.dtype, device, names)
 
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
@@ -134,7 +140,8 @@ class UserModules:
         if first:
             self._buffers_on[block, device] = self.buffers(block, device)
         buffers = self._buffers_on[block, device]
-        with seeded(sample.seed, device):
+        # What a captured graph makes, it makes on the default device.
+        with seeded(sample.seed, device), device if device.type == "cuda" else nullcontext():
             outputs = self.call(block, inputs, sample, parameters, buffers)
         if first:
             for name, value in self.buffers(block, device).items():
@@ -174,7 +181,8 @@ class UserModules:
         ]
         arguments += sample.inputs
         ends, loss = computes_loss(self.placement, block), self.source.loss
-        if ends and loss is None:
+        takes_targets = loss is None or bool(getattr(self.modules[block], TARGET_NAMES, ()))
+        if ends and takes_targets:
             arguments += sample.targets
         versions = {name: value._version for name, value in buffers.items()}
         given = {**parameters, **buffers}
@@ -182,7 +190,9 @@ class UserModules:
         for name, value in buffers.items():
             if given[name] is not value or value._version != versions[name]:
                 raise changes_buffer(block, name)
-        return several(loss(*outputs, *sample.targets)) if ends and loss is not None else outputs
+        if not ends or loss is None:
+            return outputs
+        return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
 
     def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
         """Return new buffers of the block's module, by the module's names."""
@@ -203,8 +213,7 @@ class UserModules:
         for other, module in self.modules.items():
             names = _names_in_whole(other, module)
             for local, value in module.named_parameters(remove_duplicate=False):
-                if local in names:
-                    aliases.setdefault(id(value), {})[names[local]] = None
+                aliases.setdefault(id(value), {}).update(dict.fromkeys(names.get(local, ())))
         return {
             each.name: tuple(aliases[id(self._tensor_of[each.name])])
             for each in self._parameters[block].values()
@@ -214,9 +223,9 @@ class UserModules:
         """Return the buffers of a block that a state dict has: the name there -> key and form."""
         names = _names_in_whole(block, self.modules[block])
         return {
-            names[name]: (f"{block}.{name}", value)
+            whole: (f"{block}.{name}", value)
             for name, value in self.modules[block].named_buffers()
-            if name in names
+            for whole in names.get(name, ())
         }
 
     def buffer_values(self, key: str) -> Tensor:
@@ -267,7 +276,7 @@ class UserModules:
                 )
 
 
-def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, str]:
-    """Return the name in the whole model's state dict of each of a block's, those of `cut` as before it."""
+def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:
+    """Return the names in the whole model's state dict of each of a block's, those of `cut` as before it."""
     before = names_in_model(module)
-    return {name: f"{block}.{name}" for name in module.state_dict()} if before is None else before
+    return {name: (f"{block}.{name}",) for name in module.state_dict()} if before is None else before

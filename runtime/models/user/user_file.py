@@ -168,12 +168,14 @@ class UserData(NamedTuple):
         placement: Says which blocks read.
         dtype: Of all floats.
         device: Where the tensors are put.
+        names: For each block the names of its inputs and its targets, in order, if `cut` knows them.
     """
 
     file: ModuleSource
     placement: Placement
     dtype: torch.dtype
     device: torch.device | str
+    names: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
         """Return what a block reads of a micro-batch.
@@ -188,10 +190,18 @@ class UserData(NamedTuple):
         graphs = forward_graphs(self.placement)
         graph = next(i for i, names in enumerate(graphs) if block in names)
         inputs, targets = self.file.data(iteration, micro_batch * len(graphs) + graph)
-        read = self._tensors(inputs, block, "inputs") if begins else ()
-        return Sample(read, self._tensors(targets, block, "targets") if ends else (), seed)
+        of_inputs, of_targets = self.names.get(block, ((), ()))
+        read = self._tensors(inputs, block, "inputs", of_inputs) if begins else ()
+        return Sample(read, self._tensors(targets, block, "targets", of_targets) if ends else (), seed)
 
-    def _tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
+    def _tensors(self, found: Any, block: str, what: str, names: Sequence[str]) -> tuple[Tensor, ...]:
+        if isinstance(found, Mapping) and names and block not in found:
+            if missing := [name for name in names if name not in found]:
+                raise ModelError(
+                    f"model.path: data of {self.file.name} has {what} {', '.join(map(str, found))}, not "
+                    f"{', '.join(missing)}, which {block} takes; add them"
+                )
+            found = tuple(found[name] for name in names)
         if isinstance(found, Mapping):
             if block not in found:
                 raise ModelError(
