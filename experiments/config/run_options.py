@@ -12,9 +12,10 @@ from experiments.config.planned_model import what_is_run, with_planned_layers
 from experiments.config.plans import Planned
 from experiments.config.records import RuntimeOptions
 from placements import Placement
-from runtime.execution.run_options import RunOptions, check_device
+from runtime.execution.run_options import VERIFY, RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
 from runtime.models import MODEL_NAMES, ModelError, ModelOptions, body_of, suitable_model, traced
+from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import WeightMode
@@ -48,6 +49,14 @@ def check_runtime_options(options: RuntimeOptions) -> None:
     if options.launcher not in LAUNCHERS:
         remedy = did_you_mean(options.launcher, LAUNCHERS)
         raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
+    if options.verify not in (None, *VERIFY):
+        remedy = did_you_mean(str(options.verify), VERIFY)
+        raise OptionError(f"runtime.verify: {options.verify!r} is not known; {remedy}")
+    if options.save_weights is not None:
+        try:
+            check_save_path(Path(options.save_weights))
+        except StateDictError as error:
+            raise OptionError(f"runtime.{error}") from None
     for name in ("receive_ahead", "receive_memory"):
         value = getattr(options, name)
         if value is not None and value < 0:
@@ -117,6 +126,10 @@ def choose_model(
     try:
         model = traced(model, placement)
         body_of(model, placement).data(num_micro_batches, "cpu")
+        if options.load_weights is not None:
+            check_state_dict_file(options.load_weights, model, placement)
+    except StateDictError as error:
+        raise OptionError(f"runtime.{error}") from None
     except ModelError as error:
         raise in_options(error) from None
     for line in what_is_run(plan.plan, model) if plan is not None else ():

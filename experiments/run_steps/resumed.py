@@ -52,7 +52,13 @@ class KeptOptions:
     @classmethod
     def of(cls, options: RunCommandOptions) -> KeptOptions:
         """Return those of a whole config."""
-        return cls(replace(options.runtime, resume=None), _absolute(options.profile.clock_latency))
+        runtime = replace(
+            options.runtime,
+            resume=None,
+            load_weights=_absolute(options.runtime.load_weights),
+            save_weights=_absolute(options.runtime.save_weights),
+        )
+        return cls(runtime, _absolute(options.profile.clock_latency))
 
 
 def save_options(kept: KeptOptions, directory: Path) -> Path:

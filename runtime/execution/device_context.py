@@ -80,6 +80,7 @@ def device_context(
         position: Is told where the device stands.
         plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
     """
+    warm_up(transport.device)  # imports more of torch
     rss_after_import_mib = rss_mib()
     with ExitStack() as at_end:
         shared = at_end.enter_context(
@@ -110,7 +111,6 @@ def device_context(
             recorder.message_tensors = device.message_tensors
             clocks.requested = recorder.request
         check_specs(script, options.device, device.spec_of_model)
-        warm_up(transport.device)
         yield DeviceContext(
             script,
             options,

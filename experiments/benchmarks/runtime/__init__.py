@@ -1,5 +1,6 @@
 """Measure the runtime: ``python -m experiments.benchmarks.runtime`` (see README).
 
 Read `cases`, `measuring`, then what they run: `processes` (forked devices), `sleeping` (blocks that sleep,
-real transfers), `beside_torch` (torch's own runtime), `one_device` (what calls and blocks cost).
+real transfers), `beside_torch` (torch's own runtime), `one_device` (what calls and blocks cost),
+`memory` (what processes hold).
 """
