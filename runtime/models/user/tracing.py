@@ -8,27 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from placements import Placement
 from placements.plain_data import Field
+from runtime.models.core.layers import Parameter
 from runtime.models.core.options import ModelError
 from runtime.models.user.packing import Forms, forms_of, have_samples, packed
 from runtime.models.user.seeds import seeded
-from runtime.models.user.user_file import Sample
+from runtime.models.user.sources import ModuleSource
+from runtime.models.user.user_file import Sample, UserData
 from runtime.models.user.user_shares import check_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs
 from runtime.program.tensor_spec import TensorSpec
-
-if TYPE_CHECKING:
-    from runtime.models.user.user import UserModules
 
 RUN_MIB = 64
 """Size of the parameters of a model up to which the micro-batch is run for real, in MiB."""
 
 _WHOLE_NUMBERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class Traced(Protocol):
+    """The modules that are traced: see `runtime.models.user.user.UserModules`.
+
+    Attributes:
+        placement: What runs where.
+        names: The forward blocks, in topological order.
+        dtype: Of all floats.
+        source: Where the modules come from.
+        modules: By block.
+        forms: What each block hands over, as far as it is found.
+    """
+
+    placement: Placement
+    names: list[str]
+    dtype: torch.dtype
+    source: ModuleSource
+    modules: dict[str, nn.Module]
+    forms: dict[str, Forms]
+
+    def parameters(self, block: str) -> tuple[Parameter, ...]:
+        """Return the parameters of the block's module."""
+
+    def initial_of(self, block: str) -> dict[str, Tensor]:
+        """Return new initial parameters of the block's module, by the module's names."""
+
+    def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
+        """Return new buffers of the block's module, by the module's names."""
+
+    def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
+        """Return what the blocks read."""
+
+    def call(
+        self,
+        block: str,
+        inputs: Sequence[Tensor],
+        sample: Sample,
+        parameters: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+    ) -> tuple[Tensor, ...]:
+        """Return what the module, or the loss after it, returns."""
 
 
 def forms_to_plain(forms: Mapping[str, Forms]) -> dict[str, list[list[Any]]]:
@@ -64,7 +106,7 @@ def _form(row: Field) -> TensorSpec:
     )
 
 
-def trace(body: UserModules) -> None:
+def trace(body: Traced) -> None:
     """Find the forms of what every block hands over, into its `forms`.
 
     Raises:
@@ -83,7 +125,7 @@ def trace(body: UserModules) -> None:
     _trace(body, torch.device("cpu"))
 
 
-def _trace(body: UserModules, device: torch.device) -> None:
+def _trace(body: Traced, device: torch.device) -> None:
     data = body.data(1, "cpu")
     returned: dict[str, Tensor] = {}
     for block in body.names:
@@ -123,7 +165,7 @@ def _typed(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _try(
-    body: UserModules,
+    body: Traced,
     block: str,
     inputs: Sequence[Tensor],
     sample: Sample,
@@ -149,7 +191,7 @@ def _try(
         ) from error
 
 
-def _check_samples(body: UserModules, block: str, sample: Sample, count: int) -> None:
+def _check_samples(body: Traced, block: str, sample: Sample, count: int) -> None:
     """Ensure that all that a block takes and returns can be cut into shares of the samples."""
     handed = [body.forms[name] for name in forward_inputs(body.placement, block)]
     if not computes_loss(body.placement, block):
@@ -164,7 +206,7 @@ def _check_samples(body: UserModules, block: str, sample: Sample, count: int) ->
             )
 
 
-def _check_returned(body: UserModules, block: str, outputs: Sequence[Any]) -> None:
+def _check_returned(body: Traced, block: str, outputs: Sequence[Any]) -> None:
     for i, output in enumerate(outputs):
         which = f"{block}'s output {i + 1} of {len(outputs)}"
         if not isinstance(output, Tensor):
