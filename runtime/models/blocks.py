@@ -264,5 +264,5 @@ def warm_up(device: torch.device) -> None:
     At the first time torch imports many modules, and cuBLAS may wait for all that a GPU does, so for receives
     that are not due yet.
     """
-    value = torch.ones(256, 256, device=device, requires_grad=True)  # large enough for the library's own code
+    value = torch.ones(1, 1, device=device, requires_grad=True)
     torch.autograd.backward(value @ value, torch.ones_like(value))
