@@ -154,6 +154,11 @@ class DeviceGroup:
                 f"{self.cluster.num_gpus}; give fewer, or a larger cluster"
             )
 
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The node of each of its GPUs."""
+        return self.cluster.node_of[self.first : self.first + self.count]
+
     @cached_property
     def gpu(self) -> Gpu:
         """The slowest kind of GPU in it, by its half-precision products."""
@@ -168,7 +173,7 @@ class DeviceGroup:
     def pattern(self) -> tuple[tuple[str, int], ...]:
         """Its GPUs in each of its nodes: the kind and how many. Groups of equal patterns take equal times."""
         kinds = [each.gpu.name for each in self.cluster.nodes for _ in range(each.num_nodes)]
-        counts = Counter(self.cluster.node_of[self.first : self.first + self.count])
+        counts = Counter(self.nodes)
         return tuple((kinds[node], count) for node, count in counts.items())
 
     def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:

@@ -48,6 +48,8 @@ def placement_to_dict(placement: Placement) -> dict[str, Any]:
         data["num_gpus"] = list(placement.num_gpus)
     if placement.memory_unit_mib is not None:
         data["memory_unit_mib"] = placement.memory_unit_mib
+    if placement.nodes is not None:
+        data["nodes"] = list(placement.nodes)
     data["blocks"] = [_block_to_dict(block) for block in placement.blocks]
     if placement.transfer:
         data["transfer"] = [{"from": a, "to": b, "time": ticks} for a, b, ticks in placement.transfer]
@@ -131,6 +133,7 @@ def placement_from_dict(data: object) -> Placement:
         static_memory=static or (),
         num_gpus=read_num_gpus(top.get("num_gpus").value, "num_gpus", num_devices),
         memory_unit_mib=None if unit.value is None else unit.number("a number of MiB above 0"),
+        nodes=read_nodes(top.get("nodes").value, "nodes"),
     )
 
 
@@ -216,6 +219,7 @@ _TOP_OPTIONAL = (
     "static_memory",
     "num_gpus",
     "memory_unit_mib",
+    "nodes",
     "transfer",
     "cost_source",
 )
@@ -260,6 +264,22 @@ def read_num_gpus(value: object, where: str, num_devices: int) -> tuple[int, ...
     remedy = "give a whole number of 1 or more"
     field = Field(value, where, PlacementError)
     return _by_device(field, num_devices, lambda each: each.whole("a number of GPUs", remedy, 1))
+
+
+def read_nodes(value: object, where: str) -> tuple[int, ...] | None:
+    """Return the node of each GPU, from a list, or None for one node.
+
+    Args:
+        value: Of a file or an option.
+        where: Its name in messages.
+
+    Raises:
+        PlacementError: It is neither; that the numbers fit the devices is the placement's rule.
+    """
+    if value is None:
+        return None
+    listed = Field(value, where, PlacementError).items("a list of nodes", "give the node of each GPU")
+    return tuple(each.whole("a node's number", "give a whole number from 0 on", 0) for each in listed)
 
 
 def _by_device(field: Field, num_devices: int, read: Callable[[Field], int]) -> tuple[int, ...]:

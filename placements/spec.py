@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -111,6 +112,9 @@ class Placement:
             run has a process for each, see `by_gpu`. Empty for one each, which is also how a tuple of ones
             is kept.
         memory_unit_mib: MiB of one unit of memory; None where it is not known.
+        nodes: The node (machine) of each GPU, those of a device one after the other: from 0 on, and those of
+            a node in a row, as a launch numbers its processes. None for one node, which is also how a tuple
+            of zeros is kept.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -125,12 +129,16 @@ class Placement:
     static_memory: tuple[int, ...] = ()
     num_gpus: tuple[int, ...] = ()
     memory_unit_mib: float | None = None
+    nodes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check every rule, cheap ones first."""
         _check_numbers(self)
         if set(self.num_gpus) == {1}:
             object.__setattr__(self, "num_gpus", ())
+        _check_nodes(self)
+        if self.nodes is not None and not any(self.nodes):
+            object.__setattr__(self, "nodes", None)
         _check_blocks(self)
         _check_transfer(self)
         self.topological_order  # noqa: B018 - raises on a cycle
@@ -168,6 +176,12 @@ class Placement:
     def gpus(self) -> tuple[int, ...]:
         """GPUs that each device stands for; shape ``(num_devices,)``."""
         return self.num_gpus or (1,) * self.num_devices
+
+    @cached_property
+    def gpus_of_nodes(self) -> tuple[int, ...]:
+        """How many GPUs each node has; shape ``(number of nodes,)``."""
+        counts = Counter(self.nodes or (0,) * sum(self.gpus))
+        return tuple(counts[node] for node in sorted(counts))
 
     @cached_property
     def by_gpu(self) -> Placement:
@@ -289,7 +303,18 @@ class Placement:
             memory=None if self.memory is None else tuple(self.memory[device] for device in kept),
             static_memory=tuple(self.static_memory[device] for device in kept if self.static_memory),
             num_gpus=tuple(self.num_gpus[device] for device in kept if self.num_gpus),
+            nodes=self._nodes_of(kept),
         )
+
+    def _nodes_of(self, devices: Iterable[int]) -> tuple[int, ...] | None:
+        """Return the nodes of some devices' GPUs, numbered anew from 0 on."""
+        if self.nodes is None:
+            return None
+        ends = tuple(itertools.accumulate(self.gpus))
+        own = (self.nodes[ends[device] - self.gpus[device] : ends[device]] for device in devices)
+        found = [node for nodes in own for node in nodes]
+        number = {node: i for i, node in enumerate(dict.fromkeys(found))}
+        return tuple(number[node] for node in found)
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the same placement with another capacity: one number for all devices, or one each."""
@@ -329,6 +354,21 @@ def _check_numbers(placement: Placement) -> None:
     for device, count in enumerate(placement.num_gpus):
         if not 1 <= count <= _MOST_GPUS:
             raise PlacementError(f"num_gpus[{device}]: {count} is not at least 1 and at most {_MOST_GPUS}")
+
+
+def _check_nodes(placement: Placement) -> None:
+    if placement.nodes is None:
+        return
+    count = sum(placement.gpus)
+    if len(placement.nodes) != count:
+        raise PlacementError(f"nodes: has {len(placement.nodes)} entries for {count} GPUs; give one for each")
+    for gpu, node in enumerate(placement.nodes):
+        before = placement.nodes[gpu - 1] if gpu else 0
+        if node not in (before, before + min(gpu, 1)):
+            raise PlacementError(
+                f"nodes[{gpu}]: {node} does not follow {before}; number the nodes from 0 on, and give the "
+                "GPUs of each in a row"
+            )
 
 
 def check_num_devices(num_devices: int) -> None:

@@ -7,7 +7,7 @@ Rooms in the order in which to read them; each imports only those above it:
     plans             newer clocks for a run that goes on, from a server
     clocks            the clock of a GPU: asked for, set, measured, given back
     models            the torch modules behind the blocks
-    codegen           programs as scripts, and scripts read again
+    codegen           programs as scripts with their job, and scripts read again
     profiling         what blocks cost and what a run did
     execution         a script carried out on one device
     simulate          scripts and programs in virtual time

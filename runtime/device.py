@@ -1,5 +1,8 @@
-"""What a generated script imports; `runtime.execution.entry` under the name that scripts know."""
+"""What a generated script imports; `runtime.execution.entry` under the name that scripts know.
 
-from runtime.execution.entry import Device, PeriodicClocks, TransferError, main
+`main` and `PeriodicClocks` are for scripts from before there was a ``job.json``.
+"""
 
-__all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
+from runtime.execution.entry import Device, PeriodicClocks, TransferError, main, run
+
+__all__ = ["Device", "PeriodicClocks", "TransferError", "main", "run"]

@@ -9,11 +9,8 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx")
-"""Packages whose versions can change a result."""
-
-OPTIONAL_PACKAGES = ("lowtime", "torch")
-"""Packages that some rows need or compare with, where they are installed."""
+PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx", "lowtime", "torch")
+"""Packages whose versions can change a result, or with which rows compare, where they are installed."""
 
 
 def machine() -> dict[str, object]:
@@ -32,8 +29,6 @@ def machine() -> dict[str, object]:
 
 def _versions() -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
-        yield name, importlib.metadata.version(name)
-    for name in OPTIONAL_PACKAGES:
         try:
             yield name, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

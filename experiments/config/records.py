@@ -169,7 +169,7 @@ class RuntimeOptions:
     device: str | None
     blocking: bool
     num_micro_batches: int | None
-    receive_ahead: int
+    receive_ahead: int | None
     receive_memory: int | None
     checkpoint_every: int
     keep_checkpoints: int
@@ -179,6 +179,8 @@ class RuntimeOptions:
     exact: bool | None
     load_weights: str | None
     save_weights: str | None
+    communicators: str
+    nodes: int
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,14 @@ from schedsearch.semantics.versions import WeightMode
 
 _OF_LAUNCH = (
     *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
-    *("checkpoint_every", "keep_checkpoints", "trace"),
+    *("checkpoint_every", "keep_checkpoints", "trace", "communicators", "nodes"),
     *("verify", "exact", "load_weights", "save_weights"),
 )
 
-_NUMBERS_OF_RUN = ("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints")
+_CHECKED_OF_RUN = (
+    *("iterations", "timeout_s", "num_micro_batches", "checkpoint_every", "keep_checkpoints"),
+    *("communicators", "nodes"),
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +46,7 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             f"runtime.model: {options.model!r} is not known; {did_you_mean(options.model, names)}"
         )
     try:
-        RunOptions(0, 1, **{name: getattr(options, name) for name in _NUMBERS_OF_RUN}).check_ranges()
+        RunOptions(0, 1, **{name: getattr(options, name) for name in _CHECKED_OF_RUN}).check_ranges()
     except ScriptError as error:
         raise OptionError(f"runtime.{error}") from None
     if options.launcher not in LAUNCHERS:
@@ -96,6 +99,17 @@ def devices_in_words(placement: Placement) -> str:
     """
     devices = f"{placement.num_devices} devices"
     return f"{sum(placement.gpus)} GPUs of {devices}" if placement.num_gpus else devices
+
+
+def blocks_ahead(options: RuntimeOptions) -> int:
+    """Return how many blocks of its device a receive may be posted ahead of.
+
+    By default one, and none where every transfer waits for its other end: there an early receive would wait
+    longer, and what blocking costs would be overstated.
+    """
+    if options.receive_ahead is None:
+        return 0 if options.blocking else 1
+    return options.receive_ahead
 
 
 def choose_model(

@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 CHANGEABLE = (
     *("iterations", "timeout_s", "launcher", "blocking", "checkpoint_every", "keep_checkpoints"),
     *("verify", "save_weights"),
+    *("communicators", "nodes"),
 )
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
 
@@ -30,6 +31,8 @@ NEWER: dict[str, object] = {
     "exact": None,
     "load_weights": None,
     "save_weights": None,
+    "communicators": "auto",
+    "nodes": 1,
 }
 """Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
 

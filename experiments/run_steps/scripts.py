@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.records import RuntimeOptions
-from experiments.config.run_options import in_options
+from experiments.config.run_options import blocks_ahead, in_options
 from experiments.run_steps.traces import planned_run
 from experiments.steps.results import EnergyResult, SearchStepResult
 from placements.files import write_json
@@ -37,7 +37,7 @@ def generate_scripts(
     model: ModelOptions,
     directory: Path,
 ) -> list[Path]:
-    """Lower the schedule, prove the programs free of deadlock, and write one script per GPU.
+    """Lower the schedule, prove the programs free of deadlock, and write one script per GPU and their job.
 
     The scripts' own optimizer step, after the last micro-batch, stands for the optimizer blocks. Where a plan
     whose clocks repeat was asked for, the scripts are of it and of its repetend's schedule, else of one whose
@@ -58,7 +58,7 @@ def generate_scripts(
     blocks = Blocks(schedule.placement, Model(model, schedule.placement, {}), 1)
     size_bytes = functools.partial(_message_bytes, blocks)
     programs = lower(schedule).with_specs(blocks.spec_between)
-    programs = prefetch_receives(programs, options.receive_ahead, options.receive_memory, size_bytes)
+    programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
     check(programs)
     posted = max(peak_posted(programs, size_bytes))
     log.info("receives posted and not yet taken: at most %d bytes on a device", posted)

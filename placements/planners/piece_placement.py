@@ -48,6 +48,7 @@ def piece_placement(
     capacities_mib: Sequence[int],
     num_gpus: Sequence[int],
     tick_ms: float | None = None,
+    nodes: Sequence[int] | None = None,
 ) -> Placement:
     """Return the blocks of pieces: F and B of each, and an O for each device, after its last backward.
 
@@ -60,6 +61,7 @@ def piece_placement(
         capacities_mib: What each GPU of a device has for weights and activations.
         num_gpus: Of each device.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+        nodes: Of each GPU, as `placements.cluster.Cluster.node_of` numbers them; None for one.
 
     Returns:
         Memory in MiB of one GPU, rounded up; what its states take is static memory.
@@ -82,6 +84,7 @@ def piece_placement(
         ),
         num_gpus=tuple(num_gpus),
         memory_unit_mib=1.0,
+        nodes=None if nodes is None else tuple(nodes),
     )
 
 

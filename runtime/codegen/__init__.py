@@ -1,5 +1,6 @@
 """Programs as Python scripts, one for each device, and such scripts read again.
 
-It does not know how a script's calls are carried out. Read `codegen` (the scripts), `iteration_text` (their
-calls and loops), `literal` (their data), then `script`: the only reader of scripts.
+It does not know how a script's calls are carried out. Read `job` (what the scripts share: ``job.json``),
+`header` (what a script says at its top), `iteration_text` (its calls and loops), `codegen` (all of it), then
+`script`: the only reader of scripts.
 """

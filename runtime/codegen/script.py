@@ -1,26 +1,29 @@
-"""Scripts, read: their calls and their data, for any number of micro-batches that their loops allow.
+"""Scripts, read: their calls and their job, for any number of micro-batches that their loops allow.
 
 It is the only reader of scripts. It knows neither processes nor transfers, and does not load torch itself.
-What is read here can be checked before anything is started.
+What is read here can be checked before anything is started. A script from before there was a ``job.json``
+holds its data as constants, and is read as well.
 """
 
 from __future__ import annotations
 
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placements import Placement
+from placements.placement_file import placement_from_dict
 from placements.plain_data import Field
+from runtime.codegen.job import JOB_FILE, Clocks, Job, clock_of, read_job
 from runtime.program.calls import Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
-from runtime.program.tensor_spec import TensorSpec, TensorSpecs
+from runtime.program.tensor_spec import TensorSpec, TensorSpecs, specs_from_plain
 
 if TYPE_CHECKING:
     from runtime.models import ModelOptions
@@ -39,6 +42,7 @@ class Script:
         least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
         micro_batches_per_round: By which numbers of micro-batches differ.
         specs: What its messages carry; None where only the model knows.
+        clocks: Planned for its verbs; empty where its calls name their clocks themselves, or none.
     """
 
     iteration: Callable[[Any, int], None]
@@ -49,6 +53,7 @@ class Script:
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
     specs: TensorSpecs | None = None
+    clocks: Clocks = field(default_factory=dict)
 
     def at(self, num_micro_batches: int | None) -> Script:
         """Return the script for so many micro-batches; None leaves its own number.
@@ -82,40 +87,107 @@ class Script:
 
     @cached_property
     def calls(self) -> Calls:
-        """The calls of one iteration, not carried out."""
-        calls = Calls()
+        """The calls of one iteration, not carried out.
+
+        Raises:
+            ScriptError: A verb or a clock does not fit its block; the message names the line.
+        """
+        planned = partial(clock_of, self.clocks, num_micro_batches=self.num_micro_batches)
+        calls = Calls(self.placement, planned)
         self.iteration(calls, self.num_micro_batches)
         return calls
 
 
-_HOST: ContextVar[Callable[[Script], None] | None] = ContextVar("host", default=None)
-"""Takes a script that is only read."""
+def script_of_job(iteration: Callable[[Any, int], None], job: Job, wanted: str, path: Path) -> Script:
+    """Return the script of a device with what it shares with the others.
+
+    Args:
+        iteration: Its calls.
+        job: Of the ``job.json`` beside it.
+        wanted: The hash of the job that it names.
+        path: Its file, whose name says of which device it is.
+
+    Raises:
+        ScriptError: It is of another job, or of no device of this one.
+    """
+    if job.hash != wanted:
+        raise ScriptError(
+            f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
+            "generate the scripts again"
+        )
+    device = _device_of(path)
+    if device is None or device >= job.placement.num_devices:
+        raise ScriptError(
+            f"{path}: {job.placement.name} has {job.placement.num_devices} devices only; delete the script"
+        )
+    return Script(
+        iteration,
+        job.model,
+        job.placement,
+        job.num_micro_batches,
+        job.channels,
+        job.least_micro_batches,
+        job.micro_batches_per_round,
+        job.specs[device] if job.specs else None,
+        job.clocks,
+    )
 
 
-def hand_over(script: Script) -> bool:
-    """Give a script to whoever reads it; tell whether anybody does, so that it is not to be run."""
-    host = _HOST.get()
-    if host is not None:
-        host(script)
-    return host is not None
+def script_of_constants(
+    iteration: Callable[[Any, int], None],
+    *,
+    model: Mapping[str, Any],
+    placement: Mapping[str, Any],
+    num_micro_batches: int,
+    channels: Sequence[tuple[int, int]],
+    forms: Sequence[Mapping[str, Any]] | None = None,
+    least_micro_batches: int | None = None,
+    micro_batches_per_round: int = 1,
+) -> Script:
+    """Return a script that holds its data itself, as scripts did before there was a ``job.json``."""
+    return Script(
+        iteration,
+        model,
+        placement_from_dict(placement),
+        num_micro_batches,
+        tuple((source, target) for source, target in channels),
+        least_micro_batches,
+        micro_batches_per_round,
+        None if forms is None else specs_from_plain(forms, "FORMS"),
+    )
 
 
 def read_script(path: Path) -> Script:
-    """Return a script without running it; its file is executed, but not its iteration.
+    """Return a script without running it: its file is executed as a module, which trains nothing.
 
     Raises:
-        ScriptError: The file does not call `runtime.execution.entry.main` once.
+        ScriptError: The file has no iteration or names no job, or the job beside it is another.
     """
-    found: list[Script] = []
-    token = _HOST.set(found.append)
-    try:
-        code = compile(path.read_text(encoding="utf-8"), str(path), "exec")
-        exec(code, {"__name__": "__main__", "__file__": str(path)})
-    finally:
-        _HOST.reset(token)
-    if len(found) != 1:
-        raise ScriptError(f"{path}: calls main {len(found)} times instead of once; generate it anew")
-    return found[0]
+    return _read(Path(path), read_job)
+
+
+def _read(path: Path, job_in: Callable[[Path], Job]) -> Script:
+    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    needed = ("iteration", *(() if "JOB" in names else _CONSTANTS))
+    for name in needed:
+        if name not in names:
+            lacks = f"no {name}" if "JOB" in names else f"neither JOB nor {name}"
+            raise ScriptError(f"{path}: has {lacks}; generate the scripts again")
+    if "JOB" in names:
+        return script_of_job(names["iteration"], job_in(path.with_name(JOB_FILE)), names["JOB"], path)
+    given = (*_CONSTANTS, *(name for name in _MORE_CONSTANTS if name in names))
+    return script_of_constants(names["iteration"], **{name.lower(): names[name] for name in given})
+
+
+_CONSTANTS = ("MODEL", "PLACEMENT", "NUM_MICRO_BATCHES", "CHANNELS")
+_MORE_CONSTANTS = ("FORMS", "LEAST_MICRO_BATCHES", "MICRO_BATCHES_PER_ROUND")
+"""What a script from before there was a ``job.json`` holds."""
+
+
+def _device_of(path: Path) -> int | None:
+    match = re.fullmatch(r"device_(0|[1-9][0-9]*)\.py", path.name)
+    return int(match[1]) if match else None
 
 
 def read_scripts(directory: str | Path) -> list[Script]:
@@ -126,13 +198,12 @@ def read_scripts(directory: str | Path) -> list[Script]:
     """
     directory = Path(directory)
     paths = {
-        int(match[1]): path
-        for path in directory.glob("device_*.py")
-        if (match := re.fullmatch(r"device_(0|[1-9][0-9]*)\.py", path.name))
+        device: path for path in directory.glob("device_*.py") if (device := _device_of(path)) is not None
     }
     if not paths:
         raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
-    found = {device: _read_to_call(path) for device, path in sorted(paths.items())}
+    job_in = cache(read_job)
+    found = {device: _read_to_call(path, job_in) for device, path in sorted(paths.items())}
     first = found[min(found)]
     num_devices = first.placement.num_devices
     for device in range(num_devices):
@@ -143,7 +214,7 @@ def read_scripts(directory: str | Path) -> list[Script]:
             )
         if _shared(found[device]) != _shared(first):
             raise ScriptError(
-                f"{paths[device]}: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; "
+                f"{paths[device]}: has another placement, number of micro-batches or model than device_0.py; "
                 "generate the scripts again"
             )
     if extra := sorted(found.keys() - range(num_devices)):
@@ -153,20 +224,33 @@ def read_scripts(directory: str | Path) -> list[Script]:
     return list(found.values())
 
 
-def _read_to_call(path: Path) -> Script:
+def _read_to_call(path: Path, job_in: Callable[[Path], Job]) -> Script:
     """Return a script of one GPU whose calls can be read."""
     try:
-        script = read_script(path)
+        script = _read(path, job_in)
         for_single_gpus(script.placement)
         number = Field(script.num_micro_batches, "NUM_MICRO_BATCHES", ScriptError)
         number.whole("a whole number from 1 on", least=1)
-        _ = script.calls  # A script whose calls fail cannot be read either.
-        return script
-    except NameError as error:
-        raise ScriptError(f"{path}: has no {error.name}; generate the scripts again") from None
+    except ScriptError:
+        raise
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ScriptError(f"{path}: fails ({reason}); generate the scripts again") from None
+        raise _failed(path, error) from None
+    try:
+        _ = script.calls  # A script whose calls fail cannot be read either.
+    except ScriptError as error:
+        raise ScriptError(f"{path}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise _failed(path, error) from None
+    return script
+
+
+def _failed(path: Path, error: BaseException) -> ScriptError:
+    """Return the error of a script that fails when it is executed, with the line where it does."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    where = f"line {lines[-1]}: " if lines else ""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return ScriptError(f"{path}: {where}fails ({reason}); correct it, or generate the scripts again")
 
 
 def _shared(script: Script) -> tuple[Placement, int, Mapping[str, Any]]:
@@ -185,7 +269,8 @@ def programs_of(scripts: Sequence[Script]) -> Programs:
     instructions = tuple(tuple(script.calls.instructions) for script in scripts)
     has_specs = any(script.specs is not None for script in scripts)
     specs = tuple(script.specs or {} for script in scripts) if has_specs else ()
-    return Programs(first.placement, first.num_micro_batches, instructions, specs)
+    lines = tuple(tuple(script.calls.lines) for script in scripts)
+    return Programs(first.placement, first.num_micro_batches, instructions, specs, lines)
 
 
 def check_script(script: Script, device: int, num_devices: int) -> None:
@@ -224,8 +309,8 @@ def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], Tenso
         ours, made = script.specs.get((transfer.producer, transfer.consumer)), spec_of(transfer)
         if ours != made:
             raise ScriptError(
-                f"device {device}: FORMS has {ours or 'nothing'} for {transfer}, of which the model makes "
-                f"{made}; generate the scripts anew"
+                f"device {device}: the script expects {ours or 'nothing'} for {transfer}, of which the model "
+                f"makes {made}; generate the scripts anew"
             )
 
 

@@ -63,6 +63,7 @@ class Device:
         self.peak_posted_bytes = 0
         self._index, self._blocking = options.device, options.blocking
         self._calls, self._specs = script.calls, script.specs or {}
+        self._planned_mhz = {(run.block, run.micro_batch): run.clock_mhz for run in script.calls.runs}
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device = transport.device
         places = place_observers(
@@ -99,14 +100,35 @@ class Device:
         transfer = Transfer(producer, consumer, micro_batch)
         message = self._announced(transfer, source, self._index)
         spec = self._spec(transfer)
-        buffer = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._torch_device)
-        work = self._transport.receive(buffer, self._channel(message))
+        with self._transport.receiving():
+            buffer = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._torch_device)
+            work = self._transport.receive(buffer, self._channel(message))
         self._tell_posted(message, work)
         self._received[transfer] = message, buffer, work
         self._posted_bytes += buffer.nbytes
         self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
         if self._blocking:
             self._wait(message, work)
+
+    def prefetch(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+        """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
+        self.receive(producer, consumer, micro_batch, source=source)
+
+    def forward(self, block: str, micro_batch: int) -> None:
+        """Run a forward block at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+
+    def backward(self, block: str, micro_batch: int) -> None:
+        """Run a whole backward block at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+
+    def backward_input(self, block: str, micro_batch: int) -> None:
+        """Run a block of input gradients at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
+
+    def backward_weight(self, block: str, micro_batch: int) -> None:
+        """Run a block of weight gradients at its planned clock; see `run`."""
+        self.run(block, micro_batch, self._planned_mhz.get((block, micro_batch)))
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
@@ -262,6 +284,7 @@ class Device:
         channel: Channel = message.source, message.target
         if not self._transport.has(channel):
             raise ScriptError(
-                f"device {self._index}: no channel from {channel[0]} to {channel[1]}; add it to CHANNELS"
+                f"device {self._index}: no channel from {channel[0]} to {channel[1]}; "
+                "generate the scripts anew"
             )
         return channel

@@ -1,78 +1,82 @@
-"""What a generated script imports: its `Device`, its clocks if they repeat, and `main`.
+"""What a generated script imports: its `Device`, and `run`.
 
-A script is a straight list of calls on a `Device`; `main` runs it for a number of iterations, each with a
+A script is a list of calls on a `Device`; `run` carries it out for a number of iterations, each with a
 gradient step at its end.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from placements.placement_file import placement_from_dict
 from runtime.clocks.periodic_clocks import PeriodicClocks
-from runtime.codegen.script import Script, hand_over
+from runtime.codegen.job import JOB_FILE, read_job
+from runtime.codegen.script import Script, script_of_constants, script_of_job
 from runtime.execution.device import Device, TransferError
 from runtime.execution.run_options import RunOptions
 from runtime.execution.train import run_device
 from runtime.plans.plan_client import PlanSource
-from runtime.program.tensor_spec import specs_from_plain
 from runtime.transport.process_groups import connect
-from runtime.transport.protocol import Channel, Transport
+from runtime.transport.protocol import Transport
 
-__all__ = ["Device", "PeriodicClocks", "TransferError", "main"]
+__all__ = ["Device", "PeriodicClocks", "TransferError", "main", "run"]
+
+
+def run(
+    iteration: Callable[[Any, int], None],
+    *,
+    job: str,
+    script: str | Path,
+    options: RunOptions | None = None,
+    plans: PlanSource | None = None,
+) -> None:
+    """Train as one process of a run.
+
+    Args:
+        iteration: The script's calls, given a `Device` and the number of micro-batches.
+        job: The hash of the ``job.json`` that it was made with.
+        script: Its file, beside that.
+        options: How to take part; by default from the environment.
+        plans: Where device 0 looks for newer clocks than the job's between iterations; by default the
+            server and job of the environment, if it names them.
+
+    Raises:
+        ScriptError: The job is another, the script was started in the wrong way, or does not run each of its
+            blocks once.
+        TransferError: A tensor did not arrive or could not be sent.
+    """
+    path = Path(script)
+    read = script_of_job(iteration, read_job(path.with_name(JOB_FILE)), job, path)
+    run_device(read, options or RunOptions.from_environment(), _connected, plans)
 
 
 def main(
     iteration: Callable[[Any, int], None],
     *,
-    model: Mapping[str, Any],
-    placement: Mapping[str, Any],
-    num_micro_batches: int,
-    channels: Sequence[Channel],
-    forms: Sequence[Mapping[str, Any]] | None = None,
-    least_micro_batches: int | None = None,
-    micro_batches_per_round: int = 1,
     options: RunOptions | None = None,
     plans: PlanSource | None = None,
+    **constants: Any,
 ) -> None:
-    """Run a script's iteration, as one process of a run.
+    """Train as one process of a run, with a script from before there was a ``job.json``.
 
     Args:
-        iteration: The script's calls, given a `Device` and the number of micro-batches.
-        model: See `runtime.models.ModelOptions`.
-        placement: The placement's plain data.
-        num_micro_batches: Of one iteration, unless the run asks for another number.
-        channels: All (source, target) pairs that messages take, the same in every script.
-        forms: The shape and type of what its messages carry; None leaves them to the model.
-        least_micro_batches: The fewest that the script's loop can run; None if only `num_micro_batches`.
-        micro_batches_per_round: By which numbers of micro-batches differ.
-        options: How to take part; by default from the environment.
-        plans: Where device 0 looks for newer clocks than the script's between iterations; by default the
-            server and job of the environment, if it names them.
+        iteration: The script's calls.
+        options: See `run`.
+        plans: See `run`.
+        constants: See `runtime.codegen.script.script_of_constants`.
 
     Raises:
-        ScriptError: The script was started in the wrong way, or does not run each of its blocks once.
-        TransferError: A tensor did not arrive or could not be sent.
+        ScriptError: See `run`.
+        TransferError: See `run`.
     """
-    script = Script(
-        iteration,
-        model,
-        placement_from_dict(placement),
-        num_micro_batches,
-        tuple((source, target) for source, target in channels),
-        least_micro_batches,
-        micro_batches_per_round,
-        None if forms is None else specs_from_plain(forms, "FORMS"),
-    )
-    if hand_over(script):
-        return
+    script = script_of_constants(iteration, **constants)
     run_device(script, options or RunOptions.from_environment(), _connected, plans)
 
 
@@ -88,7 +92,9 @@ def _connected(script: Script, options: RunOptions) -> Iterator[Transport]:
         world_size=options.num_devices,
         timeout=timedelta(seconds=options.timeout_s),
     )
-    channels = connect(script.placement, script.channels, options.device, options.timeout_s)
+    channels = connect(
+        script.placement, script.channels, options.device, options.timeout_s, options.communicators
+    )
     yield channels
     channels.barrier()
     dist.destroy_process_group()

@@ -21,6 +21,9 @@ from runtime.models import ParameterShard
 
 _POSITION_WIDTH = 400
 
+DONE = "done"
+"""Where a device stands that has nothing left to do."""
+
 
 class Progress(NamedTuple):
     """One iteration, as it is reported while the run goes on.

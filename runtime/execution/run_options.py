@@ -15,6 +15,7 @@ import torch
 from runtime.clocks.latency_file import read_clock_latency
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
+from runtime.transport.communicators import AUTO, SHARINGS
 
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
 """How scripts are started by hand."""
@@ -72,6 +73,9 @@ class RunOptions:
         records: Whether each device's summary tells what it did in the last iterations; see
             `runtime.profiling.recorder`.
         trace: File in which device 0 draws that for all devices at the end, or None.
+        communicators: Whether the two directions between a pair of devices share a communicator; see
+            `runtime.transport.communicators.SHARINGS`.
+        nodes: On how many nodes the processes are started, each by a torchrun of its own.
         clock_latency: File of `python -m runtime.clock latency`: what changes of clock take; None for the
             table of the GPU's name.
         verify: Of which iterations gradients and parameters are written, for whoever compares them with the
@@ -132,6 +136,11 @@ class RunOptions:
     save_weights: Path | None = field(
         default=None, metadata=_told(Path, "file for the state dict at the end (.safetensors)")
     )
+    communicators: str = field(
+        default=AUTO,
+        metadata=_told(str, "one for each channel, or for both directions of a pair", choices=SHARINGS),
+    )
+    nodes: int = field(default=1, metadata={"least": 1})
 
     def __post_init__(self) -> None:
         """Be exact where something is verified, unless told otherwise."""
@@ -201,6 +210,10 @@ class RunOptions:
             value, least = getattr(self, each.name), each.metadata.get("least")
             if None not in (value, least) and value < least:
                 raise ScriptError(f"{each.name}: {value} is not at least {least}")
+        if self.communicators not in SHARINGS:
+            raise ScriptError(
+                f"communicators: {self.communicators!r} is not known; use {' or '.join(SHARINGS)}"
+            )
         if not self.timeout_s > 0:
             raise ScriptError(f"timeout_s: {self.timeout_s:g} is not a positive number of seconds")
 
@@ -217,6 +230,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if argument["help"]:
             kind = {} if "action" in argument else {"type": each.metadata["read"]}
             parser.add_argument(f"--{each.name.replace('_', '-')}", **kind | argument)
+
+
+def as_arguments(options: Mapping[str, object]) -> list[str]:
+    """Return what `add_arguments` reads as these options; a flag is there or not."""
+    found = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        found += [flag] * (value is not False) if isinstance(value, bool) else [flag, str(value)]
+    return found
 
 
 def _options_told() -> list[Field[Any]]:

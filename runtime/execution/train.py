@@ -22,7 +22,7 @@ from runtime.execution import checkpoint
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, device_context
 from runtime.execution.process_memory import peak_rss_mib
-from runtime.execution.results import Position, Progress, write_progress, write_summary, write_tensors
+from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
 from runtime.execution.run_options import RunOptions
 from runtime.models import ParameterShard, save_state_dict_file
 from runtime.plans.plan_client import PlanSource
@@ -60,7 +60,7 @@ def run_device(
         torch.set_num_threads(1)  # Results depend on the number of threads.
         with device_context(script, options, transport, position, plans) as context:
             train(context)
-            position.move("done")
+            position.move(DONE)
     position.close()
 
 

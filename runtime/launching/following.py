@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from runtime.execution.results import Progress, read_failures, read_position, read_progress
+from runtime.execution.results import DONE, Progress, read_failures, read_position, read_progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.processes import POLL_S, Processes
+
+_WAITS = re.compile(r", waits for .* (?:from|to) device (\d+)$")
+"""What `runtime.execution.place` writes of a device that waits for another."""
 
 
 class LaunchError(RuntimeError):
@@ -54,30 +58,51 @@ def _why_late(options: RunOptions, processes: Processes) -> str:
     assert options.results is not None
     if read_failures(options.results):
         return _why_failed(options, 1, processes)
-    return f"no progress for {options.timeout_s:g} s\n{_positions(options)}"
+    texts = _texts(options)
+    device = stuck(texts)
+    where = f"{processes.name_of(device)} stands at {texts[device]}"
+    return f"no progress for {options.timeout_s:g} s, {where}\n{_positions(options)}"
+
+
+def stuck(texts: Sequence[str]) -> int:
+    """Return the device that the others wait for; of several that wait for each other, one.
+
+    Args:
+        texts: Where each device stands.
+    """
+    waits = {device: int(match[1]) for device, text in enumerate(texts) if (match := _WAITS.search(text))}
+    unfinished = (device for device, text in enumerate(texts) if text != DONE)
+    device, seen = next(iter(waits), next(unfinished, 0)), set[int]()
+    while device in waits and device not in seen:
+        seen.add(device)
+        device = waits[device]
+    return device
 
 
 def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
     """Return the first failure with the end of its traceback, and where every device stood.
 
-    A device that was killed cannot say so; what the others say then is only that it is gone.
+    A device or node that was killed cannot say so; what the others say then is only that it is gone.
     """
     assert options.results is not None
     failures = read_failures(options.results)
     if killed := processes.killed():
-        device, name = min(killed.items())
-        return f"device {device} was ended by {name}\n{_positions(options)}"
+        name, by = next(iter(killed.items()))
+        return f"{name} was ended by {by}\n{_positions(options)}"
     if not failures:
         end = "\n".join(f"    {line}" for line in processes.last_lines()[-12:])
         return f"the run ended with status {status}\n{_positions(options)}\n{end}"
     first = failures[0]
     end = "\n".join(f"    {line}" for line in first.lines[1:][-8:])
-    return f"device {first.device} failed: {first.lines[0]}\n{_positions(options)}\n{end}"
+    name = processes.name_of(first.device)
+    return f"{name} failed: {first.lines[0]}\n{_positions(options)}\n{end}"
 
 
 def _positions(options: RunOptions) -> str:
+    return "\n".join(f"device {device}: {text}" for device, text in enumerate(_texts(options)))
+
+
+def _texts(options: RunOptions) -> list[str]:
+    """Return where each device stood."""
     assert options.results is not None
-    return "\n".join(
-        f"device {device}: {read_position(options.results, device)[1]}"
-        for device in range(options.num_devices)
-    )
+    return [read_position(options.results, device)[1] for device in range(options.num_devices)]

@@ -47,9 +47,13 @@ class InProcess:
             return 1
         return None if any(thread.is_alive() for thread in self._threads) else 0
 
-    def killed(self) -> Mapping[int, str]:
+    def killed(self) -> Mapping[str, str]:
         """Return nothing: a signal ends all threads or none."""
         return {}
+
+    def name_of(self, device: int) -> str:
+        """Return a device in words."""
+        return f"device {device}"
 
     def last_lines(self) -> list[str]:
         """Return nothing: what threads print is not kept apart."""

@@ -1,8 +1,10 @@
 """Start the scripts of all devices, watch them, and return what they measured.
 
-As a program it is one device's process, under torchrun::
+As a program it is one device's process, under torchrun; with the word ``print`` it prints the line for that,
+or those of several nodes::
 
     python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY
+    python -m runtime.launch print DIRECTORY --nodes 2
 
 As a library, `launch` starts that line, follows it, and compares the results with the reference.
 """
@@ -20,7 +22,7 @@ from typing import Any
 
 from placements import ProfileError
 from placements.placement_file import placement_from_dict
-from runtime.codegen.script import programs_of, read_script
+from runtime.codegen.script import programs_of, read_script, read_scripts
 from runtime.execution.checkpoint import check_resume
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress, read_summary
@@ -31,8 +33,10 @@ from runtime.execution.run_options import (
     check_device,
     default_backend,
 )
+from runtime.launching import lines
 from runtime.launching.following import LaunchError, follow
 from runtime.launching.in_process import NETWORKS, InProcess
+from runtime.launching.lines import devices_of_nodes
 from runtime.launching.processes import (
     Forked,
     Processes,
@@ -48,6 +52,8 @@ from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run
+from runtime.simulate.network import cheapest_sharing
+from runtime.transport.communicators import AUTO
 from runtime.verify.extent import Extent, extent_of
 from runtime.verify.reference import Case, compare, losses_of_run
 from schedsearch.metrics import peak_memory
@@ -79,6 +85,7 @@ def launch(
     launcher: str = "torchrun",
     verify: str | None = "all",
     trace: bool = False,
+    communicators: str = AUTO,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Measurement:
@@ -97,10 +104,12 @@ def launch(
         verify: Which iterations are compared with the reference, which trains the model twice in this
             process: ``none``, ``first`` or ``all``; None for what `runtime.verify.extent` chooses.
         trace: Whether every device records its last iterations, for `runtime.profiling.trace`.
+        communicators: One of `runtime.transport.communicators.SHARINGS`.
         progress: Called with each iteration as it ends.
         options: More of `RunOptions`: ``blocking``, ``num_micro_batches`` (the scripts are then checked
             first), ``checkpoint_every``, ``checkpoints``, ``keep_checkpoints``, ``resume``,
-            ``clock_latency``, ``exact``, ``load_weights``, ``save_weights``, and ``sweep``, with which
+            ``clock_latency``, ``nodes`` (as many torchruns on this machine, each with the
+            devices of a node), ``exact``, ``load_weights``, ``save_weights``, and ``sweep``, with which
             nothing is compared and at most `iterations` run.
 
     Raises:
@@ -120,6 +129,7 @@ def launch(
             results=Path(folder),
             torch_device=device or "",
             records=trace,
+            communicators=communicators,
             **options | paths,
         )
         asked = "none" if run.sweep is not None else verify
@@ -155,7 +165,15 @@ def _launched(
     # The option is told anew: by default a run is exact where something is verified.
     options = replace(options, verify=extent.verify, exact=exact)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
-    follow(_START[launcher](directory, patient), options, progress)
+    if options.communicators == AUTO and options.backend == "nccl":
+        programs = programs_of(read_scripts(directory))
+        patient = replace(patient, communicators=str(cheapest_sharing(programs)))
+    if options.nodes > 1:
+        placement = read_script(directory / "device_0.py").placement
+        processes: Processes = Torchrun(directory, patient, devices_of_nodes(placement, options.nodes))
+    else:
+        processes = _START[launcher](directory, patient)
+    follow(processes, options, progress)
     return _measurement(options, extent)
 
 
@@ -174,6 +192,8 @@ def _placed(options: RunOptions, launcher: str) -> RunOptions:
         raise ScriptError(
             f"backend: {backend!r} cannot be used with launcher {launcher!r}; use {' or '.join(allowed)}"
         )
+    if options.nodes > 1 and launcher != "torchrun":
+        raise ScriptError(f"nodes: {options.nodes} need launcher 'torchrun', {launcher!r} has one; use it")
     check_device(device, launcher, num_devices)
     of_backend = {"nccl": "cuda", "gloo": "cpu"}.get(backend)
     if device is not None and of_backend not in (None, device):
@@ -271,14 +291,19 @@ def _measurement(options: RunOptions, extent: Extent) -> Measurement:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one device's script under torchrun; options override what the environment says."""
+    given_words = sys.argv[1:] if arguments is None else arguments
+    if given_words[:1] == [lines.PRINT]:
+        return lines.main(given_words[1:])
     parser = argparse.ArgumentParser(prog="torchrun --nproc-per-node NUM_DEVICES -m runtime.launch")
     parser.add_argument("directory", type=Path, help="folder of device_0.py and so on")
     add_arguments(parser)
-    parsed = parser.parse_args(arguments)
+    parsed = parser.parse_args(given_words)
     given = {name: value for name, value in vars(parsed).items() if value is not None and name != "directory"}
     os.environ |= as_environment(given)
     # A kernel that is loaded at its first use waits for all streams, so for receives that are not due yet.
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    # Each communicator has a stream; streams that share a hardware queue wait for each other's kernels.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         RunOptions.from_environment().check()
         die_with_parent()

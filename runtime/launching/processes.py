@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import multiprocessing
 import os
+import re
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +26,7 @@ import torch
 
 from runtime.execution.results import write_failure
 from runtime.execution.run_options import RunOptions, as_environment
+from runtime.launching.lines import torchrun_arguments
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
 
@@ -31,6 +35,14 @@ POLL_S = 0.02
 """Seconds between two looks at the processes."""
 
 _STOP_S = 5.0
+
+_KEPT_LINES = 400
+"""Of what a torchrun prints: its table of devices that failed is the last of that."""
+
+_RANK = re.compile(r"^\s*rank\s*:\s*(\d+) \(local_rank: \d+\)")
+_EXIT_CODE = re.compile(r"^\s*exitcode\s*:\s*-(\d+) \(pid: (\d+)\)")
+_ENDED_BY_FORCE = re.compile(r"Unable to shutdown process (\d+) via")
+"""What torchrun prints: of each device that failed, and of one that it had to kill."""
 
 
 def run_script(directory: str | Path) -> None:
@@ -65,8 +77,11 @@ class Processes(Protocol):
     def poll(self) -> int | None:
         """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
 
-    def killed(self) -> Mapping[int, str]:
-        """Return the devices that a signal ended, and its name, as far as that is known."""
+    def killed(self) -> Mapping[str, str]:
+        """Return what a signal ended, a device or a node, and its name, as far as that is known."""
+
+    def name_of(self, device: int) -> str:
+        """Return a device in words, with its node if there are several."""
 
     def last_lines(self) -> list[str]:
         """Return the end of what the processes printed."""
@@ -75,19 +90,14 @@ class Processes(Protocol):
         """End whatever still runs, and wait until it is gone."""
 
 
-class Torchrun:
-    """The scripts under torchrun."""
+class _Agent:
+    """A torchrun, which starts and ends the devices of one node."""
 
-    def __init__(self, directory: Path, options: RunOptions) -> None:
-        """Start torchrun."""
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += ["--log-dir", str(options.results)]  # else it leaves a folder behind
-        command += ["--nproc-per-node", str(options.num_devices), "-m", "runtime.launch", str(directory)]
-        assert options.results is not None
-        self._environment = _environment(options)
-        self._process = subprocess.Popen(
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it."""
+        self.process = subprocess.Popen(
             command,
-            env=self._environment,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -96,37 +106,107 @@ class Torchrun:
             start_new_session=True,
             preexec_fn=die_with_parent,
         )
-        self._lines: deque[str] = deque(maxlen=40)
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             self._lines.append(line.rstrip())
 
-    def poll(self) -> int | None:
-        """Return torchrun's exit status."""
-        return self._process.poll()
-
-    def killed(self) -> Mapping[int, str]:
-        """Return nothing: torchrun ends the others by a signal too, and says itself which was first."""
-        return {}
-
-    def last_lines(self) -> list[str]:
-        """Return the end of what torchrun printed."""
-        self._reader.join(1.0)
+    def lines(self) -> list[str]:
+        """Return the end of what it and its devices printed, and wait for it if it has ended."""
+        if self.process.poll() is not None:
+            self._reader.join(1.0)
         return list(self._lines)
 
-    def stop(self) -> None:
-        """End torchrun and with it the devices."""
-        if self._process.poll() is None:
-            self._process.terminate()
+    def killed(self) -> dict[int, str]:
+        """Return which of its devices were ended by a signal that was not its own, as it says at its end.
+
+        Its own are SIGTERM and, for a device that does not end, SIGKILL.
+        """
+        found, device = {}, None
+        own = {match[1] for line in self.lines() if (match := _ENDED_BY_FORCE.search(line))}
+        for line in self.lines():
+            if match := _RANK.search(line):
+                device = int(match[1])
+            elif (match := _EXIT_CODE.search(line)) and device is not None:
+                number, pid = int(match[1]), match[2]
+                if number != signal.SIGTERM and pid not in own:
+                    found[device] = signal.Signals(number).name
+        return found
+
+    def end(self) -> None:
+        """End it, and with it its devices."""
+        if self.process.poll() is None:
+            self.process.terminate()
             try:
-                self._process.wait(_STOP_S)
+                self.process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+                self.process.kill()
+                self.process.wait()
+
+
+class Torchrun:
+    """The scripts under torchrun: one for all of them, or one for each node, all on this machine.
+
+    Args:
+        directory: Of the scripts.
+        options: Of the run.
+        devices_of_nodes: How many devices each node has, in their order; by default there is one node.
+    """
+
+    def __init__(self, directory: Path, options: RunOptions, devices_of_nodes: Sequence[int] = ()) -> None:
+        """Start torchrun."""
+        assert options.results is not None
+        self._environment = _environment(options)
+        self._ends = list(itertools.accumulate(devices_of_nodes or (options.num_devices,)))
+        devices = devices_of_nodes or (options.num_devices,)
+        port = _free_port() if len(devices) > 1 else 0
+        self._agents: list[_Agent] = []
+        for node in range(len(devices)):
+            log = ["--log-dir", str(options.results)]  # else it leaves a folder behind
+            start = [sys.executable, "-m", "torch.distributed.run"]
+            start += [*torchrun_arguments(devices, node, port=port), *log]
+            self._agents.append(_Agent([*start, "-m", "runtime.launch", str(directory)], self._environment))
+        self._failed_s: float | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit status of a torchrun that failed, once the others had time to say why."""
+        codes = [agent.process.poll() for agent in self._agents]
+        failed = [code for code in codes if code]
+        if not failed:
+            return None if None in codes else 0
+        self._failed_s = self._failed_s or time.monotonic()
+        if None in codes and time.monotonic() < self._failed_s + _STOP_S:
+            return None
+        return failed[0]
+
+    def killed(self) -> Mapping[str, str]:
+        """Return nodes whose torchrun was ended, else devices of which torchrun says so itself."""
+        codes = [agent.process.poll() or 0 for agent in self._agents]
+        lost = {
+            self._node_in_words(node): signal.Signals(-code).name
+            for node, code in enumerate(codes)
+            if code < 0
+        }
+        ended = {device: name for agent in self._agents for device, name in agent.killed().items()}
+        return lost or {self.name_of(device): name for device, name in sorted(ended.items())}
+
+    def name_of(self, device: int) -> str:
+        """Return a device in words."""
+        node = next(node for node, end in enumerate(self._ends) if device < end)
+        return f"device {device}" if len(self._agents) == 1 else f"device {device} (node {node})"
+
+    def last_lines(self) -> list[str]:
+        """Return the end of what each torchrun printed."""
+        return [line for agent in self._agents for line in agent.lines()[-40:]]
+
+    def stop(self) -> None:
+        """End every torchrun and with it the devices."""
+        for agent in self._agents:
+            agent.end()
         # Devices die with torchrun, except one that it was just starting when it was told to end.
         deadline = time.monotonic() + _STOP_S
         while (pids := _with_environment(self._environment)) and time.monotonic() < deadline:
@@ -134,7 +214,14 @@ class Torchrun:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(POLL_S)
-        self._reader.join(1.0)
+        for agent in self._agents:
+            agent.lines()
+
+    def _node_in_words(self, node: int) -> str:
+        if len(self._agents) == 1:
+            return "torchrun"
+        first, last = ([0, *self._ends][node], self._ends[node] - 1)
+        return f"node {node} ({f'device {first}' if first == last else f'devices {first} to {last}'})"
 
 
 class Forked:
@@ -163,10 +250,16 @@ class Forked:
             return failed[0]
         return None if None in codes else 0
 
-    def killed(self) -> Mapping[int, str]:
+    def killed(self) -> Mapping[str, str]:
         """Return the devices that a signal ended, and its name."""
         codes = [process.exitcode or 0 for process in self._processes]
-        return {device: signal.Signals(-code).name for device, code in enumerate(codes) if code < 0}
+        return {
+            self.name_of(device): signal.Signals(-code).name for device, code in enumerate(codes) if code < 0
+        }
+
+    def name_of(self, device: int) -> str:
+        """Return a device in words."""
+        return f"device {device}"
 
     def last_lines(self) -> list[str]:
         """Return the end of what all processes printed."""
@@ -196,6 +289,14 @@ def _forked(directory: Path, environment: Mapping[str, str], device: int, output
     # A caller's own streams (a notebook's, a test's) may not write to descriptors 1 and 2.
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     run_script(directory)
+
+
+def _free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
 
 
 def _environment(options: RunOptions) -> dict[str, str]:

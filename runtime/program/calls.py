@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from placements import Kind, Placement
 from runtime.program import instructions as program
 from runtime.program.instructions import Instruction
+
+VERBS = {
+    Kind.F: "forward",
+    Kind.B: "backward",
+    Kind.I: "backward_input",
+    Kind.W: "backward_weight",
+}
+"""What a script calls the run of a block, by the block's kind."""
 
 
 class ScriptError(ValueError):
@@ -52,38 +63,68 @@ class Calls:
     A script may call it like a `Device`; so counts and mistakes are known before any process waits.
 
     Attributes:
+        placement: With which a verb must agree; None to take any.
+        clock_of: Returns the planned clock of a block and micro-batch in MHz, or None.
         runs: Blocks, in order.
         sends: What is sent, in order; once for each target.
         receives: What is received, in order.
         instructions: All of these, in order.
+        lines: The line of the script that each of them stands on.
     """
 
+    placement: Placement | None = None
+    clock_of: Callable[[str, int], int | None] = lambda block, micro_batch: None
     runs: list[Run] = field(default_factory=list)
     sends: list[tuple[Transfer, int]] = field(default_factory=list)
     receives: list[tuple[Transfer, int]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+    def forward(self, block: str, micro_batch: int) -> None:
+        """Write down the run of a forward block, at its planned clock.
+
+        Raises:
+            ScriptError: It is another kind of block.
+        """
+        self._compute("forward", block, micro_batch)
+
+    def backward(self, block: str, micro_batch: int) -> None:
+        """Write down the run of a whole backward block; see `forward`."""
+        self._compute("backward", block, micro_batch)
+
+    def backward_input(self, block: str, micro_batch: int) -> None:
+        """Write down the run of a block that computes input gradients; see `forward`."""
+        self._compute("backward_input", block, micro_batch)
+
+    def backward_weight(self, block: str, micro_batch: int) -> None:
+        """Write down the run of a block that computes weight gradients; see `forward`."""
+        self._compute("backward_weight", block, micro_batch)
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None) -> None:
-        """Write down a run.
+        """Write down a run of any block.
 
         Raises:
             ScriptError: The clock is none that a GPU can be asked for.
         """
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
             asks = f"{block} of micro-batch {micro_batch} asks for {clock_mhz!r} MHz"
-            raise ScriptError(f"{asks}; give a whole number above 0")
+            raise ScriptError(f"line {_line()}: {asks}; give a whole number above 0")
         self.runs.append(Run(block, micro_batch, clock_mhz))
-        self.instructions.append(program.Run(block, micro_batch))
+        self._add(program.Run(block, micro_batch))
 
     def send(self, producer: str, consumer: str, micro_batch: int, *, target: int) -> None:
         """Write down a send."""
         self.sends.append((Transfer(producer, consumer, micro_batch), target))
-        self.instructions.append(program.Send(producer, consumer, micro_batch, target))
+        self._add(program.Send(producer, consumer, micro_batch, target))
 
     def receive(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
         """Write down a receive."""
         self.receives.append((Transfer(producer, consumer, micro_batch), source))
-        self.instructions.append(program.Receive(producer, consumer, micro_batch, source))
+        self._add(program.Receive(producer, consumer, micro_batch, source))
+
+    def prefetch(self, producer: str, consumer: str, micro_batch: int, *, source: int) -> None:
+        """Write down a receive, which is ahead of other blocks than the one that takes it."""
+        self.receive(producer, consumer, micro_batch, source=source)
 
     @property
     def count(self) -> int:
@@ -94,3 +135,24 @@ class Calls:
     def asks_for_clocks(self) -> bool:
         """Whether any block is given a clock."""
         return any(run.clock_mhz is not None for run in self.runs)
+
+    def _compute(self, verb: str, block: str, micro_batch: int) -> None:
+        known = self.placement.by_name.get(block) if self.placement else None
+        if known is not None and VERBS.get(known.kind) != verb:
+            raise ScriptError(
+                f"line {_line()}: {verb} of {block}, a block of kind {known.kind}; "
+                f"write {VERBS.get(known.kind, 'run')}"
+            )
+        self.run(block, micro_batch, self.clock_of(block, micro_batch))
+
+    def _add(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+        self.lines.append(_line())
+
+
+def _line() -> int:
+    """Return the line of the script that calls."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_lineno

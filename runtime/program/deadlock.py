@@ -39,7 +39,8 @@ def check(programs: Programs) -> Programs:
     - The devices that share blocks run these in the same order, so collectives match.
     - All programs finish even if every operation blocks until its peer arrives. Then they also finish
       where sends and receives do not block, with any amount of buffering: an operation that waits for
-      less is never done later.
+      less is never done later. So it is where the two directions between a pair of devices share a
+      communicator, and operations there wait for the earlier ones; see `runtime.transport.communicators`.
 
     Raises:
         UnsafeProgramsError: One of these does not hold; the first line says which, the grid below it

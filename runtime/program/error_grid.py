@@ -35,8 +35,15 @@ def at(programs: Programs, position: Position) -> Instruction:
 
 
 def fault(programs: Programs, message: str, positions: Sequence[Position]) -> UnsafeProgramsError:
-    """Return the error with the programs around the fault, its places in brackets."""
-    return UnsafeProgramsError(f"{message}\n{grid(programs, positions)}")
+    """Return the error with the lines of the fault and the programs around it, its places in brackets."""
+    return UnsafeProgramsError(f"{message}{_lines(programs, positions)}\n{grid(programs, positions)}")
+
+
+def _lines(programs: Programs, positions: Sequence[Position]) -> str:
+    """Return where the positions stand in the scripts, in parentheses; nothing if there are none."""
+    known = [(device, index) for device, index in positions if programs.lines and programs.lines[device]]
+    places = dict.fromkeys(f"device_{device}.py line {programs.lines[device][i]}" for device, i in known)
+    return f" ({', '.join(places)})" if places else ""
 
 
 def cycle_from(start: int, waits_for: Callable[[int], int]) -> list[int]:

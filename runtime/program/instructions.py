@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from placements import Placement
@@ -122,12 +122,15 @@ class Programs:
         instructions: For each device what it does, in order; shape ``(num_devices, any)``.
         specs: For each device what the messages carry that it sends or receives; shape ``(num_devices,)``,
             or empty where no model is known yet.
+        lines: For each device the line of its script on which each instruction stands; empty where there are
+            no scripts.
     """
 
     placement: Placement
     num_micro_batches: int
     instructions: tuple[tuple[Instruction, ...], ...]
     specs: tuple[TensorSpecs, ...] = ()
+    lines: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Hold the rule that every look-up relies on; `runtime.program.deadlock.check` proves the others."""

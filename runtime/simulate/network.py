@@ -28,8 +28,9 @@ class Communication(StrEnum):
       batches and in its groups that are bound to a device.
     - ``pair``: every later transfer between the two devices, in either direction: one communicator for each
       pair, as torch makes them for single transfers over NCCL.
-    - ``directed``: every later transfer from the one to the other: one communicator for each channel, as in
-      `runtime.transport.process_groups`.
+    - ``directed``: every later transfer from the one to the other: one communicator for each channel.
+
+    `runtime.transport.process_groups` makes those of the last two.
     """
 
     BLOCKING = "blocking"
@@ -95,6 +96,22 @@ def play(
     times = block_time or {block.name: block.time for block in placement.blocks}
     under_way = _Iteration(programs, communication, times, transfer_time or placement.transfer_time)
     return under_way.played()
+
+
+def cheapest_sharing(
+    programs: Programs, transfer_time: Callable[[str, str], float] | None = None
+) -> Communication:
+    """Return ``pair`` if an iteration takes no longer with a communicator for each pair, else ``directed``.
+
+    Args:
+        programs: Safe ones.
+        transfer_time: See `play`.
+    """
+    pair, directed = (
+        play(programs, how, transfer_time=transfer_time).time
+        for how in (Communication.PAIR, Communication.DIRECTED)
+    )
+    return Communication.PAIR if pair <= directed else Communication.DIRECTED
 
 
 class _Iteration:

@@ -1,7 +1,7 @@
 """How devices reach each other: messages on channels, and collectives within teams of devices.
 
-It knows placements and torch, and neither models nor schedules. `protocol` says what a device can ask of the
-others. `shards` has the collectives between the devices of one block, under autograd. `process_groups` joins
-processes by `torch.distributed`; `turns` and `in_memory` join threads of one process, of which one runs at a
-time, for tests and for the reference that repeats a run.
+It knows placements and torch, and neither models nor schedules. `communicators` counts the groups that a run
+needs. `shards` has the collectives between the devices of one block, under autograd. `protocol` says what a
+device can ask of the others. `process_groups` joins processes by `torch.distributed`; `turns` and `in_memory`
+join threads of one process, of which one runs at a time, for tests and for the reference that repeats a run.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.protocol import Channel, Team, shards_and_groups, teams_of_blocks
+from runtime.transport.communicators import teams_of_blocks
+from runtime.transport.protocol import Channel, Team, shards_and_groups
 from runtime.transport.shards import Shards
 from runtime.transport.turns import Turns, run_in_turns
 
@@ -178,6 +180,10 @@ class MemoryTransport:
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
         return channel in self.channels
+
+    def receiving(self) -> AbstractContextManager[object]:
+        """Return nothing special: all threads give their work to one stream."""
+        return nullcontext()
 
     def receive(self, buffer: Tensor, channel: Channel) -> _Transfer:
         """Post a receive."""

@@ -1,13 +1,15 @@
-"""Devices that are processes, joined by `torch.distributed`: a group for each channel and each team.
+"""Devices that are processes, joined by `torch.distributed`: a group for each communicator.
 
-Messages carry no tags, because NCCL has none: on a channel they match by order. Each direction has a
-group of its own, so that a posted receive never holds up a send. Every process creates every group, in
-the same order.
+Messages carry no tags, because NCCL has none: on a channel they match by order. Every process creates every
+group of `runtime.transport.communicators`, in that order: torch numbers groups, and a process that left one
+out would give the next ones other names than the others do. The default group is whoever's made it: only its
+backend and its processes are used, and no message goes over it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -18,11 +20,44 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placements import Placement
-from runtime.transport.protocol import Channel, Pending, Team, shards_and_groups, teams_of_blocks
+from runtime.program.calls import ScriptError
+from runtime.transport.communicators import (
+    AUTO,
+    DIRECTED,
+    PAIR,
+    Channel,
+    Communicator,
+    Team,
+    communicators,
+    of_team,
+)
+from runtime.transport.protocol import Pending, shards_and_groups
 from runtime.transport.shards import Shards
 
 NCCL_EXTRA_S = 600.0
 """By how much longer NCCL waits than a device, which counts from later on and says where it stands."""
+
+
+@dataclass(frozen=True)
+class _Received:
+    """A receive into a buffer that belongs to the stream of receives.
+
+    Attributes:
+        work: Of torch.
+        buffer: Is taken over by the stream that waits.
+    """
+
+    work: Pending
+    buffer: Tensor
+
+    def wait(self) -> None:
+        """Let the current stream wait, and keep the buffer's memory from new receives while it uses it."""
+        self.work.wait()
+        self.buffer.record_stream(torch.cuda.current_stream())
+
+    def is_completed(self) -> bool:
+        """Tell whether it has ended."""
+        return self.work.is_completed()
 
 
 @dataclass(frozen=True)
@@ -31,10 +66,12 @@ class Channels:
 
     Attributes:
         control: All devices; for barriers and small objects, never for tensors of the model.
-        links: For each channel its group.
+        links: For each channel its group; two may share one.
         shards: For each forward block on this device its shards.
         timeout_s: How long one transfer may wait for its other end.
         groups: For each forward block on this device its data-parallel groups.
+        receive_stream: Of a GPU, that of receives. NCCL starts an operation when what its stream held is
+            done; the stream of the blocks would make a receive that is posted early wait for these.
     """
 
     control: dist.ProcessGroup
@@ -42,6 +79,7 @@ class Channels:
     shards: Mapping[str, Shards]
     timeout_s: float = 300.0
     groups: Mapping[str, Shards] = field(default_factory=dict)
+    receive_stream: torch.cuda.Stream | None = None
 
     @property
     def device(self) -> torch.device:
@@ -57,11 +95,15 @@ class Channels:
         """Tell whether there is such a channel."""
         return channel in self.links
 
+    def receiving(self) -> AbstractContextManager[object]:
+        """Return the stream of receives as the current one."""
+        return nullcontext() if self.receive_stream is None else torch.cuda.stream(self.receive_stream)
+
     def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post a receive."""
         work: Pending | None = dist.irecv(buffer, channel[0], group=self.links[channel])
         assert work is not None
-        return work
+        return work if self.receive_stream is None else _Received(work, buffer)
 
     def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Begin a send."""
@@ -94,26 +136,41 @@ class Channels:
         return _connect_teams(teams, self.timeout_s)
 
 
-def connect(placement: Placement, channels: Sequence[Channel], device: int, timeout_s: float) -> Channels:
+def connect(
+    placement: Placement, channels: Sequence[Channel], device: int, timeout_s: float, sharing: str = AUTO
+) -> Channels:
     """Create and warm up all groups; every device must call it with the same arguments but `device`.
 
     Args:
         placement: What runs where.
         channels: All (source, target) pairs that messages take, in the same order everywhere.
-        device: The caller.
+        device: The caller; the rank of its process in the default group.
         timeout_s: How long one transfer may wait for its other end.
+        sharing: One of `runtime.transport.communicators.SHARINGS`. By itself it is by pairs on gloo, where a
+            receive holds up nothing, and by directions on NCCL.
+
+    Raises:
+        ScriptError: The default group does not fit.
     """
-    control: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-    timeout, token = _timeout(timeout_s), _token()
-    links = {channel: dist.new_group(sorted(channel), timeout=timeout) for channel in channels}
-    for (source, target), group in links.items():
+    _check_default_group(placement, device)
+    if sharing == AUTO:
+        sharing = DIRECTED if _backend() == "nccl" else PAIR
+    control: dist.ProcessGroup = dist.new_group(
+        backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="schedsearch control"
+    )
+    wanted = communicators(placement, channels, sharing)
+    made = {each: _new_group(each, timeout_s) for each in wanted}
+    links = {channel: group for each, group in made.items() for channel in each.channels}
+    token = _token()
+    for source, target in channels:
         if device == source:
-            dist.send(token, target, group=group)
+            dist.send(token, target, group=links[source, target])
         elif device == target:
-            dist.recv(token, source, group=group)
-    teams = _connect_teams(teams_of_blocks(placement), timeout_s)
+            dist.recv(token, source, group=links[source, target])
+    teams = _joined({each.devices: group for each, group in made.items() if not each.channels})
     shards, groups = shards_and_groups(placement, device, teams)
-    return Channels(control, links, shards, timeout_s, groups)
+    stream = _receive_stream() if _backend() == "nccl" else None
+    return Channels(control, links, shards, timeout_s, groups, stream)
 
 
 def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
@@ -127,8 +184,12 @@ def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
 
 
 def _connect_teams(teams: Iterable[Team], timeout_s: float) -> dict[Team, Shards]:
-    timeout, device = _timeout(timeout_s), dist.get_rank()
-    groups = {team: dist.new_group(list(team), timeout=timeout) for team in teams}
+    return _joined({team: _new_group(of_team(team), timeout_s) for team in teams})
+
+
+def _joined(groups: Mapping[Team, dist.ProcessGroup]) -> dict[Team, Shards]:
+    """Return this process's place in each of its teams, warmed up."""
+    device = dist.get_rank()
     own = {
         team: Shards(team.index(device), len(team), partial(all_gather, group))
         for team, group in groups.items()
@@ -139,9 +200,54 @@ def _connect_teams(teams: Iterable[Team], timeout_s: float) -> dict[Team, Shards
     return own
 
 
+def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:
+    """Create a group; on processes that are not in it that takes no time, and no meeting with the others."""
+    group: dist.ProcessGroup = dist.new_group(
+        list(each.devices),
+        timeout=_timeout(timeout_s),
+        backend=_backend(),
+        group_desc=f"schedsearch {each.name}",
+    )
+    return group
+
+
+def _check_default_group(placement: Placement, device: int) -> None:
+    """Ensure that the default group is of the placement's devices, and is not bound to a GPU.
+
+    Raises:
+        ScriptError: It is not of them; or it is bound, so that torch would make every group by splitting the
+            communicator of all.
+    """
+    size, rank = dist.get_world_size(), dist.get_rank()
+    if (size, rank) != (placement.num_devices, device):
+        raise ScriptError(
+            f"torch's default group: has {size} processes, this one of rank {rank}, for device {device} of "
+            f"{placement.num_devices}; start a process for each device, of its rank"
+        )
+    if dist.group.WORLD is not None and dist.group.WORLD.bound_device_id is not None:
+        raise ScriptError(
+            "torch's default group: is bound to a GPU, so each group of two would be split off that of all; "
+            "leave device_id out of init_process_group"
+        )
+
+
+def _receive_stream() -> torch.cuda.Stream:
+    """Return a stream of another priority, so not of the pool from which communicators take theirs."""
+    stream: torch.cuda.Stream = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
+    return stream
+
+
+def _backend() -> str:
+    """Return what moves tensors in the default group, gloo or nccl; it may have both, for CPU and GPU."""
+    name = str(dist.get_backend())
+    if name in ("gloo", "nccl"):
+        return name
+    return "nccl" if "nccl" in dist.get_backend_config() and torch.cuda.is_available() else "gloo"
+
+
 def _timeout(timeout_s: float) -> timedelta:
     """Return how long a group for tensors waits."""
-    return timedelta(seconds=timeout_s + (NCCL_EXTRA_S if dist.get_backend() == "nccl" else 0.0))
+    return timedelta(seconds=timeout_s + (NCCL_EXTRA_S if _backend() == "nccl" else 0.0))
 
 
 def _token() -> Tensor:
@@ -151,6 +257,6 @@ def _token() -> Tensor:
 
 def torch_device() -> torch.device:
     """Return where this process's tensors live: its GPU under NCCL, the CPU otherwise."""
-    if dist.get_backend() == "nccl":
+    if _backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

@@ -7,6 +7,7 @@ hold the same shard in each of its groups, or those that hold replicas of the sa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -14,13 +15,10 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.program.data_parallel import coordinate
+from runtime.transport.communicators import Channel, Team
 from runtime.transport.shards import WHOLE, Shards
 
-Channel = tuple[int, int]
-"""(source device, target device)."""
-
-Team = tuple[int, ...]
-"""Devices of a team, ascending."""
+__all__ = ["Channel", "Pending", "Team", "Transport", "shards_and_groups"]
 
 
 class Pending(Protocol):
@@ -59,6 +57,9 @@ class Transport(Protocol):
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
 
+    def receiving(self) -> AbstractContextManager[object]:
+        """Return where a receive's buffer is made and the receive posted: a stream of their own on a GPU."""
+
     def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post the receive of a channel's next message; the buffer belongs to the transfer until its end."""
 
@@ -81,13 +82,6 @@ class Transport(Protocol):
         """
 
 
-def teams_of_blocks(placement: Placement) -> list[Team]:
-    """Return the devices of every data-parallel group, and those of every shard of all groups."""
-    forward = [block for block in placement.blocks if block.kind is Kind.F]
-    found = [coordinate(block, device) for block in forward for device in block.devices]
-    return sorted({team for each in found for team in (each.team, each.peers) if len(team) > 1})
-
-
 def shards_and_groups(
     placement: Placement, device: int, teams: Mapping[Team, Shards]
 ) -> tuple[Mapping[str, Shards], Mapping[str, Shards]]:
@@ -96,7 +90,7 @@ def shards_and_groups(
     Args:
         placement: What runs where.
         device: Which device.
-        teams: Those of `teams_of_blocks` that the device is in.
+        teams: Those of `runtime.transport.communicators.teams_of_blocks` that the device is in.
     """
     found = {block.name: coordinate(block, device) for block in placement.on(device) if block.kind is Kind.F}
     shards = {name: teams.get(each.team, WHOLE) for name, each in found.items()}

@@ -3,10 +3,13 @@
 As a program::
 
     python -m runtime.check FILES...
+    python -m runtime.check --communicators SCRIPTS_OR_PROGRAMS
 
 Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
 with or without sends and receives. There is a line for each on the standard output: what was proved, or the
-fault and the place where it is. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
+fault and the place where it is. With ``--communicators`` a line follows for each communicator that scripts or
+a ``programs.json`` need: its devices, and the channels that it carries. Exit code 0 if all are safe, 1 if one
+is not, 2 if one cannot be read.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.codegen.job import JOB_FILE
 from runtime.codegen.script import Script, programs_of, read_scripts
 from runtime.program import deadlock
 from runtime.program.calls import ScriptError
@@ -26,6 +30,7 @@ from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.lowering import UnsafeOrderError
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
+from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
 
 SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
@@ -47,6 +52,8 @@ def check_file(path: str | Path) -> str:
             f"{path}: cannot be read (No such file or directory); give a folder of generated scripts, a "
             "programs.json or a CSV of torch"
         )
+    if path.name == JOB_FILE:
+        raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
     if path.is_dir():
         return check_scripts(read_scripts(path))
     if path.suffix == ".json":
@@ -67,13 +74,13 @@ def check_scripts(scripts: Sequence[Script]) -> str:
     for device, script in enumerate(scripts):
         if script.channels != first:
             raise UnsafeProgramsError(
-                f"device_{device}.py has other CHANNELS than device_0.py, or in another order"
+                f"device_{device}.py has other channels than device_0.py, or in another order"
             )
     programs = programs_of(scripts)
     proved = _proved(programs)
     if missing := sorted(set(programs.channels) - set(first)):
         source, target = missing[0]
-        raise UnsafeProgramsError(f"CHANNELS lacks ({source}, {target}), on which device {source} sends")
+        raise UnsafeProgramsError(f"the channels lack ({source}, {target}), on which device {source} sends")
     return proved
 
 
@@ -86,12 +93,31 @@ def _proved(programs: Programs) -> str:
     shared = {block.name for block in programs.placement.blocks if len(block.devices) > 1}
     together = {i for i in instructions if isinstance(i, Run) and i.block in shared}
     num_messages = sum(isinstance(i, Send) for i in instructions)
+    pair, directed = (len(communicators_of(programs, how)) for how in (PAIR, DIRECTED))
     return (
         f"programs: {programs.placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
         f"{num_messages} messages on {len(programs.channels)} channels, {len(together)} collective blocks "
         "(run by several devices together); finish even if every send and receive blocks its device"
         + ("; shapes and types are the same at both ends" if programs.specs else "")
+        + f"; {pair} communicators, or {directed} with one for each direction"
     )
+
+
+def _listed(path: Path) -> list[str]:
+    """Return a line for each communicator of a folder of scripts or a ``programs.json``."""
+    if path.suffix == ".csv":
+        return []
+    programs = programs_of(read_scripts(path)) if path.is_dir() else read_programs(path)
+    lines = []
+    for each in communicators_of(programs, PAIR):
+        carried = ", ".join(f"{source} to {target}" for source, target in each.channels)
+        lines.append(f"{each.name}: {carried or 'collectives'}")
+    return lines
+
+
+def communicators_of(programs: Programs, sharing: str) -> tuple[Communicator, ...]:
+    """Return the communicators of programs; see `runtime.transport.communicators`."""
+    return communicators(programs.placement, programs.channels, sharing)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,10 +130,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="a folder of scripts, a programs.json or a CSV"
     )
+    parser.add_argument("--communicators", action="store_true", help="list those of scripts or programs")
     worst = SAFE
-    for path in parser.parse_args(arguments).files:
+    parsed = parser.parse_args(arguments)
+    for path in parsed.files:
         try:
             sys.stdout.write(f"{path}: safe: {check_file(path)}\n")
+            if parsed.communicators:
+                sys.stdout.write("".join(f"    {line}\n" for line in _listed(Path(path))))
         except (UnsafeProgramsError, UnsafeOrderError) as error:
             sys.stdout.write(f"{path}: unsafe: {error}\n")
             worst = max(worst, UNSAFE)

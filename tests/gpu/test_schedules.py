@@ -143,7 +143,9 @@ def test_a_resumed_run_has_the_bits_of_one_that_did_not_stop(device: str, tmp_pa
     assert resumed.losses == whole.losses[2:]
     assert comparison_of(resumed).bitwise_equal
     other = launch(tmp_path / "scripts", 2, 3, 120, launcher="in_process", resume=tmp_path / "kept")
-    assert comparison_of(other).is_equal, "a checkpoint goes from a GPU to the CPU as well"
+    elsewhere = comparison_of(other)  # a checkpoint goes from a GPU to the CPU as well
+    assert max(elsewhere.max_loss_error, elsewhere.max_gradient_error) <= 1e-12
+    assert elsewhere.max_parameter_error <= 1e-9, "AdamW enlarges what the two devices round differently"
 
 
 OWN_MODEL = """

@@ -363,3 +363,32 @@ def test_restricted_to_some_devices() -> None:
     )
     assert part.transfer == placement.transfer
     assert placement.restricted_to(range(3)) == placement
+
+
+def test_the_nodes_of_gpus_go_with_them() -> None:
+    data = GOOD | {"num_gpus": [1, 2], "nodes": [0, 0, 1]}
+    placement = placement_from_dict(data)
+    assert placement.nodes == placement.by_gpu.nodes == (0, 0, 1)
+    assert placement.gpus_of_nodes == (2, 1)
+    assert placement_from_dict(yaml.safe_load(placement_to_yaml(placement))) == placement
+    assert placement.restricted_to([1]).nodes == (0, 1)
+    assert placement.by_gpu.restricted_to([2]).nodes is None
+    assert "nodes" not in placement_to_dict(placement_from_dict(GOOD | {"nodes": [0, 0]}))
+    assert placement_from_dict(GOOD).gpus_of_nodes == (2,)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([0], "nodes: has 1 entries for 2 GPUs; give one for each"),
+        ([1, 1], r"nodes\[0\]: 1 does not follow 0; number the nodes from 0 on"),
+        ([0, 2], r"nodes\[1\]: 2 does not follow 0; .* the GPUs of each in a row"),
+        ([0, -1], r"nodes\[1\]: -1 is not a node's number; give a whole number from 0 on"),
+        ([0, 1.5], r"nodes\[1\]: 1.5 is not a node's number"),
+        (2, "nodes: 2 is not a list of nodes; give the node of each GPU"),
+    ],
+    ids=str,
+)
+def test_wrong_nodes_are_named(nodes: object, message: str) -> None:
+    with pytest.raises(PlacementError, match=message):
+        placement_from_dict(GOOD | {"nodes": nodes})

@@ -2,5 +2,5 @@
 
 Read `cases`, `measuring`, then what they run: `processes` (forked devices), `sleeping` (blocks that sleep,
 real transfers), `beside_torch` (torch's own runtime), `one_device` (what calls and blocks cost),
-`memory` (what processes hold).
+`memory` (what processes hold), and `communicators` (how long processes take to reach each other).
 """

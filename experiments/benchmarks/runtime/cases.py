@@ -1,4 +1,4 @@
-"""The cases of the runtime benchmark: ways of communication, what calls cost, and blocks on a GPU.
+"""The cases of the runtime benchmark: communication, what calls cost, blocks on a GPU, connecting.
 
 Times are of a machine with two processors, where four processes cannot compute at once: only sleeping blocks
 show there what overlaps.
@@ -11,6 +11,7 @@ from functools import partial
 
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.results import Case
+from experiments.benchmarks.runtime.communicators import connecting
 from experiments.benchmarks.runtime.measuring import asleep, beside_torch, blocks_of_gpt, calls, computed
 from experiments.benchmarks.runtime.memory import resident
 from experiments.benchmarks.timing import load_solvers
@@ -145,11 +146,24 @@ def memory() -> Iterator[Case]:
         )
 
 
+def communicators() -> Iterator[Case]:
+    """Yield how long processes take to reach each other, of a placement with a team and many channels."""
+    for num_devices, most_s in ((16, 10.0), (64, 5.0)):
+        yield Case(
+            "communicators",
+            f"m_shape, {num_devices} forked processes, gloo",
+            f"all communicators within {most_s:g} s",
+            partial(connecting, m_shape(num_devices), most_s=most_s),
+            is_quick=num_devices == 16,
+        )
+
+
 GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "blocking": blocking,
     "overhead": overhead,
     "gpu": gpu,
     "memory": memory,
+    "communicators": communicators,
 }
 """The groups by the name that the command line uses."""
 

@@ -177,7 +177,7 @@ def test_another_run_is_refused_in_one_line(
 def test_recomputing_and_other_clocks_are_the_same_run(checkpoints: Path, tmp_path: Path) -> None:
     clocks = {name: [1410, 900, 900, 1410] for name in ("F0", "F1", "B0", "B1")}
     generate(lower(one_f_one_b(v_shape(2), 4)), clocks, MODEL | {"recompute": "all"}, tmp_path / "others")
-    scripts = [read_script(path) for path in sorted((tmp_path / "others").iterdir())]
+    scripts = [read_script(path) for path in sorted((tmp_path / "others").glob("*.py"))]
     check_resume(checkpoints, scripts, 4)
     assert run(tmp_path / "others", 4, resume=checkpoints).first_iteration == 3
 

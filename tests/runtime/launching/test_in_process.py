@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from strategies import any_schedules
 
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
+from runtime.codegen.job import read_job, write_job
 from runtime.execution.measurement import Measurement
 from runtime.launching.in_process import NETWORKS
 from runtime.launching.launch import LaunchError, launch
@@ -193,8 +195,11 @@ def test_a_deadlock_is_known_at_once_and_names_every_device(tmp_path: Path) -> N
 def test_a_missing_send_is_a_deadlock_even_with_buffers(tmp_path: Path) -> None:
     programs = lower(gpipe(v_shape(2), 1))
     programs = edited(programs, 0, lambda program: program.remove(Send("F0", "F1", 0, 1)))
-    for script in generate(programs, {}, MODEL, tmp_path):
-        script.write_text(script.read_text().replace("CHANNELS = [", "CHANNELS = [(0, 1), "))
+    scripts = generate(programs, {}, MODEL, tmp_path)
+    job = read_job(tmp_path / "job.json")
+    name = write_job(replace(job, channels=((0, 1), (1, 0))), tmp_path / "job.json")
+    for script in scripts:
+        script.write_text(script.read_text().replace(job.hash, name))
     with pytest.raises(LaunchError, match="waits for F0 -> F1 of micro-batch 0 from device 0"):
         launch(tmp_path, 2, 1, 30, launcher="in_process", backend="buffered")
 

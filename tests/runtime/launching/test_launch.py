@@ -43,9 +43,9 @@ def scripts(tmp_path: Path) -> Path:
 def insert(script: Path, line: str) -> None:
     """Let a script's iteration begin with a line."""
     text = script.read_text()
-    docstring = '    """Run one iteration of this device\'s blocks."""\n'
-    assert docstring in text
-    script.write_text(text.replace(docstring, f"{docstring}    {line}\n"))
+    end_of_docstring = '\n    """\n'
+    assert text.count(end_of_docstring) == 1
+    script.write_text(text.replace(end_of_docstring, f"{end_of_docstring}    {line}\n"))
 
 
 def running(directory: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from energy.cases import noisy_profile
-from small_runs import SMALL_GPT, with_hidden_forms
+from small_runs import SMALL_GPT
 
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, x_shape
 from runtime.clocks.periodic_clocks import PeriodicClocks
@@ -196,18 +196,6 @@ def test_periodic_clocks_follow_the_number_of_micro_batches(micro_batches: int, 
                 assert run.clock_mhz == expected[run.block][run.micro_batch]
         asked |= {tuple(clocks) for clocks in expected.values()}
     assert len({clock for clocks in asked for clock in clocks}) > 2, "else any look-up would do"
-
-
-def test_text_of_a_script_for_any_number(golden: Callable[[str, str], None], tmp_path: Path) -> None:
-    clocks = PeriodicClocks(
-        {"F0": [[1410, 1395]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410]]},
-        {"F0": [[1200]], "F1": [[1410]], "B1": [[1410]], "B0": [[1305]]},
-        {"F0": [[1410]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410, 1380]]},
-    )
-    programs = with_hidden_forms(lower(one_f_one_b(v_shape(2), 8)))
-    scripts = generate(programs, clocks, {"width": 64}, tmp_path / "any", title="v_shape, 1F1B")
-    for device, script in enumerate(scripts):
-        golden(f"any_number_device_{device}.py.txt", script.read_text(encoding="utf-8"))
 
 
 def test_a_block_without_periodic_clocks_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import ROOT
+from places import GOLDEN, ROOT
 from small_runs import with_hidden_forms
 
 from placements.files import write_json, write_text
@@ -43,6 +44,12 @@ def scripts(tmp_path: Path) -> Path:
     clocks = {block.name: [1410, 900, 1410] for block in PROGRAMS.placement.blocks}
     generate(PROGRAMS, clocks, {"name": "never built"}, tmp_path / "scripts")
     return tmp_path / "scripts"
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """Scripts as they were before there was a job.json: with constants at the top."""
+    return Path(shutil.copytree(GOLDEN / "before/v_shape", tmp_path / "scripts"))
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
     facts = (
         "safe: programs: 2 devices, 3 micro-batches, 9 messages on 2 channels, 6 collective blocks "
         "(run by several devices together); finish even if every send and receive blocks its device; "
-        "shapes and types are the same at both ends"
+        "shapes and types are the same at both ends; 2 communicators, or 3 with one for each direction"
     )
     assert output.out.splitlines() == [
         f"{scripts}: {facts}",
@@ -82,6 +89,12 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
         "on 2 channels, no collectives; finishes even if every send and receive blocks its rank",
     ]
     assert output.err == ""
+
+
+def test_communicators_are_listed(scripts: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--communicators", str(scripts), str(saved)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == lines[4:] == ["    0 and 1: 0 to 1, 1 to 0", "    team 0 1: collectives"]
 
 
 def edited(path: Path, old: str, new: str) -> None:
@@ -95,30 +108,66 @@ def test_a_broken_script_is_shown_with_its_fault(scripts: Path, capsys: pytest.C
     edited(scripts / "device_1.py", call, f"n == 1 or {call}")
     assert main([str(scripts)]) == 1
     first, *grid = capsys.readouterr().out.splitlines()
-    assert first == f"{scripts}: unsafe: device 1 never receives F0 for F1 of micro-batch 1"
+    line = (scripts / "device_1.py").read_text().split("\n").index(f"        n == 1 or {call}") + 2
+    place = f"(device_1.py line {line})"
+    assert first == f"{scripts}: unsafe: device 1 never receives F0 for F1 of micro-batch 1 {place}"
     assert "[" in "".join(grid)
 
 
 @pytest.mark.parametrize(
     ("channels", "message"),
     [
-        ("[[1, 0], [0, 1]]", "device_1.py has other CHANNELS than device_0.py, or in another order"),
-        ("[[0, 1]]", "device_1.py has other CHANNELS than device_0.py, or in another order"),
+        ("[[1, 0], [0, 1]]", "device_1.py has other channels than device_0.py, or in another order"),
+        ("[[0, 1]]", "device_1.py has other channels than device_0.py, or in another order"),
     ],
 )
 def test_scripts_that_open_their_channels_differently_would_wait_at_the_start(
-    channels: str, message: str, scripts: Path
+    channels: str, message: str, before: Path
 ) -> None:
-    edited(scripts / "device_1.py", "CHANNELS = [(0, 1), (1, 0)]", f"CHANNELS = {channels}")
+    edited(before / "device_1.py", "CHANNELS = [(0, 1), (1, 0)]", f"CHANNELS = {channels}")
     with pytest.raises(UnsafeProgramsError, match=f"^{message}"):
-        check_file(scripts)
+        check_file(before)
 
 
-def test_a_channel_that_no_script_opens(scripts: Path) -> None:
+def test_a_channel_that_no_script_opens(before: Path) -> None:
     for device in (0, 1):
-        edited(scripts / f"device_{device}.py", "CHANNELS = [(0, 1), (1, 0)]", "CHANNELS = [(0, 1)]")
-    with pytest.raises(UnsafeProgramsError, match=r"^CHANNELS lacks \(1, 0\), on which device 1 sends"):
-        check_file(scripts)
+        edited(before / f"device_{device}.py", "CHANNELS = [(0, 1), (1, 0)]", "CHANNELS = [(0, 1)]")
+    with pytest.raises(UnsafeProgramsError, match=r"^the channels lack \(1, 0\), on which device 1 sends"):
+        check_file(before)
+
+
+UNREADABLE_BEFORE: dict[str, tuple[str, str, str]] = {
+    "of another schedule": (
+        "NUM_MICRO_BATCHES = 4",
+        "NUM_MICRO_BATCHES = 5",
+        "device_1.py: has another placement, number of micro-batches or model than device_0.py; generate",
+    ),
+    "of another model": (
+        '"synthetic"',
+        '"another"',
+        "device_1.py: has another placement, number of micro-batches or model than device_0.py; generate",
+    ),
+    "clock that is no number": (
+        '"F1": [1410, 1410, 1410, 1410]',
+        '"F1": [float("nan"), 900, 1410, 1410]',
+        "device_1.py: line 38: F1 of micro-batch 0 asks for nan MHz; give a whole number above 0",
+    ),
+    "no constant": (
+        "NUM_MICRO_BATCHES = 4",
+        "pass",
+        "device_1.py: has neither JOB nor NUM_MICRO_BATCHES; generate the scripts again",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE_BEFORE)
+def test_scripts_of_before_that_cannot_be_read_are_named(
+    case: str, before: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, message = UNREADABLE_BEFORE[case]
+    edited(before / "device_1.py", old, new)
+    assert main([str(before)]) == 2
+    assert message in capsys.readouterr().err
 
 
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -134,31 +183,29 @@ UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "device_2.py").write_text((folder / "device_0.py").read_text()),
         "device_2.py: m_shape has 2 devices only; delete the script",
     ),
-    "of another schedule": (
-        lambda folder: edited(folder / "device_1.py", "NUM_MICRO_BATCHES = 3", "NUM_MICRO_BATCHES = 4"),
-        "device_1.py: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; generate",
+    "of another job": (
+        lambda folder: edited(folder / "device_1.py", 'JOB = "', 'JOB = "0'),
+        "device_1.py: is of job '0",
     ),
-    "of another model": (
-        lambda folder: edited(folder / "device_1.py", '"never built"', '"another"'),
-        "device_1.py: has another PLACEMENT, NUM_MICRO_BATCHES or MODEL than device_0.py; generate",
+    "no job": (
+        lambda folder: (folder / "job.json").unlink(),
+        "job.json: cannot be read (No such file or directory); give the job.json written with the scripts",
     ),
-    "clock that is no number": (
-        lambda folder: edited(
-            folder / "device_1.py", '"F1": [1410, 900, 1410]', '"F1": [float("nan"), 900, 1410]'
-        ),
-        "device_1.py: fails (ScriptError: F1 of micro-batch 0 asks for nan MHz; give a whole number above 0)",
+    "names no job": (
+        lambda folder: edited(folder / "device_1.py", "JOB = ", "ABC = "),
+        "device_1.py: has neither JOB nor MODEL; generate the scripts again",
     ),
-    "no constant": (
-        lambda folder: edited(folder / "device_1.py", "NUM_MICRO_BATCHES = 3", "pass"),
-        "device_1.py: has no NUM_MICRO_BATCHES; generate the scripts again",
+    "no iteration": (
+        lambda folder: edited(folder / "device_1.py", "def iteration(", "def repetition("),
+        "device_1.py: has no iteration; generate the scripts again",
     ),
     "not Python": (
         lambda folder: (folder / "device_0.py").write_text("device 0\n"),
         "device_0.py: fails (SyntaxError: ",
     ),
     "ends the program": (
-        lambda folder: edited(folder / "device_0.py", "PLACEMENT = {", "raise SystemExit(0)\nPLACEMENT = {"),
-        "device_0.py: fails (SystemExit: 0); generate the scripts again",
+        lambda folder: edited(folder / "device_0.py", "JOB = ", "raise SystemExit(0)\nJOB = "),
+        "fails (SystemExit: 0); correct it, or generate the scripts again",
     ),
 }
 
@@ -238,6 +285,7 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
             "No such file or directory.; give a folder of generated scripts, a programs.json or",
         ),
         (scripts / "device_0.py", "is one script; give the folder"),
+        (scripts / "job.json", "is what scripts share; give the folder"),
     ):
         with pytest.raises(ProgramFileError, match=message):
             check_file(path)
@@ -253,21 +301,21 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
     ids=["shape", "type", "missing"],
 )
 def test_ends_that_expect_different_forms_are_a_fault_with_its_place(
-    old: str, new: str, message: str, scripts: Path
+    old: str, new: str, message: str, before: Path
 ) -> None:
-    check_file(scripts)
-    edited(scripts / "device_1.py", old, new)
+    check_file(before)
+    edited(before / "device_1.py", old, new)
     with pytest.raises(UnsafeProgramsError, match=message) as error:
-        check_file(scripts)
+        check_file(before)
     assert re.search(r"\n1 \|.*\[0>F0#0\]", str(error.value))
 
 
-def test_forms_that_are_not_forms_make_a_script_unreadable(scripts: Path) -> None:
-    edited(scripts / "device_1.py", "(1, 4, 4)", "4")
+def test_forms_that_are_not_forms_make_a_script_unreadable(before: Path) -> None:
+    edited(before / "device_1.py", "(1, 4, 4)", "4")
     with pytest.raises(
         ScriptError, match=r"device_1.py: fails \(TensorSpecError: FORMS\[0\].shape: 4 is not"
     ):
-        check_file(scripts)
+        check_file(before)
 
 
 def test_programs_of_version_1_have_no_forms(saved: Path) -> None:

@@ -152,6 +152,7 @@ def branched_placement(
         [math.floor(capacity_gib * 1024)] * plan.num_stages,
         [num_gpus] * plan.num_stages,
         tick_ms,
+        cluster.node_of[: num_gpus * plan.num_stages],
     )
 
 

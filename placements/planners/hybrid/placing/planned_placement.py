@@ -240,6 +240,7 @@ def _placement(
         [math.floor(gib * 1024) for gib in capacities_gib],
         [group.count for group in groups],
         tick_ms,
+        [node for group in groups for node in group.nodes],
     )
 
 

@@ -146,11 +146,7 @@ class GalvatronCosts:
     def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
         """Return the time to send a layer's output to the next stage, each GPU an equal part."""
         part_mib = samples * layer.output_elements() * self._number_bytes / after.count / _MIB
-        used = {
-            node
-            for group in (before, after)
-            for node in self.cluster.node_of[group.first : group.first + group.count]
-        }
+        used = {node for group in (before, after) for node in group.nodes}
         return part_mib / self._next_gb_s(before.count, self._num_nodes if len(used) > 1 else 1)
 
     def _cost(

@@ -1,12 +1,16 @@
-"""Device 0 of 2 of v_shape, 1F1B: 8 micro-batches (or any number from 2 on), plan 67814130efc4.
+"""Device 0 of 2 of v_shape, 1F1B: exactly 4 micro-batches (each has clocks of its own), plan 67e4c64d7106.
+Made with schedsearch 0.1.0, torch 2.13.0.
 
 Run all devices, where schedsearch is installed and from the folder above this one, with:
-    torchrun --nproc-per-node 2 -m runtime.launch any
+    torchrun --nproc-per-node 2 -m runtime.launch v_shape
+
+  > 0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 .  B3 B3 B3
+    1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 .  .  .
 """
 
-from runtime.device import Device, PeriodicClocks, main
+from runtime.device import Device, main
 
-MODEL = {"width": 64}
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 PLACEMENT = {
     "schema_version": 1,
     "name": "v_shape",
@@ -19,34 +23,28 @@ PLACEMENT = {
         {"name": "B0", "kind": "B", "devices": [0], "time": 3, "memory": -1, "after": ["B1"]},
     ],
 }
-NUM_MICRO_BATCHES = 8
-LEAST_MICRO_BATCHES = 2
-MICRO_BATCHES_PER_ROUND = 1
+NUM_MICRO_BATCHES = 4
 CHANNELS = [(0, 1), (1, 0)]
 
 FORMS = [{"dtype": "float64", "shape": (1, 4, 4), "edges": [("F0", "F1"), ("B1", "B0")]}]
 
-CLOCK_MHZ = PeriodicClocks(
-    warmup={"F0": [[1410, 1395]], "B0": [[1410]]},
-    steady={"F0": [[1200]], "B0": [[1305]]},
-    cooldown={"F0": [[1410]], "B0": [[1410, 1380]]},
-)
+CLOCK_MHZ = {"F0": [1410, 1410, 1410, 1410], "B0": [1410, 1395, 1380, 1410]}
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:
     """Run one iteration of this device's blocks."""
     # Warmup.
-    device.run("F0", 0, CLOCK_MHZ.at("F0", 0, num_micro_batches))
+    device.run("F0", 0, CLOCK_MHZ["F0"][0])
     device.send("F0", "F1", 0, target=1)
     # Repetend: one micro-batch per round.
-    for n in range(num_micro_batches - 1):
-        device.run("F0", n + 1, CLOCK_MHZ.at("F0", n + 1, num_micro_batches))
+    for n in range(3):
+        device.run("F0", n + 1, CLOCK_MHZ["F0"][n + 1])
         device.send("F0", "F1", n + 1, target=1)
         device.receive("B1", "B0", n, source=1)
-        device.run("B0", n, CLOCK_MHZ.at("B0", n, num_micro_batches))
+        device.run("B0", n, CLOCK_MHZ["B0"][n])
     # Cooldown.
-    device.receive("B1", "B0", num_micro_batches - 1, source=1)
-    device.run("B0", num_micro_batches - 1, CLOCK_MHZ.at("B0", num_micro_batches - 1, num_micro_batches))
+    device.receive("B1", "B0", 3, source=1)
+    device.run("B0", 3, CLOCK_MHZ["B0"][3])
 
 
 if __name__ == "__main__":
@@ -57,6 +55,4 @@ if __name__ == "__main__":
         num_micro_batches=NUM_MICRO_BATCHES,
         channels=CHANNELS,
         forms=FORMS,
-        least_micro_batches=LEAST_MICRO_BATCHES,
-        micro_batches_per_round=MICRO_BATCHES_PER_ROUND,
     )

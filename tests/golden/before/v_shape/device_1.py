@@ -1,16 +1,16 @@
-"""Device 0 of 2 of v_shape, 1F1B: exactly 4 micro-batches (each has clocks of its own), plan 67e4c64d7106.
+"""Device 1 of 2 of v_shape, 1F1B: exactly 4 micro-batches (each has clocks of its own), plan 67e4c64d7106.
 Made with schedsearch 0.1.0, torch 2.13.0.
 
 Run all devices, where schedsearch is installed and from the folder above this one, with:
-    torchrun --nproc-per-node 2 -m runtime.launch v_shape_1f1b
+    torchrun --nproc-per-node 2 -m runtime.launch v_shape
 
-  > 0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 .  B3 B3 B3
-    1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 .  .  .
+    0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 .  B3 B3 B3
+  > 1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 .  .  .
 """
 
 from runtime.device import Device, main
 
-MODEL = {"kind": "mlp", "width": 64, "seed": 0}
+MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 PLACEMENT = {
     "schema_version": 1,
     "name": "v_shape",
@@ -28,23 +28,27 @@ CHANNELS = [(0, 1), (1, 0)]
 
 FORMS = [{"dtype": "float64", "shape": (1, 4, 4), "edges": [("F0", "F1"), ("B1", "B0")]}]
 
-CLOCK_MHZ = {"F0": [1410, 1410, 1410, 1410], "B0": [1410, 1395, 1380, 1410]}
+CLOCK_MHZ = {"F1": [1410, 1410, 1410, 1410], "B1": [1410, 1410, 1410, 1410]}
 
 
 def iteration(device: Device, num_micro_batches: int) -> None:
     """Run one iteration of this device's blocks."""
     # Warmup.
-    device.run("F0", 0, CLOCK_MHZ["F0"][0])
-    device.send("F0", "F1", 0, target=1)
+    device.receive("F0", "F1", 0, source=0)
+    device.run("F1", 0, CLOCK_MHZ["F1"][0])
+    device.receive("F0", "F1", 1, source=0)
+    device.run("B1", 0, CLOCK_MHZ["B1"][0])
+    device.send("B1", "B0", 0, target=0)
     # Repetend: one micro-batch per round.
-    for n in range(3):
-        device.run("F0", n + 1, CLOCK_MHZ["F0"][n + 1])
-        device.send("F0", "F1", n + 1, target=1)
-        device.receive("B1", "B0", n, source=1)
-        device.run("B0", n, CLOCK_MHZ["B0"][n])
+    for n in range(1, 3):
+        device.run("F1", n, CLOCK_MHZ["F1"][n])
+        device.run("B1", n, CLOCK_MHZ["B1"][n])
+        device.receive("F0", "F1", n + 1, source=0)
+        device.send("B1", "B0", n, target=0)
     # Cooldown.
-    device.receive("B1", "B0", 3, source=1)
-    device.run("B0", 3, CLOCK_MHZ["B0"][3])
+    device.run("F1", 3, CLOCK_MHZ["F1"][3])
+    device.run("B1", 3, CLOCK_MHZ["B1"][3])
+    device.send("B1", "B0", 3, target=0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""What a script says at its top: of which job it is, how all are started, and the schedule as a picture."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from placements import Placement
+
+
+def launch_lines(placement: Placement, folder: str) -> list[str]:
+    """Return how the scripts of a folder are started, on one node and on several."""
+    num_devices, scripts = placement.num_devices, f"-m runtime.launch {shlex.quote(folder)}"
+    lines = [
+        "Start all devices, from the folder above this one, on one node with",
+        f"    torchrun --nproc-per-node {num_devices} {scripts}",
+    ]
+    if num_devices == 1:
+        return lines
+    meeting = "--rdzv-backend c10d --rdzv-endpoint HOST:29500"
+    return [
+        *lines,
+        f"or, on each of N nodes with G devices (N x G = {num_devices}), HOST being one of them, with",
+        f"    torchrun --nnodes N --nproc-per-node G {meeting} {scripts}",
+    ]
+
+
+def header(
+    placement: Placement,
+    device: int,
+    row: int | None,
+    title: str,
+    folder: str,
+    picture: str,
+    versions: Mapping[str, str],
+) -> str:
+    """Return the docstring of a device's script.
+
+    Args:
+        placement: What runs where.
+        device: The script's.
+        row: Its row of the picture, where a row stands for several GPUs; None where each device has its own.
+        title: What the scripts are, in a few words.
+        folder: Name of the folder that they are in.
+        picture: The schedule as text, with a row ``<device> | ...`` for each device; may be empty.
+        versions: Of the software that they are made with, by its name.
+    """
+    which = "" if row is None else f", a GPU of the schedule's device {row},"
+    made_with = ", ".join(f"{name} {version}" for name, version in versions.items())
+    lines = [
+        f"Device {device} of {placement.num_devices}{which} of {' '.join(title.split())}.",
+        *([f"Made with {made_with}."] if made_with else []),
+        *_picture(picture, device if row is None else row),
+        "",
+        *launch_lines(placement, folder),
+        "",
+        "You may change the order below. Whether it is still safe tells",
+        f"    python -m runtime.check {shlex.quote(folder)}",
+        "Model, placement and clocks are in job.json beside this script.",
+    ]
+    return '"""' + "\n".join(map(_docstring_line, lines)) + '\n"""'
+
+
+def _picture(picture: str, row: int) -> list[str]:
+    """Return the picture's lines with an arrow at one row, after an empty line."""
+    rows = [
+        ("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line for line in picture.splitlines()
+    ]
+    return ["", *rows] if rows else []
+
+
+def _docstring_line(line: str) -> str:
+    """Return text that a docstring shows as the line, whatever it holds."""
+    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line.rstrip())
+    return visible.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')

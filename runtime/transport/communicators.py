@@ -1,0 +1,92 @@
+"""Which communicators a run has, in the order in which all processes create them: for channels and for teams.
+
+A communicator is a process group; NCCL carries its operations out one after the other, in the order in which
+they are posted. Channels may have one each, or the two directions between a pair of devices share one.
+
+Sharing is safe for all programs that `runtime.program.deadlock.check` has proved. They end even if every send
+and receive blocks its device, and then both devices of a pair go through all messages between them, of either
+direction, in one order. So each operation finds its other end where the earlier ones of the pair have ended,
+and waits for less than under blocking. What sharing can cost is overlap, and only where an operation starts
+when it is posted: a receive that is not due holds up a later send to the same device under NCCL, not under
+gloo. `runtime.simulate.network.cheapest_sharing` tells whether a schedule loses by it.
+
+The module knows placements, and neither torch nor processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from placements import Kind, Placement
+from runtime.program.data_parallel import coordinate
+
+Channel = tuple[int, int]
+"""(source device, target device)."""
+
+Team = tuple[int, ...]
+"""Devices of a team, ascending."""
+
+DIRECTED, PAIR, AUTO = SHARINGS = ("directed", "pair", "auto")
+"""One communicator for each channel; one for both directions between two devices; the second where nothing is
+lost by it, else the first."""
+
+
+class Communicator(NamedTuple):
+    """A process group.
+
+    Attributes:
+        name: Such as ``0 to 1``, ``0 and 1`` or ``team 0 1 2``.
+        devices: Ascending.
+        channels: That it carries; none, if it is a team's.
+    """
+
+    name: str
+    devices: Team
+    channels: tuple[Channel, ...] = ()
+
+
+def communicators(
+    placement: Placement, channels: Sequence[Channel], sharing: str
+) -> tuple[Communicator, ...]:
+    """Return the communicators for tensors of the model; that of all processes, for barriers, is not one.
+
+    Args:
+        placement: What runs where, each device one GPU.
+        channels: That messages take.
+        sharing: `DIRECTED` or `PAIR`.
+
+    >>> from placements.shapes import m_shape
+    >>> for each in communicators(m_shape(3), [(0, 1), (1, 0), (1, 2)], PAIR):
+    ...     print(each.name, each.channels)
+    0 and 1 ((0, 1), (1, 0))
+    1 and 2 ((1, 2),)
+    team 0 1 2 ()
+    """
+    return (*of_channels(channels, sharing), *map(of_team, teams_of_blocks(placement)))
+
+
+def of_channels(channels: Iterable[Channel], sharing: str) -> list[Communicator]:
+    """Return the communicators of channels; see `communicators`."""
+    if sharing == DIRECTED:
+        return [Communicator(f"{source} to {target}", *_ends(source, target)) for source, target in channels]
+    pairs: dict[Team, list[Channel]] = {}
+    for channel in channels:
+        pairs.setdefault(tuple(sorted(channel)), []).append(channel)
+    return [Communicator(f"{pair[0]} and {pair[1]}", pair, tuple(own)) for pair, own in pairs.items()]
+
+
+def of_team(team: Team) -> Communicator:
+    """Return the communicator of a team."""
+    return Communicator(f"team {' '.join(map(str, team))}", team)
+
+
+def teams_of_blocks(placement: Placement) -> list[Team]:
+    """Return the devices of every data-parallel group, and those of every shard of all groups."""
+    forward = [block for block in placement.blocks if block.kind is Kind.F]
+    found = [coordinate(block, device) for block in forward for device in block.devices]
+    return sorted({team for each in found for team in (each.team, each.peers) if len(team) > 1})
+
+
+def _ends(source: int, target: int) -> tuple[Team, tuple[Channel, ...]]:
+    return tuple(sorted((source, target))), ((source, target),)

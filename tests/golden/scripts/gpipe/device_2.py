@@ -1,0 +1,45 @@
+"""Device 2 of 3 of v_shape, GPipe: 4 micro-batches (or any number from 1 on).
+Made with schedsearch 0.1.0, torch 2.13.0.
+
+    0 | F0 F1 F2 F3 .  .  .  .  .  .  .  .  B0 B0 B0 B1 B1 B1 B2 B2 B2 B3 B3 B3
+    1 | .  F0 F1 F2 F3 .  .  .  .  B0 B0 B0 B1 B1 B1 B2 B2 B2 B3 B3 B3 .  .  .
+  > 2 | .  .  F0 F1 F2 F3 B0 B0 B0 B1 B1 B1 B2 B2 B2 B3 B3 B3 .  .  .  .  .  .
+
+Start all devices, from the folder above this one, on one node with
+    torchrun --nproc-per-node 3 -m runtime.launch gpipe
+or, on each of N nodes with G devices (N x G = 3), HOST being one of them, with
+    torchrun --nnodes N --nproc-per-node G --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m runtime.launch gpipe
+
+You may change the order below. Whether it is still safe tells
+    python -m runtime.check gpipe
+Model, placement and clocks are in job.json beside this script.
+"""
+
+from runtime.device import Device, run
+
+JOB = "0293a34fb24b"  # the hash of job.json
+
+
+def iteration(device: Device, num_micro_batches: int) -> None:
+    """Run one iteration of this device, in this order.
+
+    A transfer names the block that makes a tensor, the block that takes it, and their micro-batch.
+    It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
+    """
+    # Repetend: one micro-batch per round.
+    for n in range(num_micro_batches):
+        device.receive("F1", "F2", n, source=1)
+        device.forward("F2", n)
+    # Repetend: one micro-batch per round.
+    for n in range(num_micro_batches):
+        device.backward("B2", n)
+        device.send("B2", "B1", n, target=1)
+
+
+def train() -> None:
+    """Train, beside the processes of the other devices."""
+    run(iteration, job=JOB, script=__file__)
+
+
+if __name__ == "__main__":
+    train()

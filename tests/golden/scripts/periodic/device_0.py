@@ -1,0 +1,48 @@
+"""Device 0 of 2 of v_shape, 1F1B: 8 micro-batches (or any number from 2 on).
+Made with schedsearch 0.1.0, torch 2.13.0.
+
+  > 0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 F4 B3 B3 B3 F5 B4 B4 B4 F6 B5 B5 B5 F7 B6 B6 B6 .  B7 B7 B7
+    1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 F4 B4 B4 B4 F5 B5 B5 B5 F6 B6 B6 B6 F7 B7 B7 B7 .  .  .
+
+Start all devices, from the folder above this one, on one node with
+    torchrun --nproc-per-node 2 -m runtime.launch periodic
+or, on each of N nodes with G devices (N x G = 2), HOST being one of them, with
+    torchrun --nnodes N --nproc-per-node G --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m runtime.launch periodic
+
+You may change the order below. Whether it is still safe tells
+    python -m runtime.check periodic
+Model, placement and clocks are in job.json beside this script.
+"""
+
+from runtime.device import Device, run
+
+JOB = "b8775dd4d2b2"  # the hash of job.json
+
+
+def iteration(device: Device, num_micro_batches: int) -> None:
+    """Run one iteration of this device, in this order.
+
+    A transfer names the block that makes a tensor, the block that takes it, and their micro-batch.
+    It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
+    """
+    # Warmup.
+    device.forward("F0", 0)  # 1410 MHz
+    device.send("F0", "F1", 0, target=1)
+    # Repetend: one micro-batch per round.
+    for n in range(num_micro_batches - 1):
+        device.forward("F0", n + 1)  # 1200 MHz, at the ends 1395, 1410
+        device.send("F0", "F1", n + 1, target=1)
+        device.receive("B1", "B0", n, source=1)
+        device.backward("B0", n)  # 1305 MHz, at the ends 1410, 1380
+    # Cooldown.
+    device.receive("B1", "B0", num_micro_batches - 1, source=1)
+    device.backward("B0", num_micro_batches - 1)  # 1410 MHz
+
+
+def train() -> None:
+    """Train, beside the processes of the other devices."""
+    run(iteration, job=JOB, script=__file__)
+
+
+if __name__ == "__main__":
+    train()

@@ -1,0 +1,52 @@
+"""Device 1 of 2 of v_shape, 1F1B: exactly 4 micro-batches (each has clocks of its own).
+Made with schedsearch 0.1.0, torch 2.13.0.
+
+    0 | F0 F1 .  .  .  B0 B0 B0 F2 B1 B1 B1 F3 B2 B2 B2 .  B3 B3 B3
+  > 1 | .  F0 B0 B0 B0 F1 B1 B1 B1 F2 B2 B2 B2 F3 B3 B3 B3 .  .  .
+
+Start all devices, from the folder above this one, on one node with
+    torchrun --nproc-per-node 2 -m runtime.launch v_shape
+or, on each of N nodes with G devices (N x G = 2), HOST being one of them, with
+    torchrun --nnodes N --nproc-per-node G --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m runtime.launch v_shape
+
+You may change the order below. Whether it is still safe tells
+    python -m runtime.check v_shape
+Model, placement and clocks are in job.json beside this script.
+"""
+
+from runtime.device import Device, run
+
+JOB = "6a51a10bd50b"  # the hash of job.json
+
+
+def iteration(device: Device, num_micro_batches: int) -> None:
+    """Run one iteration of this device, in this order.
+
+    A transfer names the block that makes a tensor, the block that takes it, and their micro-batch.
+    It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
+    """
+    # Warmup.
+    device.receive("F0", "F1", 0, source=0)
+    device.forward("F1", 0)  # 1410 MHz
+    device.prefetch("F0", "F1", 1, source=0)
+    device.backward("B1", 0)  # 1410 MHz
+    device.send("B1", "B0", 0, target=0)
+    # Repetend: one micro-batch per round.
+    for n in range(1, 3):
+        device.forward("F1", n)  # 1410 MHz
+        device.backward("B1", n)  # 1410 MHz
+        device.receive("F0", "F1", n + 1, source=0)
+        device.send("B1", "B0", n, target=0)
+    # Cooldown.
+    device.forward("F1", 3)  # 1410 MHz
+    device.backward("B1", 3)  # 1410 MHz
+    device.send("B1", "B0", 3, target=0)
+
+
+def train() -> None:
+    """Train, beside the processes of the other devices."""
+    run(iteration, job=JOB, script=__file__)
+
+
+if __name__ == "__main__":
+    train()

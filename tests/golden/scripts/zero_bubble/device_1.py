@@ -1,0 +1,69 @@
+"""Device 1 of 3 of v_shape, ZB-H1: 6 micro-batches (or any number from 3 on).
+Made with schedsearch 0.1.0, torch 2.13.0.
+
+    0 | F0 F1 F2 .  .  I0 W0 F3 I1 W1 F4 I2 W2 F5 I3 W3 I4 W4 I5 W5
+  > 1 | .  F0 F1 .  I0 F2 I1 W0 F3 I2 W1 F4 I3 W2 F5 I4 W3 I5 W4 W5
+    2 | .  .  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 F5 I5 W3 W4 W5
+
+Start all devices, from the folder above this one, on one node with
+    torchrun --nproc-per-node 3 -m runtime.launch zero_bubble
+or, on each of N nodes with G devices (N x G = 3), HOST being one of them, with
+    torchrun --nnodes N --nproc-per-node G --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m runtime.launch zero_bubble
+
+You may change the order below. Whether it is still safe tells
+    python -m runtime.check zero_bubble
+Model, placement and clocks are in job.json beside this script.
+"""
+
+from runtime.device import Device, run
+
+JOB = "aef947b424e3"  # the hash of job.json
+
+
+def iteration(device: Device, num_micro_batches: int) -> None:
+    """Run one iteration of this device, in this order.
+
+    A transfer names the block that makes a tensor, the block that takes it, and their micro-batch.
+    It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
+    """
+    # Warmup.
+    device.receive("F0", "F1", 0, source=0)
+    device.forward("F1", 0)
+    device.receive("F0", "F1", 1, source=0)
+    device.send("F1", "F2", 0, target=2)
+    device.forward("F1", 1)
+    device.prefetch("F0", "F1", 2, source=0)
+    device.send("F1", "F2", 1, target=2)
+    device.receive("I2", "I1", 0, source=2)
+    device.backward_input("I1", 0)
+    device.send("I1", "I0", 0, target=0)
+    device.forward("F1", 2)
+    device.send("F1", "F2", 2, target=2)
+    device.receive("I2", "I1", 1, source=2)
+    # Repetend: one micro-batch per round.
+    for n in range(num_micro_batches - 3):
+        device.backward_input("I1", n + 1)
+        device.send("I1", "I0", n + 1, target=0)
+        device.backward_weight("W1", n)
+        device.receive("F0", "F1", n + 3, source=0)
+        device.prefetch("I2", "I1", n + 2, source=2)
+        device.forward("F1", n + 3)
+        device.send("F1", "F2", n + 3, target=2)
+    # Cooldown.
+    device.backward_input("I1", num_micro_batches - 2)
+    device.send("I1", "I0", num_micro_batches - 2, target=0)
+    device.backward_weight("W1", num_micro_batches - 3)
+    device.receive("I2", "I1", num_micro_batches - 1, source=2)
+    device.backward_input("I1", num_micro_batches - 1)
+    device.send("I1", "I0", num_micro_batches - 1, target=0)
+    device.backward_weight("W1", num_micro_batches - 2)
+    device.backward_weight("W1", num_micro_batches - 1)
+
+
+def train() -> None:
+    """Train, beside the processes of the other devices."""
+    run(iteration, job=JOB, script=__file__)
+
+
+if __name__ == "__main__":
+    train()

@@ -1,0 +1,219 @@
+"""The job beside the scripts: read back, told from others by its hash, and refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_runs import SYNTHETIC, with_hidden_forms
+
+from placements import Block, Kind, Placement
+from placements.shapes import SHAPES, m_shape, v_shape
+from runtime.clocks.periodic_clocks import PeriodicClocks
+from runtime.codegen.codegen import Clocks, generate
+from runtime.codegen.job import Job, JobError, clock_of, read_job, write_job
+from runtime.codegen.script import read_scripts
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.schedule import Schedule
+
+PERIODIC = PeriodicClocks(
+    {"F0": [[1410, 1395]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410]]},
+    {"F0": [[1200]], "F1": [[1410]], "B1": [[1410]], "B0": [[1305]]},
+    {"F0": [[1410]], "F1": [[1410]], "B1": [[1410]], "B0": [[1410, 1380]]},
+)
+EACH = {"F0": [1410] * 4, "F1": [1395] * 4, "B1": [1380] * 4, "B0": [1410, 1395, 1380, 1410]}
+
+
+def generated(schedule: Schedule, clocks: Clocks, folder: Path) -> Job:
+    generate(with_hidden_forms(lower(schedule)), clocks, SYNTHETIC, folder, versions={"torch": "2.13.0"})
+    return read_job(folder / "job.json")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_job_reads_back(shape: str, tmp_path: Path) -> None:
+    placement = SHAPES[shape](4)
+    clocks = {block.name: [1410, 1395, 1380] for block in placement.blocks}
+    job = generated(gpipe(placement, 3), clocks, tmp_path)
+    assert (job.placement, job.num_micro_batches, job.clocks) == (placement, 3, clocks)
+    assert (job.model, job.versions) == (SYNTHETIC, {"torch": "2.13.0"})
+    assert write_job(job, tmp_path / "again.json") == job.hash
+    assert read_job(tmp_path / "again.json") == job
+
+
+def test_memory_by_device_and_odd_times_read_back_to_the_same_hash(tmp_path: Path) -> None:
+    blocks = (
+        Block("F0", Kind.F, tuple(range(12)), 3, memory=tuple(range(12))),
+        Block("B0", Kind.B, tuple(range(12)), 7, memory=tuple(-n for n in range(12)), after=("F0",)),
+    )
+    placement = Placement("wide", 12, blocks, tick_ms=1 / 3)
+    assert generated(gpipe(placement, 2), {}, tmp_path).placement == placement
+
+
+def test_periodic_clocks_read_back_and_are_looked_up_for_any_number(tmp_path: Path) -> None:
+    job = generated(one_f_one_b(v_shape(2), 8), PERIODIC, tmp_path)
+    assert job.clocks == PERIODIC
+    assert job.least_micro_batches == 2
+    assert [clock_of(job.clocks, "F0", n, 5) for n in range(-1, 6)] == [
+        None,
+        1410,
+        1395,
+        1200,
+        1200,
+        1410,
+        None,
+    ]
+    assert clock_of(job.clocks, "F9", 0, 5) is None
+    assert clock_of({}, "F0", 0, 5) is None
+    for script in read_scripts(tmp_path):
+        for run in script.at(20).calls.runs:
+            assert run.clock_mhz == PERIODIC.at(run.block, run.micro_batch, 20)
+
+
+def test_the_hash_covers_all_but_the_order(tmp_path: Path) -> None:
+    """Both schedules open the same channels, so either order is one of the same job."""
+    placement = v_shape(2)
+    first = generated(gpipe(placement, 4), EACH, tmp_path / "gpipe")
+    assert generated(one_f_one_b(placement, 4), EACH, tmp_path / "1f1b").hash == first.hash
+    others = [
+        first,
+        replace(first, model={**SYNTHETIC, "seed": 1}),
+        replace(first, placement=v_shape(2, backward_time=2)),
+        replace(first, num_micro_batches=5),
+        replace(first, channels=((0, 1),)),
+        replace(first, least_micro_batches=2),
+        replace(first, specs=()),
+        replace(first, clocks={**EACH, "F0": [1395] * 4}),
+        replace(first, clocks=PERIODIC),
+        replace(first, versions={"torch": "2.12.0"}),
+    ]
+    hashes = [write_job(job, tmp_path / "job.json") for job in others]
+    assert len(set(hashes)) == len(others)
+
+
+def test_the_layout_of_the_file_makes_no_difference(tmp_path: Path) -> None:
+    job = generated(gpipe(v_shape(2), 4), EACH, tmp_path)
+    data = json.loads((tmp_path / "job.json").read_text())
+    (tmp_path / "job.json").write_text(json.dumps(dict(reversed(data.items())), indent=8))
+    assert read_job(tmp_path / "job.json").hash == job.hash
+    assert len(read_scripts(tmp_path)) == 2
+
+
+def test_a_job_that_is_not_the_scripts_is_refused(tmp_path: Path) -> None:
+    job = generated(gpipe(v_shape(2), 4), {}, tmp_path)
+    other = write_job(replace(job, model={**SYNTHETIC, "seed": 7}), tmp_path / "job.json")
+    with pytest.raises(ScriptError) as caught:
+        read_scripts(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/device_0.py: is of job '{job.hash}', but job.json beside it is '{other}'; "
+        "generate the scripts again"
+    )
+
+
+def put(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(data: dict[str, Any]) -> None:
+        place: Any = data
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+
+    return change
+
+
+def drop(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data.pop(name)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (drop("placement"), "lacks the field 'placement'; add it"),
+        (drop("hash"), "lacks the field 'hash'; add it"),
+        (put("more", value=1), "has an unknown field 'more'; the fields are schema_version, hash"),
+        (put("schema_version", value=2), "schema_version: 2 is not known; write 1"),
+        (put("hash", value=7), "hash: 7 is not twelve hexadecimal digits; generate the scripts again"),
+        (put("hash", value="0" * 12), "hash: '000000000000' is not that of the rest, '"),
+        (put("model", "seed", value=3), "is not that of the rest, '"),
+        (put("model", value=[]), "model: [] is not a mapping of a model's options"),
+        (put("num_micro_batches", value=True), "num_micro_batches: True is not a whole number from 1 on"),
+        (put("num_micro_batches", value=10**12), "num_micro_batches: 1000000000000 is not a whole number"),
+        (put("num_micro_batches", value=5), "clock_mhz: has 4 clocks for block 'F0'; give one for each"),
+        (put("loops", value=[]), "loops: [] is not a mapping of least_micro_batches"),
+        (put("loops", value={"least_micro_batches": 1}), "loops: lacks the field 'micro_batches_per_round'"),
+        (put("channels", value=None), "channels: None is not a list of channels"),
+        (put("channels", 0, value=[0]), "channels[0]: [0] is not a (source, target); give two devices"),
+        (put("channels", 0, value=[0, 0]), "channels[0]: [0, 0] is not a (source, target)"),
+        (put("channels", 0, 1, value=2), "channels[0][1]: 2 is not a device from 0 to 1"),
+        (put("clock_mhz", value=[]), "clock_mhz: [] is not a mapping of by_micro_batch, periodic"),
+        (put("clock_mhz", value={}), "clock_mhz: lacks the field 'by_micro_batch'"),
+        (put("clock_mhz", "periodic", value={}), "clock_mhz: has an unknown field 'by_micro_batch'"),
+        (put("clock_mhz", "by_micro_batch", "F0", 1, value=0), "clock_mhz.by_micro_batch.F0[1]: 0 is not a"),
+        (put("clock_mhz", "by_micro_batch", "F9", value=[]), "clock_mhz: v_shape has no block 'F9'"),
+        (put("clock_mhz", value={"periodic": {}}), "clock_mhz.periodic: lacks the field 'warmup'"),
+        (put("tensor_specs", value=[[]]), "is not a list for 2 devices; give one entry for each"),
+        (put("tensor_specs", 1, 0, "shape", value=4), "tensor_specs[1][0].shape: 4 is not a list of sizes"),
+        (put("versions", "torch", value=2), "versions.torch: 2 is not text"),
+        (put("placement", value=3), "placement"),
+        (put("placement", "num_gpus", value=[2, 2]), "placement.num_gpus: is [2, 2], but a program is that"),
+    ],
+)
+def test_a_wrong_field_is_named_with_the_remedy(
+    spoil: Callable[[dict[str, Any]], None], message: str, tmp_path: Path
+) -> None:
+    generated(one_f_one_b(v_shape(2), 4), EACH, tmp_path)
+    data = json.loads((tmp_path / "job.json").read_text())
+    spoil(data)
+    (tmp_path / "job.json").write_text(json.dumps(data))
+    with pytest.raises(JobError) as caught:
+        read_scripts(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/job.json: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"hash": 1, "hash": 2}', "\udcff"])
+def test_what_is_no_job_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(JobError, match="job.json: .*give the job.json written with the scripts"):
+        read_job(path)
+
+
+JUNK = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from([[], {}])
+)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=200)
+def test_junk_in_place_of_any_value_is_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("job")
+    generated(one_f_one_b(v_shape(2), 4), data.draw(st.sampled_from([EACH, PERIODIC])), folder)
+    changed = place = json.loads((folder / "job.json").read_text())
+    for _ in range(data.draw(st.integers(0, 4))):
+        inner = [value for value in (place.values() if isinstance(place, dict) else place) if value]
+        containers = [value for value in inner if isinstance(value, (dict, list))]
+        place = data.draw(st.sampled_from(containers)) if containers else place
+    key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+    before = place[key]
+    place[key] = data.draw(JUNK.filter(lambda junk: junk != before))
+    (folder / "job.json").write_text(json.dumps(changed))
+    with pytest.raises(JobError) as caught:
+        read_job(folder / "job.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_stale_scripts_beside_a_smaller_job_are_named(tmp_path: Path) -> None:
+    generated(gpipe(m_shape(4), 2), {}, tmp_path)
+    generated(gpipe(m_shape(2), 2), {}, tmp_path)
+    with pytest.raises(ScriptError, match=r"device_2.py: is of job .*; generate the scripts again"):
+        read_scripts(tmp_path)

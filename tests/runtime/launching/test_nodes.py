@@ -1,0 +1,264 @@
+"""Runs on several nodes, which are several torchruns on this machine; and faults in one line."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_runs import SMALL_GPT, comparison_of
+
+from placements import Placement
+from placements.shapes import v_shape
+from runtime.codegen.codegen import generate
+from runtime.execution.results import write_failure
+from runtime.execution.run_options import RunOptions
+from runtime.launching.following import LaunchError, follow, stuck
+from runtime.launching.launch import launch, main
+from runtime.launching.lines import devices_of_nodes
+from runtime.launching.processes import Torchrun, _Agent
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from runtime.program.prefetch import prefetch_receives
+from schedsearch.baselines import one_f_one_b
+
+UNEVEN = replace(v_shape(3), nodes=(0, 0, 1))
+
+
+def generated(placement: Placement, folder: Path) -> Path:
+    """Write the scripts of 1F1B of three micro-batches, with early receives, and return their folder."""
+    programs = prefetch_receives(lower(one_f_one_b(placement, 3)), 1)
+    generate(programs, {}, SMALL_GPT | {"num_layers": placement.num_devices}, folder)
+    return folder
+
+
+def insert(script: Path, line: str) -> None:
+    """Let a script's second iteration begin with a line."""
+    text = script.read_text()
+    docstring = '    """Run one iteration of this device\'s blocks."""\n'
+    assert docstring in text
+    once = f"    COUNT.append(0)\n    if not hasattr(device, 'count') and len(COUNT) > 2:\n        {line}\n"
+    text = text.replace(docstring, docstring + once)
+    script.write_text(text.replace("\nfrom runtime", "\nCOUNT = []\nfrom runtime", 1))
+
+
+def test_two_nodes_train_as_one(tmp_path: Path) -> None:
+    """Node 0 has two devices and node 1 the third; the results are those of one process."""
+    scripts = generated(UNEVEN, tmp_path / "scripts")
+    found = launch(scripts, 3, 2, 100, nodes=2, device="cpu")
+    assert comparison_of(found).bitwise_equal
+    alone = launch(scripts, 3, 2, 100, launcher="in_process")
+    assert alone.losses == found.losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "os.kill(os.getppid(), 9); time.sleep(60)",
+            r"^node 1 \(device 2\) was ended by SIGKILL\ndevice 0: ",
+        ),
+        ("os.kill(os.getpid(), 9)", r"^device 2 \(node 1\) was ended by SIGKILL\ndevice 0: "),
+        ("raise RuntimeError('boom')", r"^device 2 \(node 1\) failed: RuntimeError: boom\ndevice 0: "),
+    ],
+    ids=["lost node", "killed device", "error"],
+)
+def test_a_fault_is_named_with_its_node(line: str, message: str, tmp_path: Path) -> None:
+    """Also by the nodes that only miss it; and the checkpoints that there are stay."""
+    scripts = generated(UNEVEN, tmp_path / "scripts")
+    insert(scripts / "device_2.py", f"import os, time; {line}")
+    kept = tmp_path / "kept"
+    with pytest.raises(LaunchError, match=message):
+        launch(scripts, 3, 3, 100, nodes=2, device="cpu", checkpoint_every=1, checkpoints=kept)
+    assert [path.name for path in kept.iterdir()] == ["iteration_1"]
+    for script in scripts.glob("*.py"):
+        script.write_text(script.read_text().replace(f"import os, time; {line}", "pass"))
+    found = launch(scripts, 3, 2, 100, launcher="in_process", resume=kept)
+    assert (found.first_iteration, comparison_of(found).bitwise_equal) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_killed_device_under_one_torchrun_is_named(tmp_path: Path) -> None:
+    scripts = generated(v_shape(2), tmp_path / "scripts")
+    insert(scripts / "device_1.py", "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(LaunchError, match="^device 1 was ended by SIGKILL\n"):
+        launch(scripts, 2, 3, 100, device="cpu")
+
+
+TABLE = """
+W1122 torch/distributed/elastic/multiprocessing/api.py] Unable to shutdown process 13 via 15, forcefully
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 10)  (SIGTERM)
+[2]:
+  rank      : 4 (local_rank: 3)
+  exitcode  : -9 (pid: 13)  (SIGKILL)
+Root Cause (first observed failure):
+[0]:
+  rank      : 3 (local_rank: 2)
+  exitcode  : -11 (pid: 12)  (SIGSEGV)
+"""
+
+
+def test_what_torchrun_ended_itself_is_not_the_cause() -> None:
+    agent = _Agent([sys.executable, "-c", f"print({TABLE!r})"], {})
+    agent.process.wait()
+    assert agent.killed() == {3: "SIGSEGV"}
+
+
+WAITING = "iteration 0, call 3 of 9, runs F{0} of micro-batch 0, waits for F0 -> F{0} of micro-batch 0 {1}"
+
+
+@pytest.mark.parametrize(
+    ("texts", "device"),
+    [
+        ([WAITING.format(0, "from device 2"), WAITING.format(1, "to device 0"), "runs F2"], 2),
+        (["done", "done", WAITING.format(2, "from device 1")], 1),
+        ([WAITING.format(0, "from device 1"), WAITING.format(1, "from device 0")], 0),
+        (["done", "connecting"], 1),
+        (["done", "done"], 0),
+    ],
+)
+def test_the_device_at_the_end_of_what_is_waited_for_is_named(texts: list[str], device: int) -> None:
+    assert stuck(texts) == device
+
+
+class Late:
+    """Processes of which one failed long ago, and none ends."""
+
+    def poll(self) -> int | None:
+        return None
+
+    def killed(self) -> Mapping[str, str]:
+        return {}
+
+    def name_of(self, device: int) -> str:
+        return f"device {device} (node 7)"
+
+    def last_lines(self) -> list[str]:
+        return []
+
+    def stop(self) -> None:
+        return None
+
+
+def test_a_hang_is_one_line_with_the_device_and_its_node(tmp_path: Path) -> None:
+    options = RunOptions(0, 2, timeout_s=0.01, results=tmp_path)
+    (tmp_path / "position_0.txt").write_text("7 " + WAITING.format(1, "from device 1"))
+    (tmp_path / "position_1.txt").write_text("8 iteration 0, call 2 of 9, runs F0 of micro-batch 0")
+    with pytest.raises(LaunchError) as caught:
+        follow(Late(), options)
+    first = str(caught.value).splitlines()[0]
+    stands = "device 1 (node 7) stands at iteration 0, call 2 of 9, runs F0 of micro-batch 0"
+    assert first == f"no progress for 0.01 s, {stands}"
+    write_failure(tmp_path, 1, ["OSError: disk full"])
+    with pytest.raises(LaunchError, match=r"^device 1 \(node 7\) failed: OSError: disk full\n"):
+        follow(Late(), options)
+
+
+def test_nodes_share_the_devices() -> None:
+    assert devices_of_nodes(v_shape(6), 3) == (2, 2, 2)
+    assert devices_of_nodes(UNEVEN) == devices_of_nodes(UNEVEN, 2) == (2, 1)
+    assert devices_of_nodes(UNEVEN, 1) == (3,)
+    with pytest.raises(ScriptError, match="nodes: 4 do not divide the 6 devices; use a divisor, or give"):
+        devices_of_nodes(v_shape(6), 4)
+    with pytest.raises(ScriptError, match="nodes: 3 are not the 2 that the placement has .*; use 2"):
+        devices_of_nodes(UNEVEN, 3)
+
+
+@pytest.mark.parametrize("launcher", ["fork", "in_process"])
+def test_only_torchrun_has_nodes(launcher: str, tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match=f"nodes: 2 need launcher 'torchrun', '{launcher}' has one; use it"):
+        launch(tmp_path, 2, launcher=launcher, nodes=2)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["print", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_lines_of_a_run_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = generated(UNEVEN, tmp_path / "it's here")
+    folder = shlex.quote(str(scripts))
+    assert printed(capsys, str(scripts), "--nodes", "1", "--iterations", "9", "--blocking") == (
+        f"torchrun --standalone --nproc-per-node 3 -m runtime.launch {folder} --iterations 9 --blocking "
+        "--communicators pair\n"
+    )
+    lines = printed(capsys, str(scripts), "--head", "a7").splitlines()
+    assert lines[::2] == ["# on node 0", "# on node 1"]
+    for node, devices in enumerate((2, 1)):
+        assert lines[2 * node + 1] == (
+            f"torchrun --nnodes 2 --node-rank {node} --nproc-per-node {devices} --master-addr a7 "
+            f"--master-port 29500 -m runtime.launch {folder} --communicators pair"
+        )
+
+
+def test_the_batch_file_starts_each_node_with_its_devices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slurm is played by a shell: its `srun` runs the command on both nodes, and torchrun shows its words."""
+    scripts = generated(UNEVEN, tmp_path / "it's here")
+    text = printed(capsys, str(scripts), "--sbatch", "--communicators", "directed")
+    assert text.splitlines()[:2] == [
+        "#!/bin/bash",
+        "#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=2",
+    ]
+    for name, lines in {
+        "srun": 'for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done',
+        "scontrol": "printf 'a7\\na8\\n'",
+        "torchrun": 'printf "%s|" "$@"; echo',
+    }.items():
+        path = tmp_path / name
+        path.write_text(f"#!/bin/bash\n{lines}\n")
+        path.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-e"],
+        input=text,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "a[7-8]"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        f"--nnodes|2|--node-rank|{node}|--nproc-per-node|{devices}|--master-addr|a7|--master-port|29500|"
+        f"-m|runtime.launch|{scripts}|--communicators|directed|"
+        for node, devices in enumerate((2, 1))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "0"], "nodes: 0 is not at least 1"),
+        (["--nodes", "3"], "nodes: 3 are not the 2 that the placement has its devices on; use 2"),
+        (["--iterations", "0"], "iterations: 0 is not at least 1"),
+        (["--num-micro-batches", "8"], "num_micro_batches: 8 cannot be run"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_wrong_lines_are_refused_in_one(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = generated(UNEVEN, tmp_path)
+    assert main(["print", str(scripts), *arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"runtime.launch: {message}")
+    assert (captured.err.count("\n"), captured.out) == (1, "")
+
+
+def test_the_devices_of_a_node_are_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr("runtime.launching.processes._Agent", lambda command, _: started.append(command))
+    run = Torchrun(tmp_path, RunOptions(0, 5, results=tmp_path), (3, 2))
+    assert [run.name_of(device) for device in (0, 2, 3, 4)] == [
+        *("device 0 (node 0)", "device 2 (node 0)", "device 3 (node 1)", "device 4 (node 1)")
+    ]
+    assert [command[command.index("--nproc-per-node") + 1] for command in started] == ["3", "2"]
+    ports = {command[command.index("--master-port") + 1] for command in started}
+    assert len(ports) == 1

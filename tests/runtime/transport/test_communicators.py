@@ -1,0 +1,186 @@
+"""Communicators: how many there are, that sharing them is safe, and that processes make and use them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from multiprocessing import get_context
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from strategies import any_schedules
+
+from placements import Placement
+from placements.shapes import m_shape, v_shape, x_shape
+from runtime.program.calls import ScriptError
+from runtime.program.deadlock import check
+from runtime.program.instructions import Programs, Receive, Run, Send
+from runtime.program.lower import lower, messages
+from runtime.program.prefetch import prefetch_receives
+from runtime.transport.communicators import AUTO, DIRECTED, PAIR, communicators
+from runtime.transport.process_groups import connect
+from schedsearch.baselines import one_f_one_b
+from schedsearch.schedule import Schedule
+
+
+def channels_of(placement: Placement) -> list[tuple[int, int]]:
+    return sorted({(message.source, message.target) for message in messages(placement)})
+
+
+@pytest.mark.parametrize(
+    ("placement", "directed", "pair"),
+    [(v_shape(4), 6, 3), (m_shape(64), 188 + 1, 125 + 1), (x_shape(8), 14, 7)],
+    ids=lambda value: value.name if isinstance(value, Placement) else None,
+)
+def test_communicators_are_counted(placement: Placement, directed: int, pair: int) -> None:
+    """An M-shape's first and last blocks are on all devices: a team, and messages from one device to all."""
+    channels = channels_of(placement)
+    assert len(communicators(placement, channels, DIRECTED)) == directed
+    shared = communicators(placement, channels, PAIR)
+    assert len(shared) == pair
+    assert sorted(channel for each in shared for channel in each.channels) == channels
+    assert len({each.devices for each in shared}) == pair
+    assert len({each.name for each in shared}) == pair
+
+
+def between(programs: Programs, device: int, other: int) -> list[tuple[str, str, int, int]]:
+    """Return the messages between two devices, either way, in the order of one of them."""
+    found = []
+    for each in programs.instructions[device]:
+        if isinstance(each, Send) and each.target == other:
+            found.append((each.producer, each.consumer, each.micro_batch, device))
+        if isinstance(each, Receive) and each.source == other:
+            found.append((each.producer, each.consumer, each.micro_batch, other))
+    return found
+
+
+@given(any_schedules())
+def test_both_devices_of_a_pair_have_one_order_of_all_messages_between_them(schedule: Schedule) -> None:
+    """So their operations meet on a communicator that carries both directions."""
+    late = lower(schedule)
+    for programs in (late, prefetch_receives(late, 1), prefetch_receives(late, 3)):
+        check(programs)
+        devices = range(programs.placement.num_devices)
+        for device in devices:
+            for other in range(device):
+                assert between(programs, device, other) == between(programs, other, device)
+
+
+def test_programs_whose_pair_has_two_orders_are_refused() -> None:
+    """Each direction is in order by itself: both devices send first, and one communicator would hang."""
+    safe = lower(one_f_one_b(v_shape(2), 3))
+    first, second = (list(program) for program in safe.instructions)
+    send = next(i for i, each in enumerate(first) if isinstance(each, Send) and each.micro_batch == 1)
+    back = next(i for i, each in enumerate(first) if isinstance(each, Receive) and each.micro_batch == 0)
+    assert send < back
+    late = first[send]
+    moved = [each for each in first if each != late]
+    after = moved.index(Run("B0", 0))
+    moved.insert(after + 1, late)
+    programs = Programs(safe.placement, 3, (tuple(moved), tuple(second)))
+    assert between(programs, 0, 1) != between(programs, 1, 0)
+    with pytest.raises(ValueError, match="wait for each other in a cycle"):
+        check(programs)
+
+
+def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
+    """Exchange a message each way and meet in a team, beside collectives of the default group's owner."""
+    placement = m_shape(3)
+    dist.init_process_group(
+        backend, init_method=meeting, rank=device, world_size=3, timeout=timedelta(seconds=60)
+    )
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    joined = connect(placement, ((0, 1), (1, 0), (1, 2), (2, 1)), device, 60.0, sharing)
+    other = {0: 1, 1: 0}.get(device)
+    if other is not None:
+        with joined.receiving():
+            buffer = torch.empty(2)
+            coming = joined.receive(buffer, (other, device))
+        going = joined.send(torch.full((2,), float(device)), (device, other))
+        coming.wait()
+        going.wait()
+        assert buffer.tolist() == [other, other]
+        assert (joined.links[0, 1] is joined.links[1, 0]) == (sharing != DIRECTED)
+    gathered = next(iter(joined.shards.values())).gather(torch.tensor([device]))
+    assert [int(each) for each in gathered] == [0, 1, 2]
+    assert joined.has((2, 1))
+    assert not joined.has((0, 2))
+    dist.all_reduce(total)
+    assert total.item() == 9
+    joined.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("sharing", "backend"),
+    [(DIRECTED, "gloo"), (PAIR, "gloo"), (AUTO, None)],
+    ids=["directed", "pair", "auto"],
+)
+def test_processes_of_a_default_group_join(sharing: str, backend: str | None, tmp_path: Path) -> None:
+    context = get_context("fork")
+    meeting = f"file://{tmp_path / 'meeting'}"
+    processes = [context.Process(target=be, args=(device, meeting, sharing, backend)) for device in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("sharing", [DIRECTED, PAIR])
+def test_all_processes_create_the_same_groups_in_the_same_order(
+    index: int, sharing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created: list[tuple[object, object]] = []
+
+    def new_group(members: Sequence[int] | None = None, **options: object) -> object:
+        assert "use_local_synchronization" not in options
+        assert "device_id" not in options
+        created.append((members, options["group_desc"]))
+        return object()
+
+    as_process(monkeypatch, index, 3)
+    monkeypatch.setattr(dist, "new_group", new_group)
+    for name in ("send", "recv", "all_gather"):
+        monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
+    directions = ((0, 1), (1, 0), (1, 2), (2, 1))
+    groups = connect(m_shape(3), directions, index, 30, sharing)
+    names = ["0 to 1", "1 to 0", "1 to 2", "2 to 1"] if sharing == DIRECTED else ["0 and 1", "1 and 2"]
+    wanted = [([int(name[0]), int(name[-1])], f"schedsearch {name}") for name in names]
+    assert created == [
+        (None, "schedsearch control"),
+        *((sorted(members), name) for members, name in wanted),
+        ([0, 1, 2], "schedsearch team 0 1 2"),
+    ]
+    assert tuple(groups.links) == directions
+
+
+def as_process(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
+    """Let torch say that it is one of so many processes, without any."""
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    monkeypatch.setattr(dist, "get_rank", lambda: rank)
+    monkeypatch.setattr(dist, "get_world_size", lambda group=None: size)
+
+
+@pytest.mark.parametrize(("rank", "size"), [(1, 2), (0, 3)])
+def test_a_default_group_of_other_processes_is_refused(
+    rank: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_process(monkeypatch, rank, size)
+    message = f"default group: has {size} processes, this one of rank {rank}, for device 0 of 2; start"
+    with pytest.raises(ScriptError, match=message):
+        connect(v_shape(2), (), 0, 30)
+
+
+def test_a_default_group_bound_to_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_process(monkeypatch, 0, 2)
+    bound = SimpleNamespace(bound_device_id=torch.device("cuda", 0))
+    monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=bound))
+    with pytest.raises(ScriptError, match="is bound to a GPU, .*; leave device_id out of init_process_group"):
+        connect(v_shape(2), (), 0, 30)

@@ -1,0 +1,234 @@
+"""A line of a script is changed: the check says that it is still safe, or where and why it is not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from places import GOLDEN
+from small_runs import comparison_of
+
+from runtime.launching.launch import launch
+from runtime.program.calls import ScriptError
+from runtime.program.deadlock import UnsafeProgramsError
+from runtime.verify.saved_programs import check_file, main
+
+IN_LOOP = " " * 8
+WARMUP = " " * 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The scripts of 1F1B on two devices, with a loop."""
+    return Path(shutil.copytree(GOLDEN / "scripts/v_shape", tmp_path / "v_shape"))
+
+
+def change(script: Path, old: str, new: str) -> None:
+    """Replace lines that the script has once."""
+    text = script.read_text()
+    assert text.count(old) == 1, text
+    script.write_text(text.replace(old, new))
+
+
+def line_of(script: Path, part: str) -> int:
+    (number,) = [i for i, line in enumerate(script.read_text().splitlines(), 1) if line.strip() == part]
+    return number
+
+
+def test_an_earlier_receive_is_safe_and_trains_the_same(folder: Path) -> None:
+    """The third receive of device 1 is taken out of its loop, and prefetched before the first block."""
+    receive = 'device.receive("F0", "F1", 0, source=0)\n'
+    second = 'device.prefetch("F0", "F1", 1, source=0)\n'
+    script = folder / "device_1.py"
+    change(script, f"{WARMUP}{second}", "")
+    change(script, f"{WARMUP}{receive}", f"{WARMUP}{receive}{WARMUP}{second}")
+    change(folder / "device_0.py", f"{WARMUP}# Warmup.\n", f"{WARMUP}# Warmup, as it was.\n")
+    before = launch(GOLDEN / "scripts/v_shape", 2, 2, 60, launcher="in_process")
+    assert "finish even if" in check_file(folder)
+    after = launch(folder, 2, 2, 60, launcher="in_process")
+    assert comparison_of(after).bitwise_equal
+    assert after.losses == before.losses
+
+
+def test_another_order_of_blocks_can_be_safe(folder: Path) -> None:
+    """Device 0 takes its first backward before its second forward: slower, and safe."""
+    script = folder / "device_0.py"
+    text = script.read_text()
+    start = text.index(f"{WARMUP}# Warmup.")
+    end = text.index("\n\n\ndef train")
+    forward = 'device.forward("F0", n)\n        device.send("F0", "F1", n, target=1)\n'
+    backward = 'device.receive("B1", "B0", n, source=1)\n        device.backward("B0", n)'
+    body = f"    for n in range(num_micro_batches):\n        {forward}        {backward}"
+    script.write_text(text[:start] + body + text[end:])
+    with pytest.raises(
+        UnsafeProgramsError, match=r"devices wait for each other in a cycle: .*device_0.py line"
+    ):
+        check_file(folder)
+    script = folder / "device_1.py"
+    text = script.read_text()
+    start = text.index(f"{WARMUP}# Warmup.")
+    end = text.index("\n\n\ndef train")
+    body = """    for n in range(num_micro_batches):
+        device.receive("F0", "F1", n, source=0)
+        device.forward("F1", n)
+        device.backward("B1", n)
+        device.send("B1", "B0", n, target=0)"""
+    script.write_text(text[:start] + body + text[end:])
+    assert "finish even if" in check_file(folder)
+    assert comparison_of(launch(folder, 2, 1, 60, launcher="in_process")).is_equal
+
+
+UNSAFE = {
+    "receives swapped": (
+        'device.receive("F0", "F1", 0, source=0)',
+        'device.receive("F0", "F1", 1, source=0)',
+        r"device 1 .* F0 for F1 of micro-batch 1 twice \(device_1.py line {line}, device_1.py line \d+\)",
+    ),
+    "send dropped": (
+        'device.send("B1", "B0", 0, target=0)',
+        "pass",
+        r"device 0 receives B1 for B0 of micro-batch 0 from device 1, which does not send it there "
+        r"\(device_0.py line \d+, device_1.py line \d+\)",
+    ),
+    "receive dropped": (
+        'device.receive("F0", "F1", 0, source=0)',
+        "pass",
+        r"device 1 never receives F0 for F1 of micro-batch 0 \(device_1.py line \d+\)",
+    ),
+    "block dropped": (
+        'device.forward("F1", 0)  # 1410 MHz',
+        "pass",
+        r"device 1 never runs F1 of micro-batch 0 \(device_1.py line \d+\)",
+    ),
+    "block twice": (
+        'device.send("B1", "B0", 0, target=0)',
+        'device.backward("B1", 0)',
+        r"device 1 runs B1 of micro-batch 0 twice \(device_1.py line \d+, device_1.py line {line}\)",
+    ),
+    "sent to nobody": (
+        'device.send("B1", "B0", 0, target=0)',
+        'device.send("B1", "B0", 0, target=1)',
+        r"device 1 sends B1 for B0 of micro-batch 0 to device 1.*device_1.py line {line}",
+    ),
+    "block of another device": (
+        'device.forward("F1", 0)  # 1410 MHz',
+        'device.forward("F0", 0)',
+        r"device 1 runs F0 of micro-batch 0, which is none of its blocks .*\(device_1.py line {line}\)",
+    ),
+    "unknown block": (
+        'device.forward("F1", 0)  # 1410 MHz',
+        'device.forward("F7", 0)',
+        r"device 1 runs F7 of micro-batch 0, which is none of its blocks .*\(device_1.py line {line}\)",
+    ),
+    "micro-batch too many": (
+        'device.forward("F1", 0)  # 1410 MHz',
+        'device.forward("F1", 4)',
+        r"device 1 runs F1 of micro-batch 4, which is none of its blocks .*\(device_1.py line {line}\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNSAFE)
+def test_an_unsafe_change_is_named_with_device_line_and_reason(
+    case: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, message = UNSAFE[case]
+    script = folder / "device_1.py"
+    number = line_of(script, old)
+    change(script, old, new)
+    assert main([str(folder)]) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.match(re.escape(f"{folder}: unsafe: ") + message.format(line=number), first), first
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        (
+            'device.forward("F1", n)  # 1410 MHz',
+            'device.backward("B1", n)  # 1410 MHz',
+            "run B1 #1' before it runs F1",
+        ),
+        (
+            'device.backward("B1", 0)  # 1410 MHz',
+            'device.send("B1", "B0", 0, target=0)',
+            "send B1 -> B0 #0 to 0' before it runs B1",
+        ),
+    ],
+)
+def test_swapped_lines_are_named(first: str, second: str, what: str, folder: Path) -> None:
+    script = folder / "device_1.py"
+    number = line_of(script, first)
+    indent = IN_LOOP if "n" in first.split(",")[1] else WARMUP
+    change(script, f"{first}\n{indent}{second}\n", f"{second}\n{indent}{first}\n")
+    with pytest.raises(UnsafeProgramsError) as caught:
+        check_file(folder)
+    said = str(caught.value).splitlines()[0]
+    assert said == f"device 1 has '{what} of that micro-batch (device_1.py line {number})"
+
+
+def test_messages_of_a_channel_in_another_order_name_both_ends(folder: Path) -> None:
+    script = folder / "device_1.py"
+    late = 'device.prefetch("F0", "F1", 1, source=0)'
+    change(script, f"{WARMUP}{late}\n", "")
+    receive = 'device.receive("F0", "F1", 0, source=0)'
+    change(script, receive, f"{late}\n{WARMUP}{receive}")
+    places = line_of(folder / "device_0.py", 'device.send("F0", "F1", 0, target=1)'), line_of(script, late)
+    with pytest.raises(UnsafeProgramsError) as caught:
+        check_file(folder)
+    assert str(caught.value).splitlines()[0] == (
+        "device 0 sends F0 for F1 of micro-batch 0 to device 1, which there receives F0 for F1 of "
+        "micro-batch 1 (device_0.py line {}, device_1.py line {})".format(*places)
+    )
+
+
+UNREADABLE = {
+    "wrong verb": (
+        'device.forward("F1", 0)',
+        'device.backward("F1", 0)',
+        "line {line}: backward of F1, a block of kind F; write forward",
+    ),
+    "half of a whole backward": (
+        'device.backward("B1", 0)',
+        'device.backward_input("B1", 0)',
+        "line {line}: backward_input of B1, a block of kind B; write backward",
+    ),
+    "unknown verb": (
+        'device.forward("F1", 0)',
+        'device.forwards("F1", 0)',
+        "line {line}: fails (AttributeError: 'Calls' object has no attribute 'forwards'); correct it, or",
+    ),
+    "no target": (
+        'device.send("B1", "B0", 0, target=0)',
+        'device.send("B1", "B0", 0)',
+        "line {line}: fails (TypeError: ",
+    ),
+    "unknown name": (
+        'device.forward("F1", 0)',
+        'device.forward("F1", m)',
+        "line {line}: fails (NameError: name 'm' is not defined)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_line_that_makes_no_sense_is_named(
+    case: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, message = UNREADABLE[case]
+    script = folder / "device_1.py"
+    change(script, old, new)
+    number = next(i for i, line in enumerate(script.read_text().splitlines(), 1) if new in line)
+    assert main([str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"{script}: {message.format(line=number)}")
+    assert error.count("\n") == 1
+
+
+def test_halves_of_a_backward_have_verbs_of_their_own(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "scripts/zero_bubble", tmp_path / "zero_bubble"))
+    change(folder / "device_2.py", 'backward_weight("W2", n)', 'backward_input("W2", n)')
+    with pytest.raises(ScriptError, match="backward_input of W2, a block of kind W; write backward_weight"):
+        check_file(folder)
