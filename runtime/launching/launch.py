@@ -153,10 +153,10 @@ def _launched(
             )
     if options.num_micro_batches is not None or options.resume is not None:
         _check_scripts(directory, options)
-    script = read_script(directory / "device_0.py")
-    extent = extent_of(asked, script.model, script.placement, options.resume is not None)
+    extent = _extent(directory, options, asked)
     try:
         if options.load_weights is not None:
+            script = read_script(directory / "device_0.py")
             check_state_dict_file(options.load_weights, script.model, script.placement)
         if options.save_weights is not None:
             check_save_path(options.save_weights)
@@ -175,6 +175,14 @@ def _launched(
         processes = _START[launcher](directory, patient)
     follow(processes, options, progress)
     return _measurement(options, extent)
+
+
+def _extent(directory: Path, options: RunOptions, asked: str | None) -> Extent:
+    """Return what is compared; a script is run to be read, so it is read only where its model decides."""
+    if asked in ("none", "all"):
+        return Extent(asked, "as asked for")
+    script = read_script(directory / "device_0.py")
+    return extent_of(asked, script.model, script.placement, options.resume is not None)
 
 
 def _placed(options: RunOptions, launcher: str) -> RunOptions:
