@@ -35,6 +35,7 @@ OWNERS = {
     "matplotlib": ["schedsearch/figures/"],
     "pandas": ["schedsearch/notebook.py", "experiments/collect.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
+    "safetensors": ["runtime/models/tensor_files.py"],
     "torch": [
         "runtime/",
         "experiments/benchmarks/peers/torch_schedules.py",

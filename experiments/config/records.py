@@ -176,6 +176,10 @@ class RuntimeOptions:
     resume: str | None
     trace: bool
     checkpoint_async: bool
+    verify: str | None
+    exact: bool | None
+    load_weights: str | None
+    save_weights: str | None
     communicators: str
     nodes: int
     precision: str | None

@@ -12,7 +12,7 @@ from experiments.config.planned_model import what_is_run, with_planned_layers
 from experiments.config.plans import Planned
 from experiments.config.records import RuntimeOptions
 from placements import Placement
-from runtime.execution.run_options import RunOptions, check_device
+from runtime.execution.run_options import VERIFY, RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
 from runtime.models import (
     GIVEN_MODEL,
@@ -22,7 +22,9 @@ from runtime.models import (
     body_of,
     check_parameters,
     suitable_model,
+    traced,
 )
+from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import pair_backward
 from schedsearch.semantics.versions import WeightMode
@@ -30,6 +32,7 @@ from schedsearch.semantics.versions import WeightMode
 _OF_LAUNCH = (
     *("iterations", "timeout_s", "launcher", "device", "blocking", "num_micro_batches"),
     *("checkpoint_every", "keep_checkpoints", "checkpoint_async", "trace", "communicators", "nodes"),
+    *("verify", "exact", "load_weights", "save_weights"),
 )
 
 _CHECKED_OF_RUN = (
@@ -63,6 +66,14 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         raise OptionError(f"runtime.launcher: {options.launcher!r} is not known; {remedy}")
     if options.model == GIVEN_MODEL:
         _check_given(options)
+    if options.verify not in (None, *VERIFY):
+        remedy = did_you_mean(str(options.verify), VERIFY)
+        raise OptionError(f"runtime.verify: {options.verify!r} is not known; {remedy}")
+    if options.save_weights is not None:
+        try:
+            check_save_path(Path(options.save_weights))
+        except StateDictError as error:
+            raise OptionError(f"runtime.{error}") from None
     for name in ("receive_ahead", "receive_memory"):
         value = getattr(options, name)
         if value is not None and value < 0:
@@ -163,9 +174,14 @@ def choose_model(
     if name == GIVEN_MODEL:
         return model
     try:
+        model = traced(model, placement)
         body = body_of(model, placement)
         body.data(num_micro_batches, "cpu")
         check_parameters(model, placement, body)
+        if options.load_weights is not None:
+            check_state_dict_file(options.load_weights, model, placement)
+    except StateDictError as error:
+        raise OptionError(f"runtime.{error}") from None
     except ModelError as error:
         raise in_options(error) from None
     for line in what_is_run(plan.plan, model) if plan is not None else ():
@@ -184,6 +200,7 @@ def _model_options(options: RuntimeOptions, name: str) -> ModelOptions:
     given["name"] = name
     for field_name in ("optimizer_options", "lr_schedule_options"):
         given[field_name] = given[field_name] or {}
+    given["handed_over"] = None
     if options.num_layers is None and options.layers_per_block is None:
         given["num_layers"] = NUM_LAYERS
     if options.path is not None:

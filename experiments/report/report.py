@@ -12,7 +12,7 @@ from experiments.steps.results import EnergyResult, SearchStepResult
 from experiments.steps.schedule_selection import describe_selection
 from experiments.steps.search_step import micro_batches_in_words
 from placements import Placement, Profile
-from runtime.execution.measurement import TOLERANCE, Measurement
+from runtime.execution.measurement import Comparison, Measurement
 from runtime.profiling.utilisation import UtilisationTable
 from schedsearch.figures.comparison import title_of
 from schedsearch.metrics import bubble_rate, peak_memory
@@ -157,11 +157,18 @@ def save_report_of_run(
 
 def _equality(measurement: Measurement) -> Fact:
     comparison = measurement.comparison
-    assert comparison is not None, "a launch compares unless told not to"
+    if comparison is None:
+        return Fact(
+            "Equal to the unpipelined model",
+            "not compared",
+            f"verify={measurement.verify}: {measurement.verify_reason}",
+        )
+    which = {"first": "the first iteration", "all": "all iterations"}[measurement.verify]
     return Fact(
         "Equal to the unpipelined model",
         "yes" if comparison.is_equal else "no",
-        f"losses, gradients and parameters within {TOLERANCE:g}",
+        f"losses, gradients and parameters of {which} within {comparison.tolerance:.2g} "
+        f"(verify={measurement.verify}: {measurement.verify_reason})",
         good=comparison.is_equal,
     )
 
@@ -293,13 +300,27 @@ def _blocking_power(profile: Profile) -> str:
 
 
 def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
-    comparison = measurement.comparison
-    assert comparison is not None, "a launch compares unless told not to"
     losses = [sum(each) / len(each) for each in measurement.losses]
     return (
         Fact("Backend", measurement.backend, ", ".join(sorted(set(measurement.device_names)))),
         Fact("Loss", ", ".join(f"{loss:.4f}" for loss in losses), "mean of the micro-batches, by iteration"),
         Fact("Iteration", ", ".join(f"{time:.1f}" for time in measurement.time_ms) + " ms"),
+        *_process_memory(measurement),
+        *_comparison_facts(measurement.comparison),
+        Fact("Clocks", measurement.clock_backend),
+    )
+
+
+def _process_memory(measurement: Measurement) -> tuple[Fact, ...]:
+    pairs = zip(measurement.peak_rss_mib, measurement.rss_after_import_mib, strict=True)
+    own = ", ".join(f"{peak - before:.0f}" for peak, before in pairs)
+    return (Fact("Memory", f"{own} MiB", "peak of each process, less what it had after its imports"),)
+
+
+def _comparison_facts(comparison: Comparison | None) -> tuple[Fact, ...]:
+    if comparison is None:
+        return ()
+    return (
         Fact(
             "Largest loss error",
             f"{comparison.max_loss_error:.1e}",
@@ -313,7 +334,6 @@ def _run_facts(measurement: Measurement) -> tuple[Fact, ...]:
             "to the same model in one process, in the same order",
             good=comparison.bitwise_equal,
         ),
-        Fact("Clocks", measurement.clock_backend),
     )
 
 

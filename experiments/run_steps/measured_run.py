@@ -78,8 +78,9 @@ def check_finite(measurement: Measurement) -> None:
                 "runtime.learning_rate, or look at the data"
             )
     comparison = measurement.comparison
-    assert comparison is not None, "a launch compares unless told not to"
-    if not all(map(math.isfinite, (comparison.max_gradient_error, comparison.max_parameter_error))):
+    if comparison is not None and not all(
+        map(math.isfinite, (comparison.max_gradient_error, comparison.max_parameter_error))
+    ):
         raise Failed(
             "the run diverged: its gradients or parameters are not finite, or the unpipelined model's are 0 "
             "where they are not; lower runtime.learning_rate, or look at the data"
@@ -87,14 +88,25 @@ def check_finite(measurement: Measurement) -> None:
 
 
 def describe(measurement: Measurement) -> str:
-    """Return the losses and the comparison in one line."""
-    comparison = measurement.comparison
-    assert comparison is not None, "a launch compares unless told not to"
+    """Return the losses and what was compared in one line."""
     blocking = ", blocking" if measurement.blocking else ""
     first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
     return (
         f"{measurement.backend}{blocking}: "
         f"loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations; "
-        f"against the unpipelined model: largest gradient error {comparison.max_gradient_error:.1e}, "
-        f"bitwise equal to its replay: {comparison.bitwise_equal}; clocks: {measurement.clock_backend}"
+        f"{compared_in_words(measurement)}; clocks: {measurement.clock_backend}"
+    )
+
+
+def compared_in_words(measurement: Measurement) -> str:
+    """Return which iterations were compared, why, and what was found."""
+    comparison = measurement.comparison
+    if comparison is None:
+        why = f"verify={measurement.verify}: {measurement.verify_reason}"
+        return f"not compared with the unpipelined model ({why})"
+    which = {"first": "first iteration", "all": "all iterations"}[measurement.verify]
+    return (
+        f"{which} against the unpipelined model (verify={measurement.verify}: {measurement.verify_reason}): "
+        f"largest gradient error {comparison.max_gradient_error:.1e}, "
+        f"bitwise equal to its replay: {comparison.bitwise_equal}"
     )

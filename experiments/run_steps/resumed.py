@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 CHANGEABLE = (
     *("iterations", "timeout_s", "launcher", "blocking"),
     *("checkpoint_every", "keep_checkpoints", "checkpoint_async"),
+    *("verify", "save_weights"),
     *("communicators", "nodes"),
 )
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
@@ -28,6 +29,10 @@ NEWER: dict[str, object] = {
     "weight_versions": "flush",
     "micro_batches_per_update": 1,
     "checkpoint_async": True,
+    "verify": "all",
+    "exact": None,
+    "load_weights": None,
+    "save_weights": None,
     "communicators": "auto",
     "nodes": 1,
     "precision": None,
@@ -59,7 +64,13 @@ class KeptOptions:
     @classmethod
     def of(cls, options: RunCommandOptions) -> KeptOptions:
         """Return those of a whole config."""
-        return cls(replace(options.runtime, resume=None), _absolute(options.profile.clock_latency))
+        runtime = replace(
+            options.runtime,
+            resume=None,
+            load_weights=_absolute(options.runtime.load_weights),
+            save_weights=_absolute(options.runtime.save_weights),
+        )
+        return cls(runtime, _absolute(options.profile.clock_latency))
 
 
 def save_options(kept: KeptOptions, directory: Path) -> Path:

@@ -146,7 +146,7 @@ def _run(
                 options.runtime.timeout_s,
                 device=options.runtime.device,
                 launcher=options.runtime.launcher,
-                compares=False,
+                verify="none",
                 blocking=options.runtime.blocking,
                 progress=bar,
                 sweep=sweep,

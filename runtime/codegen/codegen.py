@@ -68,9 +68,11 @@ def generate(
     Raises:
         ClockPlanError: There is no such block, or one lacks clocks or has not one for each micro-batch.
         JobError: The model holds something that JSON has no form for.
+        ModelError: It is a user's file that makes no model of the placement.
     """
     check_clocks(programs.placement, programs.num_micro_batches, clock_mhz)
     placement, number = programs.placement, programs.num_micro_batches
+    model = _with_forms(model, programs)
     shift, looped = best_loops(programs) if shift is None else (shift, loops_of_each(programs, shift))
     why_exact = _why_exact(programs, clock_mhz)
     loops = None if why_exact else _safe_loops(parametric(programs, looped, shift))
@@ -102,6 +104,15 @@ def generate(
         paths.append(directory / f"device_{device}.py")
         write_text(paths[-1], "\n\n".join(pieces))
     return paths
+
+
+def _with_forms(model: Mapping[str, object], programs: Programs) -> Mapping[str, object]:
+    """Return the model with what a user's modules hand over, so that the processes need not find it."""
+    if model.get("name") != "module" or "handed_over" in model:
+        return model
+    from runtime.models import ModelOptions, traced  # They load torch, which other models do not need here.
+
+    return traced(ModelOptions.from_dict(model), programs.placement).to_dict()
 
 
 def _safe_loops(loops: ParametricPrograms | None) -> ParametricPrograms | None:

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from placements import Kind, Placement
-from runtime.models.user.user_file import Sample, digest, several
+from runtime.models.user.seeds import digest
+from runtime.models.user.user_file import Sample, several
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
 
 READ_AHEAD = 2

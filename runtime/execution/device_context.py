@@ -20,12 +20,13 @@ from runtime.execution.clock_requests import ClockRequests, clock_requests
 from runtime.execution.device import Device
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.models import Blocks, Model, ReadVersions, read_versions
+from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
 from runtime.models.blocks import Instance, warm_up
 from runtime.models.body import Body
 from runtime.plans.plan_client import PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
+from runtime.profiling.process_memory import rss_mib
 from runtime.profiling.recorder import HostTimes, Recorder, StreamTimes
 from runtime.profiling.records import Record
 from runtime.transport.process_groups import connect
@@ -48,6 +49,7 @@ class DeviceContext:
         plans: Newer clocks than the script's.
         profiler: Measures the blocks, if that is what the run is for.
         recorder: Keeps what the device did, if that is wanted.
+        rss_after_import_mib: The memory of the process before it had a model.
     """
 
     script: Script
@@ -60,6 +62,7 @@ class DeviceContext:
     plans: SharedPlans
     profiler: DeviceProfiler | None
     recorder: Recorder | None
+    rss_after_import_mib: float
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -87,6 +90,8 @@ def device_context(
         body: What the blocks compute, which may not know yet what their messages carry; by default that of
             the script's model.
     """
+    warm_up(transport.device)  # imports more of torch
+    rss_after_import_mib = rss_mib()
     with ExitStack() as at_end:
         shared = at_end.enter_context(
             shared_plans(
@@ -107,6 +112,8 @@ def device_context(
             groups=transport.groups,
             body=body,
         )
+        if options.load_weights is not None and options.resume is None:
+            load_state_dict_file(model, options.load_weights)
         blocks = Blocks(script.placement, model, script.num_micro_batches, _versions(script, transport))
         profiler = _profiler(script, options, transport)
         if profiler is not None:
@@ -120,9 +127,18 @@ def device_context(
             clocks.requested = recorder.request
         if body is None:
             check_specs(script, options.device, device.spec_of_model)
-        warm_up(transport.device)
         yield DeviceContext(
-            script, options, transport, device, model, blocks, clocks, shared, profiler, recorder
+            script,
+            options,
+            transport,
+            device,
+            model,
+            blocks,
+            clocks,
+            shared,
+            profiler,
+            recorder,
+            rss_after_import_mib,
         )
 
 

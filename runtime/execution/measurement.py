@@ -16,6 +16,11 @@ TOLERANCE = 1e-12
 """Relative error up to which a float64 run equals the unsharded reference: only the order of sums differs."""
 
 
+INEXACT_DIGITS = 0.5
+"""Share of the digits of a type within which a run that is not exact equals the unpipelined model: its sums
+over devices are made in any order."""
+
+
 class Comparison(NamedTuple):
     """How far a run is from the unpipelined model.
 
@@ -28,6 +33,7 @@ class Comparison(NamedTuple):
         max_parameter_error: The same for the parameters after the last step.
         bitwise_equal: Whether every loss, gradient and final parameter equals, bit for bit, a replay of
             the devices' orders in one process.
+        tolerance: Relative error up to which they count as equal.
     """
 
     reference_losses: tuple[tuple[float, ...], ...]
@@ -35,11 +41,12 @@ class Comparison(NamedTuple):
     max_gradient_error: float
     max_parameter_error: float
     bitwise_equal: bool
+    tolerance: float = TOLERANCE
 
     @property
     def is_equal(self) -> bool:
-        """Whether losses, gradients and parameters are within `TOLERANCE`."""
-        return max(self.max_loss_error, self.max_gradient_error, self.max_parameter_error) <= TOLERANCE
+        """Whether losses, gradients and parameters are within the tolerance."""
+        return max(self.max_loss_error, self.max_gradient_error, self.max_parameter_error) <= self.tolerance
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,11 @@ class Measurement:
         first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken, by device.
         records: For each device what it did in the last iterations, if the run was recorded.
+        verify: Which iterations were compared: one of `runtime.execution.run_options.VERIFY`.
+        verify_reason: Why, in words.
+        exact: Whether sums over devices were made in the order of the devices.
+        peak_rss_mib: The most memory of each device's process, in MiB; threads of one process share it.
+        rss_after_import_mib: What the process had before its model was made, in MiB.
     """
 
     backend: str
@@ -76,6 +88,11 @@ class Measurement:
     first_iteration: int = 0
     peak_posted_bytes: tuple[int, ...] = ()
     records: tuple[tuple[Record, ...], ...] = ()
+    verify: str = "none"
+    verify_reason: str = ""
+    exact: bool = False
+    peak_rss_mib: tuple[float, ...] = ()
+    rss_after_import_mib: tuple[float, ...] = ()
 
     @property
     def iterations(self) -> int:
@@ -103,4 +120,10 @@ class Measurement:
             "clock_requests": {str(device): list(clocks) for device, clocks in self.clock_requests.items()},
             "clock_backend": self.clock_backend,
             "device_names": list(self.device_names),
+            "verify": self.verify,
+            "verify_reason": self.verify_reason,
+            "exact": self.exact,
+            "tolerance": comparison and comparison.tolerance,
+            "peak_rss_mib": list(self.peak_rss_mib),
+            "rss_after_import_mib": list(self.rss_after_import_mib),
         }

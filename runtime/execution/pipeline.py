@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from placements import Kind
@@ -29,8 +29,17 @@ from runtime.execution.evaluation import Evaluation
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import GIVEN_MODEL, USER_MODEL, Blocks, ModelOptions
-from runtime.models.user.given import GivenModules, Loss, LossWeight, Modules, is_list, own_modules, type_of
-from runtime.models.user.packing import Shapes
+from runtime.models.user.given import (
+    GivenModules,
+    GivenSource,
+    Loss,
+    LossWeight,
+    Modules,
+    is_list,
+    own_modules,
+    type_of,
+)
+from runtime.models.user.packing import Forms
 from runtime.models.user.user_file import UserFile
 from runtime.plans.plan_client import DeployedPlan
 from runtime.program.calls import ScriptError
@@ -379,7 +388,7 @@ class Pipeline:
 
     def _find_shapes(self, body: GivenModules) -> None:
         """Find what all blocks hand over: each process runs its own once, forward, and tells the others."""
-        shapes: dict[str, Shapes] = {}
+        shapes: dict[str, Forms] = {}
         read = partial(self._data.read, iteration=0, micro_batch=0)
         num_blocks = sum(block.kind is Kind.F for block in self._script.placement.blocks)
         while len(shapes) < num_blocks:
@@ -480,16 +489,15 @@ def _joined(
     own = [block.name for block in placement.on(options.device) if block.kind is Kind.F]
     modules = given.modules
 
-    def found_modules() -> tuple[Mapping[str, nn.Module], Loss | None, LossWeight | None]:
+    def found_modules() -> GivenSource:
         if not isinstance(modules, (str, Path)):
-            return own_modules(modules, placement, own), given.loss, given.loss_weight
+            return GivenSource(own_modules(modules, placement, own), job.seed, given.loss, given.loss_weight)
         file = UserFile(ModelOptions(USER_MODEL, path=str(Path(modules).resolve()), seed=job.seed))
-        made = own_modules(file.source(placement), placement, own)
-        return made, given.loss or file.loss, given.loss_weight or file.loss_weight
+        made = own_modules(file.modules_with_values(own), placement, own)
+        loss, loss_weight = given.loss or file.loss, given.loss_weight or file.loss_weight
+        return GivenSource(made, job.seed, loss, loss_weight)
 
-    (seen, loss, loss_weight), types = agreed(
-        transport, options.device, found_modules, lambda found: type_of(found[0])
-    )
+    source, types = agreed(transport, options.device, found_modules, lambda found: type_of(found.given))
     found = sorted({dtype for dtype in types if dtype is not None})
     if len(found) > 1:
         raise PipelineError(f"modules: are of several types ({', '.join(found)}); convert them to one")
@@ -498,7 +506,7 @@ def _joined(
     body, described = agreed(
         transport,
         options.device,
-        lambda: GivenModules(model, placement, seen, own, loss, loss_weight, keeps_names=is_list(modules)),
+        lambda: GivenModules(model, placement, source, own, keeps_names=is_list(modules)),
         lambda body: body.described,
     )
     body.know(described)

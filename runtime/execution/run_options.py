@@ -23,6 +23,9 @@ LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m r
 DEVICES = ("cpu", "cuda")
 """Where a run can compute."""
 
+VERIFY = ("none", "first", "all")
+"""Which iterations of a run can be compared with the unpipelined model."""
+
 
 def _told(
     read: Callable[[str], Any], help: str = "", least: int | None = None, **argument: Any
@@ -57,7 +60,6 @@ class RunOptions:
         backend: ``gloo`` (CPU) or ``nccl`` (one GPU for each device).
         timeout_s: How long a transfer may wait for its other end.
         results: Folder for `runtime.execution.results`, or None to only report progress.
-        keeps_tensors: Whether gradients and parameters are written too, for comparison.
         blocking: Whether every transfer waits for its other end, to test that the order alone is safe.
         meeting: URL where the processes find each other.
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
@@ -78,6 +80,13 @@ class RunOptions:
         nodes: On how many nodes the processes are started, each by a torchrun of its own.
         clock_latency: File of `python -m runtime.clock latency`: what changes of clock take; None for the
             table of the GPU's name.
+        verify: Of which iterations gradients and parameters are written, for whoever compares them with the
+            unpipelined model; one of `VERIFY`. A run that goes on from a checkpoint has no first iteration.
+        exact: Whether sums over devices are made in the order of the devices, and so have the same bits as
+            the unpipelined model; None if and only if something is verified.
+        load_weights: File of a state dict to begin with, or None; a checkpoint comes before it. See
+            `runtime.models.state_dict`.
+        save_weights: File for the state dict after the last iteration, or None.
     """
 
     device: int
@@ -91,7 +100,6 @@ class RunOptions:
     )
     timeout_s: float = field(default=300.0, metadata=_told(float))
     results: Path | None = field(default=None, metadata=_told(Path))
-    keeps_tensors: bool = field(default=True, metadata=_told(_is_one))
     blocking: bool = field(
         default=False,
         metadata=_told(_is_one, "let transfers wait for their other ends", action="store_true", default=None),
@@ -123,11 +131,31 @@ class RunOptions:
         default=True,
         metadata=_told(_is_one, "1: training goes on while a checkpoint is written (default); 0: it waits"),
     )
+    verify: str = field(default="none", metadata=_told(str))
+    exact: bool | None = field(
+        default=None,
+        metadata=_told(_is_one, "add up in the order of the devices", action="store_true", default=None),
+    )
+    load_weights: Path | None = field(
+        default=None, metadata=_told(Path, "file of a state dict to begin with (.safetensors, or of torch)")
+    )
+    save_weights: Path | None = field(
+        default=None, metadata=_told(Path, "file for the state dict at the end (.safetensors)")
+    )
     communicators: str = field(
         default=AUTO,
         metadata=_told(str, "one for each channel, or for both directions of a pair", choices=SHARINGS),
     )
     nodes: int = field(default=1, metadata={"least": 1})
+
+    def __post_init__(self) -> None:
+        """Be exact where something is verified, unless told otherwise."""
+        if self.exact is None:
+            object.__setattr__(self, "exact", self.verify != "none")
+
+    def verifies(self, iteration: int) -> bool:
+        """Tell whether an iteration is one of those that are compared."""
+        return self.verify == "all" or (self.verify == "first" and iteration == 0)
 
     @property
     def is_recorded(self) -> bool:
@@ -165,6 +193,8 @@ class RunOptions:
             ProfileError: The file of latencies is wrong.
         """
         self.check_ranges()
+        if self.verify not in VERIFY:
+            raise ScriptError(f"verify: {self.verify!r} is not known; use {', '.join(VERIFY)}")
         if self.checkpoint_every and self.checkpoints is None:
             raise ScriptError(
                 f"checkpoint_every: {self.checkpoint_every} needs a folder for checkpoints; give one"

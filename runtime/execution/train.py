@@ -23,8 +23,9 @@ from runtime.execution.pipeline import BlockLoss, Pipeline
 from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
 from runtime.execution.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.execution.run_options import RunOptions
-from runtime.models import Model, ParameterShard
+from runtime.models import Model, ParameterShard, save_state_dict_file
 from runtime.plans.plan_client import PlanSource
+from runtime.profiling.process_memory import peak_rss_mib
 from runtime.transport.protocol import Transport
 
 Connect = Callable[[Script, RunOptions], AbstractContextManager[Transport]]
@@ -95,14 +96,20 @@ def _train(context: DeviceContext, asked: Termination) -> None:
         times_ms.append(pipeline.timed(index))
         losses.append(pipeline.losses())
         pipeline.update.prepare()
-        _keep(options, f"gradients_{index}", model.gradients())
+        if options.verifies(index):
+            _keep(options, f"gradients_{index}", model.gradients())
         pipeline.update.step()
+        if options.verify == "first" and options.verifies(index):
+            _keep(options, "parameters", model.parameters)
         is_asked = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
         checkpoints.after_iteration(index + 1, _state(model), is_asked and index + 1 < options.iterations)
         if context.profiler is not None and context.profiler.all_done():
             break
     checkpoints.wait()
-    _keep(options, "parameters", model.parameters)
+    if options.verify == "all":
+        _keep(options, "parameters", model.parameters)
+    if options.save_weights is not None:
+        save_state_dict_file(model, options.save_weights, transport.collect, options.device == 0)
     if options.trace:
         _draw(options.trace, context)
     if options.results:
@@ -153,11 +160,13 @@ def _facts(context: DeviceContext) -> dict[str, Any]:
         "clock_backend": context.clocks.clock.description,
         "backend": context.options.backend,
         "device_name": _name(context.transport.device),
+        "peak_rss_mib": peak_rss_mib(),
+        "rss_after_import_mib": context.rss_after_import_mib,
     }
 
 
 def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
-    if options.results and options.keeps_tensors:
+    if options.results:
         write_tensors(options.results, options.device, name, tensors)
 
 

@@ -48,6 +48,7 @@ from runtime.launching.processes import (
     run_script,
 )
 from runtime.models import ModelError, ModelOptions, read_versions
+from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
@@ -55,6 +56,7 @@ from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Run
 from runtime.simulate.network import cheapest_sharing
 from runtime.transport.communicators import AUTO
+from runtime.verify.extent import Extent, extent_of
 from runtime.verify.reference import Case, compare, losses_of_run
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import as_soon_as_possible
@@ -85,7 +87,7 @@ def launch(
     backend: str | None = None,
     device: str | None = None,
     launcher: str = "torchrun",
-    compares: bool = True,
+    verify: str | None = "all",
     trace: bool = False,
     communicators: str = AUTO,
     progress: Callable[[Progress], None] | None = None,
@@ -103,14 +105,16 @@ def launch(
         device: ``cpu``, ``cuda``, or None: under torchrun what the backend is for, else the CPU. In process
             all devices of the placement share the current GPU.
         launcher: One of `LAUNCHERS`.
-        compares: Whether to compare with the reference; it trains the model twice in this process.
+        verify: Which iterations are compared with the reference, which trains the model twice in this
+            process: ``none``, ``first`` or ``all``; None for what `runtime.verify.extent` chooses.
         trace: Whether every device records its last iterations, for `runtime.profiling.trace`.
         communicators: One of `runtime.transport.communicators.SHARINGS`.
         progress: Called with each iteration as it ends.
         options: More of `RunOptions`: ``blocking``, ``num_micro_batches`` (the scripts are then checked
             first), ``checkpoint_every``, ``checkpoints``, ``keep_checkpoints``, ``resume``,
             ``clock_latency``, ``nodes`` (as many torchruns on this machine, each with the
-            devices of a node), and ``sweep``, with which nothing is compared and at most `iterations` run.
+            devices of a node), ``exact``, ``load_weights``, ``save_weights``, and ``sweep``, with which
+            nothing is compared and at most `iterations` run.
 
     Raises:
         ScriptError: A script is missing, an argument is out of its range, or the run cannot be resumed.
@@ -127,17 +131,22 @@ def launch(
             backend=backend or "",
             timeout_s=timeout_s,
             results=Path(folder),
-            keeps_tensors=compares and options.get("sweep") is None,
             torch_device=device or "",
             records=trace,
             communicators=communicators,
             **options | paths,
         )
-        return _launched(Path(directory).resolve(), launcher, run, progress)
+        asked = "none" if run.sweep is not None else verify
+        return _launched(Path(directory).resolve(), launcher, run, asked, options.get("exact"), progress)
 
 
 def _launched(
-    directory: Path, launcher: str, options: RunOptions, progress: Callable[[Progress], None] | None
+    directory: Path,
+    launcher: str,
+    options: RunOptions,
+    asked: str | None,
+    exact: bool | None,
+    progress: Callable[[Progress], None] | None,
 ) -> Measurement:
     options.check()
     options = _placed(options, launcher)
@@ -146,8 +155,22 @@ def _launched(
             raise ScriptError(
                 f"{directory}: has no device_{device}.py; generate the scripts of all devices first"
             )
+    is_same = True
     if options.num_micro_batches is not None or options.resume is not None:
-        options = _checked(directory, options)
+        is_same = _checked(directory, options)
+    extent = _extent(directory, options, asked)
+    if not is_same and extent.verify != "none":
+        extent = Extent("none", "it goes on with other options than it began with")
+    try:
+        if options.load_weights is not None:
+            script = read_script(directory / "device_0.py")
+            check_state_dict_file(options.load_weights, script.model, script.placement)
+        if options.save_weights is not None:
+            check_save_path(options.save_weights)
+    except StateDictError as error:
+        raise ScriptError(str(error)) from None
+    # The option is told anew: by default a run is exact where something is verified.
+    options = replace(options, verify=extent.verify, exact=exact)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
     if options.communicators == AUTO and options.backend == "nccl":
         programs = programs_of(read_scripts(directory))
@@ -158,7 +181,15 @@ def _launched(
     else:
         processes = _START[launcher](directory, patient)
     follow(processes, options, progress)
-    return _measurement(options)
+    return _measurement(options, extent)
+
+
+def _extent(directory: Path, options: RunOptions, asked: str | None) -> Extent:
+    """Return what is compared; a script is run to be read, so it is read only where its model decides."""
+    if asked in ("none", "all"):
+        return Extent(asked, "as asked for")
+    script = read_script(directory / "device_0.py")
+    return extent_of(asked, script.model, script.placement, options.resume is not None)
 
 
 def _placed(options: RunOptions, launcher: str) -> RunOptions:
@@ -186,12 +217,12 @@ def _placed(options: RunOptions, launcher: str) -> RunOptions:
     return replace(options, backend=backend, torch_device=device or of_backend or "cpu")
 
 
-def _checked(directory: Path, options: RunOptions) -> RunOptions:
+def _checked(directory: Path, options: RunOptions) -> bool:
     """Ensure that scripts are safe for the number of micro-batches, and can go on from a checkpoint.
 
     Returns:
-        The options, without a comparison if the run goes on with other options than it began with: the
-        unpipelined model trains from the begin.
+        Whether the run goes on with the options with which it began; the unpipelined model trains from the
+        begin with those of now.
     """
     scripts = [read_script(directory / f"device_{device}.py") for device in range(options.num_devices)]
     changed = [script.at(options.num_micro_batches) for script in scripts]
@@ -205,13 +236,11 @@ def _checked(directory: Path, options: RunOptions) -> RunOptions:
                 f"num_micro_batches: {programs.num_micro_batches} cannot be run: {error}"
             ) from None
     if options.resume is None:
-        return options
+        return True
     resumed = check_resume(options.resume, facts_of(changed[0]), options.iterations)
     for note in resumed.notes:
         _LOG.info("%s", note)
-    if options.keeps_tensors and not resumed.is_same:
-        _LOG.info("resume: not compared with the unpipelined model, which would begin with these options")
-    return replace(options, keeps_tensors=options.keeps_tensors and resumed.is_same)
+    return resumed.is_same
 
 
 def _check_memory(programs: Programs) -> None:
@@ -242,7 +271,7 @@ def _backend(launcher: str, device: str | None, num_devices: int) -> str:
     return "nccl" if device == "cuda" else default_backend(num_devices)
 
 
-def _measurement(options: RunOptions) -> Measurement:
+def _measurement(options: RunOptions, extent: Extent) -> Measurement:
     assert options.results is not None
     summaries = [read_summary(options.results, device) for device in range(options.num_devices)]
     first = summaries[0]
@@ -250,10 +279,12 @@ def _measurement(options: RunOptions) -> Measurement:
         ModelOptions(**first["model"]),
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
-        first["first_iteration"] + len(first["time_ms"]),
+        1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"]),
         options.torch_device,
+        options.load_weights,
+        bool(options.exact),
     )
-    comparison = compare(options.results, case) if options.keeps_tensors else None
+    comparison = compare(options.results, case) if extent.verify != "none" else None
     return Measurement(
         backend=options.backend,
         blocking=options.blocking,
@@ -274,6 +305,11 @@ def _measurement(options: RunOptions) -> Measurement:
         records=tuple(
             tuple(map(Record.from_plain, summary["records"])) for summary in summaries if "records" in summary
         ),
+        verify=extent.verify,
+        verify_reason=extent.reason,
+        exact=bool(options.exact),
+        peak_rss_mib=tuple(summary["peak_rss_mib"] for summary in summaries),
+        rss_after_import_mib=tuple(summary["rss_after_import_mib"] for summary in summaries),
     )
 
 

@@ -3,18 +3,21 @@
 It knows placements and the collectives between shards, and neither schedules nor messages. `core` has the
 options and the layers, `zoo` says how each model's layers are cut into blocks, `user` makes a model of a
 user's file. At the root: `architectures` are the models by name, `body` is what the blocks compute apart from
-parameters, `loss_shares` says what each loss counts, `model` has the parameters of one device, `optimizer`
-moves them, `weight_versions` keeps older versions while they are read, `split_backward` cuts a backward in
-two halves, and `blocks` runs forward and backward blocks one by one.
+parameters, `loss_shares` says what each loss counts, `model` has the parameters of one device, `state_dict`
+reads and writes them in `tensor_files`, `optimizer` moves them, `weight_versions` keeps older versions while
+they are read, `split_backward` cuts a backward in two halves, and `blocks` runs forward and backward blocks
+one by one.
 """
 
 from runtime.models.architectures import MODEL_NAMES, fits, layers, suitable_model
 from runtime.models.blocks import Blocks
-from runtime.models.body import body_of, check_parameters
+from runtime.models.body import body_of, check_parameters, traced
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard
+from runtime.models.state_dict import load_state_dict_file, save_state_dict_file
 from runtime.models.user.cut import cut
+from runtime.models.user.sources import ModuleSource
 from runtime.models.weight_versions import ReadVersions, read_versions
 from runtime.transport.shards import WHOLE, Shards
 
@@ -27,6 +30,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelOptions",
+    "ModuleSource",
     "ParameterShard",
     "ReadVersions",
     "Shards",
@@ -37,6 +41,9 @@ __all__ = [
     "cut",
     "fits",
     "layers",
+    "load_state_dict_file",
     "read_versions",
+    "save_state_dict_file",
     "suitable_model",
+    "traced",
 ]

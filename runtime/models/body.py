@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -15,6 +16,7 @@ from runtime.models.core.layers import Layer, Parameter, Weights
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.optimizer import Optimizer
+from runtime.models.user.tracing import forms_to_plain
 from runtime.models.user.user import UserModules
 from runtime.program.tensor_flow import forward_graphs
 from runtime.transport.shards import Shards
@@ -43,10 +45,13 @@ class Body(Protocol):
     """
 
     def parameters(self, block: str) -> tuple[Parameter, ...]:
-        """Return a block's parameters; blocks that name the same parameter share it."""
+        """Return a block's parameters; blocks that name the same parameter share it.
+
+        Of blocks that are not computed here it may know none, if these share nothing.
+        """
 
     def initial(self, parameter: Parameter) -> Tensor:
-        """Return the initial values of the full parameter, in any type of floats."""
+        """Return the initial values of the full parameter, in any type of floats, for the caller to keep."""
 
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
@@ -63,9 +68,26 @@ class Body(Protocol):
     def weight_of_loss(self) -> Callable[[Any], float] | None:
         """What the loss of a block counts that has read a `Sample`; None if all count the same."""
 
+    def state_names(self, block: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the names that each of a block's parameters has in the state dict of the whole model."""
 
-def body_of(options: ModelOptions, placement: Placement) -> Body:
+    def state_buffers(self, block: str) -> Mapping[str, tuple[str, Tensor]]:
+        """Return what a state dict has of a block beside parameters: its name there -> key and form."""
+
+    def buffer_values(self, key: str) -> Tensor:
+        """Return the values of a buffer, by its key."""
+
+    def load_buffer(self, key: str, values: Tensor) -> None:
+        """Give a buffer other values, by its key."""
+
+
+def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | None = None) -> Body:
     """Return what the model computes.
+
+    Args:
+        options: The model.
+        placement: What runs where.
+        own: The forward blocks that are computed here; None for all.
 
     Raises:
         ModelError: The model does not fit the placement, or a user's file does not make one.
@@ -75,9 +97,12 @@ def body_of(options: ModelOptions, placement: Placement) -> Body:
             f"model.name: {GIVEN_MODEL!r} has no modules but those that a script of your own gives to "
             f"runtime.Pipeline; start that script, or use model={USER_MODEL}"
         )
+    body: Body
     if options.name == USER_MODEL:
         check_recompute(options, placement)
-    body = (UserModules if options.name == USER_MODEL else LayeredBody)(options, placement)
+        body = UserModules(options, placement, own)
+    else:
+        body = LayeredBody(options, placement)
     _check_separate(options, placement, body)
     return body
 
@@ -100,6 +125,19 @@ def check_parameters(options: ModelOptions, placement: Placement, body: Body) ->
     if options.uses_torch_optimizer:
         values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
         Optimizer(options, values, list(found))
+
+
+def traced(options: ModelOptions, placement: Placement) -> ModelOptions:
+    """Return the options with what the blocks of a user's model hand over, so that no process need find it.
+
+    Raises:
+        ModelError: See `body_of`.
+    """
+    if options.name != USER_MODEL or options.handed_over is not None:
+        return options
+    body = body_of(options, placement)
+    assert isinstance(body, UserModules), "a module's body"
+    return replace(options, handed_over=forms_to_plain(body.forms))
 
 
 def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> None:
@@ -153,8 +191,8 @@ class LayeredBody:
         return self._parameters[block]
 
     def initial(self, parameter: Parameter) -> Tensor:
-        """Return normally distributed float64 values; they depend on the name and the seed alone."""
-        return initial_values(parameter, self._options.seed)
+        """Return normally distributed values; they depend on the name and the seed alone."""
+        return initial_values(parameter, self._options.seed, getattr(torch, self._options.dtype))
 
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
@@ -185,6 +223,22 @@ class LayeredBody:
         text = Text(self._options, num_micro_batches * len(graphs), device)
         return _TextOfGraphs(text, graph_of, len(graphs))
 
+    def state_names(self, block: str) -> Mapping[str, tuple[str, ...]]:
+        """Return each parameter's own name."""
+        return {each.name: (each.name,) for each in self._parameters[block]}
+
+    def state_buffers(self, block: str) -> Mapping[str, tuple[str, Tensor]]:
+        """Return nothing: the layers have parameters alone."""
+        return {}
+
+    def buffer_values(self, key: str) -> Tensor:
+        """Return nothing: there is no buffer."""
+        raise KeyError(key)
+
+    def load_buffer(self, key: str, values: Tensor) -> None:
+        """Take nothing: there is no buffer."""
+        raise KeyError(key)
+
 
 def _parameters(layers: Sequence[Layer]) -> tuple[Parameter, ...]:
     found = {parameter.name: parameter for layer in layers for parameter in layer.parameters()}
@@ -202,9 +256,24 @@ class _TextOfGraphs(NamedTuple):
         return self.text.micro_batch(iteration, micro_batch * self.num_graphs + self.graph_of[block])
 
 
-def initial_values(parameter: Parameter, seed: int) -> Tensor:
-    """Return normally distributed values for a parameter, in float64 so that all types round the same."""
+_DRAWN = 1 << 18
+"""Values drawn at once, which as float64 are 2 MiB; a multiple of the 16 that torch draws together."""
+
+
+def initial_values(parameter: Parameter, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return normally distributed values, drawn in float64 so that all types round the same.
+
+    They are drawn piece by piece, so that no float64 copy of them all is held; torch draws the same.
+    """
     digest = hashlib.sha256(f"{seed}:{parameter.name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return parameter.mean + parameter.spread * values
+    values = torch.empty(parameter.numel, dtype=dtype)
+    first = 0
+    while first < parameter.numel:
+        # The last piece is not left with fewer than 16, which torch draws in another way.
+        is_last = parameter.numel - first < 2 * _DRAWN
+        size = parameter.numel - first if is_last else _DRAWN
+        drawn = torch.randn(size, generator=generator, dtype=torch.float64)
+        values[first : first + size] = drawn.mul_(parameter.spread).add_(parameter.mean)
+        first += size
+    return values.view(parameter.shape)

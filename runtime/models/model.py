@@ -54,10 +54,12 @@ def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroup
         ModelError: Teams that share a parameter cut it otherwise, or have some devices in common.
     """
     teams: dict[str, set[Team]] = {}
+    found: dict[ReplicaGroups, list[str]] = {}
     for block in placement.topological_order:
+        if block.kind is Kind.F and len(block.groups) > 1:
+            found[tuple(sorted(set(block.groups)))] = []  # also where this process knows no parameter of it
         for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
             teams.setdefault(parameter.name, set()).update(block.groups)
-    found: dict[ReplicaGroups, list[str]] = {}
     for name, where in teams.items():
         if len(where) > 1:
             devices = [device for team in where for device in team]
@@ -130,7 +132,8 @@ class Model:
             parameters and what is added up of their gradients are of the options' type.
         device: Where they are.
         parameters: What this device holds.
-        shards: For each of its forward blocks which of the block's shards it computes.
+        body: What its blocks compute.
+        shards: For each of its forward blocks the shards, and which one it computes.
         groups: For each of its forward blocks the data-parallel groups, and which one it computes.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         buckets: The same, by the blocks that have them.
@@ -165,13 +168,13 @@ class Model:
         self.groups = dict.fromkeys(shards, WHOLE) | dict(groups or {})
         self.parameters: dict[ParameterShard, Tensor] = {}
         self._placement = placement
-        self.shards = shards
-        self._body = body or body_of(options, placement)
-        self.replicas = replicated_parameters(self._body, placement)
-        self.buckets = replica_buckets(self.replicas, self._body, placement)
+        self.shards = dict(shards)
+        self.body = body or body_of(options, placement, tuple(shards))
+        self.replicas = replicated_parameters(self.body, placement)
+        self.buckets = replica_buckets(self.replicas, self.body, placement)
         self._weights: dict[str, Tensor] = {}
         for block in self._by_team():
-            for parameter in self._body.parameters(block):
+            for parameter in self.body.parameters(block):
                 if parameter.name not in self._weights:
                     self._add(parameter, shards[block])
         self.optimizer = Optimizer(options, list(self._weights.values()), list(self._weights))
@@ -179,7 +182,7 @@ class Model:
     @property
     def weight_of_loss(self) -> Callable[[Sample], float] | None:
         """What a loss counts whose block has read a sample, as its tokens; None if all count the same."""
-        return self._body.weight_of_loss
+        return self.body.weight_of_loss
 
     def hold(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these leaf tensors, which somebody else holds too, in the place of the model's own.
@@ -200,7 +203,7 @@ class Model:
         Raises:
             ModelError: It cannot be read.
         """
-        return self._body.data(num_micro_batches, self.device)
+        return self.body.data(num_micro_batches, self.device)
 
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights | None = None
@@ -215,7 +218,7 @@ class Model:
         """
         weights = self._weights if weights is None else weights
         with autocast(self.options.precision, self.device):
-            output = self._body.forward(block, inputs, sample, weights, self.shards[block])
+            output = self.body.forward(block, inputs, sample, weights, self.shards[block])
         if self.options.precision is not None:
             ends = computes_loss(self._placement, block)
             output = output.to(getattr(torch, self.options.dtype) if ends else self.dtype)
@@ -225,11 +228,11 @@ class Model:
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a forward block's output for all samples; its gradient has the same."""
-        return () if computes_loss(self._placement, block) else self._body.output_shape(block)
+        return () if computes_loss(self._placement, block) else self.body.output_shape(block)
 
     def weights(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block, by name."""
-        return {each.name: self._weights[each.name] for each in self._body.parameters(block)}
+        return {each.name: self._weights[each.name] for each in self.body.parameters(block)}
 
     def trained(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block that are trained, by name."""
@@ -272,11 +275,13 @@ class Model:
 
     def _add(self, parameter: Parameter, shards: Shards) -> None:
         name, dim = parameter.name, parameter.split
-        values = self._body.initial(parameter).to(getattr(torch, self.options.dtype))
+        values = self.body.initial(parameter).to(getattr(torch, self.options.dtype))
         shard = ParameterShard(name, 0, 1, 0)
         if dim is not None:
-            values, shard = shards.of(values, dim), ParameterShard(name, shards.index, shards.count, dim)
-        weight = values.detach().clone().to(self.device).requires_grad_(parameter.trains)
+            shard = ParameterShard(name, shards.index, shards.count, dim)
+        if dim is not None and shards.count > 1:
+            values = shards.of(values, dim).clone()
+        weight = values.detach().to(self.device).requires_grad_(parameter.trains)
         self._weights[name] = self.parameters[shard] = weight
 
     def flat_gradients(self, names: Sequence[str]) -> Tensor:

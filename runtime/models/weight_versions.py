@@ -110,6 +110,9 @@ class WeightStore:
         """Take note that what a micro-batch read has its gradients; make an update if it is due."""
         if self._is_flushed:
             self.most_held[block] = 1
+            self._num_complete[block] += 1
+            if self._num_complete[block] == self._num_micro_batches:
+                self.on_complete(block)
             return
         version = self._versions.of.get((block, micro_batch), 0)
         self._reads_left[block, version] -= 1

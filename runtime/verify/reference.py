@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.execution.measurement import Comparison
+from runtime.execution.measurement import INEXACT_DIGITS, TOLERANCE, Comparison
 from runtime.execution.results import read_summary, read_tensors
 from runtime.models import (
     WHOLE,
@@ -30,6 +30,7 @@ from runtime.models import (
     ParameterShard,
     ReadVersions,
     body_of,
+    load_state_dict_file,
     read_versions,
 )
 from runtime.models.blocks import Instance
@@ -61,6 +62,8 @@ class Case:
         num_micro_batches: Of one iteration.
         iterations: How many.
         torch_device: Where the references compute: the same kind of device as the run.
+        load_weights: File of a state dict that it began with, or None.
+        exact: Whether its sums over devices were made in the order of the devices.
     """
 
     options: ModelOptions
@@ -68,6 +71,15 @@ class Case:
     num_micro_batches: int
     iterations: int
     torch_device: str = "cpu"
+    load_weights: Path | None = None
+    exact: bool = True
+
+    @property
+    def tolerance(self) -> float:
+        """The relative error up to which a run counts as equal: without exact sums half of the digits."""
+        if self.exact:
+            return TOLERANCE
+        return float(torch.finfo(getattr(torch, self.options.dtype)).eps ** INEXACT_DIGITS)
 
     @property
     def forward_blocks(self) -> list[str]:
@@ -106,6 +118,8 @@ def plain(case: Case, orders: Sequence[Sequence[Instance]] | None = None) -> Ite
         block: Model(case.options, case.placement, {block: WHOLE}, case.torch_device, body=body)
         for block in case.forward_blocks
     }
+    for model in models.values():
+        _load(case, model)
     data = body.data(case.num_micro_batches, case.torch_device)
     orders = orders or _one_by_one(case)
     versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
@@ -134,6 +148,12 @@ def _loss_shares(case: Case, body: Body, data: Data, versions: ReadVersions) -> 
     if weight is None:
         return None
     return LossShares(weight, data, case.placement, versions.micro_batches_per_update)
+
+
+def _load(case: Case, model: Model) -> None:
+    """Begin with the weights with which the run began."""
+    if case.load_weights is not None:
+        load_state_dict_file(model, case.load_weights)
 
 
 def _updates(case: Case, versions: ReadVersions) -> list[range]:
@@ -329,6 +349,7 @@ class _Replayed:
             groups=transport.groups,
             body=body,
         )
+        _load(case, self.model)
         self._blocks = Blocks(case.placement, self.model, case.num_micro_batches, versions)
         self._update = Update(self.model, self._blocks, case.placement, transport)
         self.at: Instance | None = None
@@ -381,7 +402,8 @@ def losses_of_run(case: Case, summaries: Sequence[Mapping[str, Any]], iteration:
 def compare(results: Path, case: Case) -> Comparison:
     """Compare what the devices of a run left behind with both references.
 
-    The references train from the beginning, also where the run went on from a checkpoint.
+    The references train from the beginning, also where the run went on from a checkpoint, and for as many
+    iterations as the case has: of a run of more only these are compared.
 
     Args:
         results: The folder of the run.
@@ -423,7 +445,9 @@ def compare(results: Path, case: Case) -> Comparison:
         for row, reference_row in zip(losses, reference_losses, strict=True)
         for ours, theirs in zip(row, reference_row, strict=True)
     )
-    return Comparison(tuple(reference_losses), loss_error, gradient_error, parameter_error, equal)
+    return Comparison(
+        tuple(reference_losses), loss_error, gradient_error, parameter_error, equal, case.tolerance
+    )
 
 
 def _sum_over_sinks(case: Case, losses: Mapping[Instance, float]) -> tuple[float, ...]:

@@ -2,6 +2,6 @@
 
 Read `cases`, `measuring`, then what they run: `processes` (forked devices), `sleeping` (blocks that sleep,
 real transfers), `beside_torch` (torch's own runtime), `one_device` (what calls and blocks cost),
-`clock_costs` (what requests of clocks cost), and `communicators` (how long processes take to reach each
-other).
+`memory` (what processes hold), `clock_costs` (what requests of clocks cost), and `communicators` (how long
+processes take to reach each other).
 """

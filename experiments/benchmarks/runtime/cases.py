@@ -21,6 +21,7 @@ from experiments.benchmarks.runtime.measuring import (
     clocks_of_stream,
     computed,
 )
+from experiments.benchmarks.runtime.memory import resident
 from experiments.benchmarks.timing import load_solvers
 from placements.shapes import SHAPES, m_shape, v_shape
 from schedsearch.baselines import one_f_one_b
@@ -47,6 +48,17 @@ _SMALL_GPT = {
 }
 
 _TINY = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
+
+_LARGE_GPT = {
+    "name": "gpt",
+    "hidden_size": 1024,
+    "sequence_length": 64,
+    "micro_batch_size": 1,
+    "num_layers": 24,
+    "num_heads": 16,
+    "dtype": "float32",
+    "learning_rate": 1e-4,
+}
 
 _GPT_ON_GPU = {
     "name": "gpt",
@@ -158,6 +170,17 @@ def gpu() -> Iterator[Case]:
     )
 
 
+def memory() -> Iterator[Case]:
+    """Yield what the processes of a run hold, beside what they must."""
+    for optimizer in ("sgd", "adamw"):
+        yield Case(
+            "memory",
+            f"GPT of 303 million parameters, float32, {optimizer}, 4 stages, 4 micro-batches of 64 tokens",
+            "weights, gradients, optimizer and activations within 15% in every process",
+            partial(resident, v_shape(4), 4, _LARGE_GPT | {"optimizer": optimizer}, tolerance=0.15),
+        )
+
+
 def communicators() -> Iterator[Case]:
     """Yield how long processes take to reach each other, of a placement with a team and many channels."""
     for num_devices, most_s in ((16, 10.0), (64, 5.0)):
@@ -174,6 +197,7 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "blocking": blocking,
     "overhead": overhead,
     "gpu": gpu,
+    "memory": memory,
     "communicators": communicators,
 }
 """The groups by the name that the command line uses."""

@@ -144,7 +144,7 @@ def computed(
                     placement.num_devices,
                     iterations=2,
                     launcher="fork",
-                    compares=False,
+                    verify="none",
                     blocking=way == "blocking",
                 )
                 found.append(run.time_ms[-1])

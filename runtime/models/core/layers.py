@@ -6,6 +6,7 @@ of a parameter that is not cut. It knows neither the placement nor the schedule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -44,6 +45,11 @@ class Parameter:
     mean: float = 0.0
     spread: float = INITIAL_SPREAD
     trains: bool = True
+
+    @property
+    def numel(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
 
 
 class Layer(Protocol):

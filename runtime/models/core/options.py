@@ -110,6 +110,8 @@ class ModelOptions:
             `runtime.models.core.precision`.
         zero: 1 to let each copy of a parameter hold the optimizer's state of a part of them only (ZeRO,
             stage 1), else 0.
+        handed_over: What each forward block of a ``module`` hands over, as `runtime.models.body.traced` found
+            it; None where every process finds it anew, and so builds all modules.
 
     Raises:
         ModelError: A field is out of its range.
@@ -141,6 +143,7 @@ class ModelOptions:
     clip_grad_norm: float | None = None
     precision: str | None = None
     zero: int = 0
+    handed_over: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Check the type and range of every field."""
@@ -172,6 +175,8 @@ class ModelOptions:
             raise ModelError("model.path: a module needs the path of its Python file; give one")
         if self.name != USER_MODEL and self.path is not None:
             raise ModelError(f"model.path: {self.name} reads no file; use model={USER_MODEL}")
+        if self.name != USER_MODEL and self.handed_over is not None:
+            raise ModelError(f"model.handed_over: {self.name} is no {USER_MODEL}; leave it out")
 
     @property
     def uses_torch_optimizer(self) -> bool:

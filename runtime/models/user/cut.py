@@ -8,22 +8,42 @@ blocks use are the same object in both.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import fx, nn
 
 from runtime.models.core.options import ModelError
+from runtime.models.user.capture import captured, on_any_device, without_none
+
+INPUT_NAMES, TARGET_NAMES = "input_names", "target_names"
+"""Attributes of the first and the last block: the names of what they take of a micro-batch, in order."""
+
+_NAMES = "names_in_model"
+"""Attribute of a block: the names that its parameters have in the model that was cut."""
 
 
-def cut(model: nn.Module | torch.export.ExportedProgram, at: Sequence[str]) -> list[nn.Module]:
+def cut(
+    model: nn.Module | torch.export.ExportedProgram,
+    at: Sequence[str],
+    *,
+    example: Mapping[str, Any] | None = None,
+    targets: Sequence[str] = (),
+) -> list[nn.Module]:
     """Cut a model into blocks.
 
     Args:
         model: A `torch.nn.Sequential`, cut between its children; or a graph that `torch.export` or
-            `torch.fx` captured; any other module is captured by `torch.fx.symbolic_trace`.
+            `torch.fx` captured; any other module is captured by `torch.fx.symbolic_trace`, or with an
+            `example` by `torch.export.export`.
         at: Names of the submodules that begin a block, as in `named_modules`, in the order in which they run.
+        example: Arguments of the module by name, as of modules of HuggingFace: the tensors of a micro-batch,
+            of which only types and sizes count, and constants such as ``use_cache=False``. A module that
+            returns a mapping or a dataclass then returns its tensors, in order.
+        targets: Those of the tensors that the last block takes, after what the one before it returns, rather
+            than the first: ``("labels",)`` of a module that computes its loss.
 
     Returns:
         One more block than names. The first takes the model's inputs, each other one what the block before it
@@ -37,9 +57,12 @@ def cut(model: nn.Module | torch.export.ExportedProgram, at: Sequence[str]) -> l
     [['first', 'act'], ['last']]
     """
     if isinstance(model, nn.Sequential) and all("." not in name for name in at):
-        return _cut_sequential(model, at)
+        return _with_names(_cut_sequential(model, at), model)
+    original = model
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
+    if example is not None and not isinstance(model, fx.GraphModule):
+        model = captured(model, example)
     if not isinstance(model, fx.GraphModule):
         try:
             model = fx.symbolic_trace(model)
@@ -47,9 +70,31 @@ def cut(model: nn.Module | torch.export.ExportedProgram, at: Sequence[str]) -> l
             reason = " ".join(str(error).split())[:200]
             raise ModelError(
                 f"cut: torch.fx cannot trace {type(model).__name__} ({type(error).__name__}: {reason}); "
-                "capture it with torch.export.export and cut that"
+                "give an example of its arguments by name, or cut a graph of torch.export"
             ) from error
-    return _cut_graph(model, at)
+    return _with_names(_cut_graph(model, at, targets), original)
+
+
+def names_in_model(block: nn.Module) -> Mapping[str, tuple[str, ...]] | None:
+    """Return the names in the model that was cut of what a block has in its own; None if nothing was."""
+    names: Mapping[str, tuple[str, ...]] | None = getattr(block, _NAMES, None)
+    return names
+
+
+def _with_names(
+    blocks: Sequence[nn.Module], model: nn.Module | torch.export.ExportedProgram
+) -> list[nn.Module]:
+    """Remember what of the blocks is in the model's state dict, by all names that it has there."""
+    state: Any = model.state_dict
+    if isinstance(model, nn.Module):
+        state = model.state_dict(keep_vars=True)
+    same: dict[int, list[str]] = {}
+    for name, value in state.items():
+        same.setdefault(id(value), []).append(name)
+    for block in blocks:
+        names = {name: tuple(same[id(state[name])]) for name in block.state_dict() if name in state}
+        setattr(block, _NAMES, names)
+    return list(blocks)
 
 
 def _cut_sequential(model: nn.Sequential, at: Sequence[str]) -> list[nn.Module]:
@@ -77,10 +122,18 @@ def _check_names(at: Sequence[str], run: Sequence[str]) -> None:
         raise ModelError(f"cut: {at[0]} runs first, so nothing is left for the first block; leave it out")
 
 
-def _cut_graph(model: fx.GraphModule, at: Sequence[str]) -> list[nn.Module]:
+def _cut_graph(model: fx.GraphModule, at: Sequence[str], targets: Sequence[str]) -> list[nn.Module]:
     block_of = _block_of_nodes(model, at)
     (end,) = (node for node in model.graph.nodes if node.op == "output")
-    handed: list[list[fx.Node]] = [[node for node in block_of if node.op == "placeholder"]]
+    given = [node for node in block_of if node.op == "placeholder"]
+    last = [node for node in given if node.target in targets]
+    _check_targets(targets, [str(node.target) for node in given])
+    late = set(last)
+    for node in block_of:
+        if node in late or late.intersection(node.all_input_nodes):
+            late.add(node)  # checks of targets may stand before anything is computed
+            block_of[node] = len(at)
+    handed: list[list[fx.Node]] = [[node for node in given if node not in last]]
     for block in range(len(at)):
         needed = {
             used
@@ -96,8 +149,17 @@ def _cut_graph(model: fx.GraphModule, at: Sequence[str]) -> list[nn.Module]:
         if not handed[block]:
             raise ModelError(f"cut: nothing is handed over at {at[block - 1]}; leave it out")
         returned = handed[block + 1] if block < len(at) else None
-        blocks.append(_block(model, handed[block], nodes, returned, end))
+        taken = [*handed[block], *(last if block == len(at) else ())]
+        blocks.append(_block(model, taken, nodes, returned, end))
+    setattr(blocks[0], INPUT_NAMES, tuple(str(node.target) for node in handed[0]))
+    setattr(blocks[-1], TARGET_NAMES, tuple(str(node.target) for node in last))
     return blocks
+
+
+def _check_targets(targets: Sequence[str], inputs: Sequence[str]) -> None:
+    for name in targets:
+        if name not in inputs:
+            raise ModelError(f"cut: the model takes no {name!r}; use targets among {', '.join(inputs)}")
 
 
 def _block_of_nodes(model: fx.GraphModule, at: Sequence[str]) -> dict[fx.Node, int]:
@@ -152,9 +214,9 @@ def _block(
         return copies[node]
 
     for node in nodes:
-        copies[node] = graph.node_copy(node, copy_of)
+        copies[node] = on_any_device(graph.node_copy(node, copy_of))
     if returned is None:
-        graph.output(fx.map_arg(end.args[0], copy_of))
+        graph.output(fx.map_arg(without_none(end.args[0]), copy_of))
     else:
         found = tuple(copy_of(node) for node in returned)
         graph.output(found[0] if len(found) == 1 else found)

@@ -7,7 +7,6 @@ the shapes once when the first batch is there. It does not know how they tell ea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
@@ -18,10 +17,12 @@ from torch import Tensor, nn
 from placements import Kind, Placement
 from runtime.models.core.layers import Parameter
 from runtime.models.core.options import ModelError, ModelOptions
-from runtime.models.user.packing import Shapes, packed_shape
+from runtime.models.user.packing import Forms, packed_shape
+from runtime.models.user.seeds import seeded
+from runtime.models.user.tracing import try_block
 from runtime.models.user.user import UserModules
-from runtime.models.user.user_file import Sample, seeded
-from runtime.program.tensor_flow import forward_graphs, forward_inputs, pair_backward
+from runtime.models.user.user_file import Sample
+from runtime.program.tensor_flow import forward_inputs
 
 Modules = (
     Mapping[str, nn.Module] | nn.ModuleDict | Sequence[nn.Module] | nn.ModuleList | Callable[[str], nn.Module]
@@ -94,17 +95,51 @@ def type_of(modules: Mapping[str, nn.Module]) -> str | None:
     return next(iter(found.values()), None)
 
 
+class GivenSource:
+    """Modules as a `runtime.models.user.sources.ModuleSource`; they are trained where they are.
+
+    Args:
+        modules: The modules that this process can see.
+        seed: Of dropout.
+        loss: Of the last blocks' outputs and the targets; None if their modules take the targets.
+        loss_weight: What a loss counts; None if all count the same.
+    """
+
+    name = "the script"
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        seed: int,
+        loss: Loss | None = None,
+        loss_weight: LossWeight | None = None,
+    ) -> None:
+        """Take them."""
+        self.seed, self.loss, self.loss_weight = seed, loss, loss_weight
+        self.given = modules
+
+    def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
+        """Return those of some blocks."""
+        return {name: self.given[name] for name in names}
+
+    def values(self, tensor: Tensor) -> Tensor:
+        """Return the tensor itself."""
+        return tensor.detach()
+
+    def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
+        """Fail: what blocks read is handed over by the script."""
+        raise ModelError("data: the modules of a script read what it gives to each step")
+
+
 class GivenModules(UserModules):
-    """The modules of a process's own blocks, as a `runtime.models.body.Body`.
+    """Modules that were given, as a body; of other processes' blocks it knows what it is told.
 
     Args:
         options: Type and seed.
         placement: What runs where.
-        seen: The modules that this process can see; blocks that share a parameter over several processes can
-            do so only where each of these sees both.
+        source: The modules that this process can see; blocks that share a parameter over several processes
+            can do so only where each of these sees both.
         own: The forward blocks of this process.
-        loss: Of the last blocks' outputs and the targets; None if their modules take the targets.
-        loss_weight: What a loss counts, from the targets; None if all count the same.
         keeps_names: Whether parameters keep their modules' names, as those of a model that was cut.
 
     Raises:
@@ -115,44 +150,17 @@ class GivenModules(UserModules):
         self,
         options: ModelOptions,
         placement: Placement,
-        seen: Mapping[str, nn.Module],
+        source: GivenSource,
         own: Sequence[str],
-        loss: Loss | None,
-        loss_weight: LossWeight | None = None,
         keeps_names: bool = False,
     ) -> None:
         """Name the parameters of the own blocks."""
-        self._loss_weight = loss_weight
-        self._options, self._placement = options, placement
-        self._dtype = getattr(torch, options.dtype)
-        self._names = [block.name for block in placement.topological_order if block.kind is Kind.F]
-        self._check_devices()
-        self._loss = loss
-        self._graphs = forward_graphs(placement)
-        self._trains = bool(pair_backward(placement))
-        self._parameters: dict[str, dict[str, Parameter]] = {}
-        self._initial: dict[str, Tensor] = {}
-        self._buffers_on: dict[tuple[str, torch.device], dict[str, Tensor]] = {}
-        self._shapes: dict[str, Shapes] = {}
         self._data: Any = None
-        self._modules = dict(seen)
-        self._name_parameters()
+        self._begin(options, placement, source, source.given)
         self._keeps_names = keeps_names and self._keep_names()
-        self._modules = {name: seen[name] for name in self._names if name in own}
-        self._parameters = {name: self._parameters[name] for name in self._modules}
-        self._check_trained()
-
-    @property
-    def weight_of_loss(self) -> Callable[[Sample], float] | None:
-        """What a loss counts."""
-        return None if self._loss_weight is None else self._weight
-
-    def _weight(self, sample: Sample) -> float:
-        assert self._loss_weight is not None
-        weight = float(self._loss_weight(*sample.targets))
-        if not 0 <= weight < math.inf:
-            raise ModelError(f"loss_weight: returned {weight}; return a number of at least 0")
-        return weight
+        self.modules = {name: source.given[name] for name in self.names if name in own}
+        self._parameters = {name: self._parameters[name] for name in self.modules}
+        self._check_modules()
 
     @property
     def described(self) -> dict[str, dict[str, Parameter]]:
@@ -162,7 +170,7 @@ class GivenModules(UserModules):
     @property
     def has_shapes(self) -> bool:
         """Whether the shapes between all blocks are known."""
-        return len(self._shapes) == len(self._names)
+        return len(self.forms) == len(self.names)
 
     def know(self, described: Sequence[Mapping[str, Mapping[str, Parameter]]]) -> None:
         """Take over what each process has `described`."""
@@ -173,7 +181,7 @@ class GivenModules(UserModules):
         """Return the parameters of the modules themselves, by their names in the model."""
         return {
             self._parameters[block][local].name: value
-            for block, module in self._modules.items()
+            for block, module in self.modules.items()
             for local, value in module.named_parameters()
         }
 
@@ -186,8 +194,8 @@ class GivenModules(UserModules):
         return self._data
 
     def shapes_of(
-        self, known: Mapping[str, Shapes], read: Callable[[str], Sample], device: torch.device
-    ) -> dict[str, Shapes]:
+        self, known: Mapping[str, Forms], read: Callable[[str], Sample], device: torch.device
+    ) -> dict[str, Forms]:
         """Return the shapes that own blocks return whose inputs are known, by running them on random inputs.
 
         Args:
@@ -198,31 +206,32 @@ class GivenModules(UserModules):
         Raises:
             ModelError: A module fails, or returns what cannot be handed over.
         """
-        self._shapes |= known
-        found: dict[str, Shapes] = {}
-        for block in self._names:
-            before = forward_inputs(self._placement, block)
-            if block not in self._modules or block in known or not {*before} <= {*known, *found}:
+        self.forms |= known
+        found: dict[str, Forms] = {}
+        for block in self.names:
+            before = forward_inputs(self.placement, block)
+            if block not in self.modules or block in known or not {*before} <= {*known, *found}:
                 continue
-            sample, parameters = read(block), dict(self._modules[block].named_parameters())
+            sample, parameters = read(block), dict(self.modules[block].named_parameters())
             with seeded(sample.seed, device):
                 inputs = [
-                    torch.randn(packed_shape(self._shapes[name]), dtype=self._dtype, device=device)
+                    torch.randn(packed_shape(self.forms[name], self.dtype), dtype=self.dtype, device=device)
                     for name in before
                 ]
-                self._tried(block, inputs, sample, parameters, device)
-            found[block] = self._shapes[block]
+                buffers = self.buffers(block, device)
+                try_block(self, block, inputs, sample, parameters, buffers)
+            found[block] = self.forms[block]
         return found
 
-    def set_shapes(self, shapes: Mapping[str, Shapes]) -> None:
+    def set_shapes(self, shapes: Mapping[str, Forms]) -> None:
         """Take over the shapes that all blocks return."""
-        self._shapes = dict(shapes)
+        self.forms = dict(shapes)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Put the modules into eval mode, and each part back into the mode that it was in."""
-        modes = [(part, part.training) for module in self._modules.values() for part in module.modules()]
-        for module in self._modules.values():
+        modes = [(part, part.training) for module in self.modules.values() for part in module.modules()]
+        for module in self.modules.values():
             module.eval()
         try:
             yield
@@ -232,7 +241,7 @@ class GivenModules(UserModules):
 
     def train(self, mode: bool) -> None:
         """Put the modules into training or eval mode."""
-        for module in self._modules.values():
+        for module in self.modules.values():
             module.train(mode)
 
     def state(self) -> dict[str, Tensor]:
@@ -243,7 +252,7 @@ class GivenModules(UserModules):
         """
         return {
             name if self._keeps_names else f"{block}.{name}": value
-            for block, module in self._modules.items()
+            for block, module in self.modules.items()
             for name, value in module.state_dict().items()
         }
 
@@ -261,7 +270,7 @@ class GivenModules(UserModules):
                     short[each.name] = local
         if len(set(short.values())) < len(named):
             return False
-        self._initial = {short[name]: value for name, value in self._initial.items()}
+        self._tensor_of = {short[name]: value for name, value in self._tensor_of.items()}
         self._parameters = {
             block: {
                 local: Parameter(short[each.name], each.shape, trains=each.trains)

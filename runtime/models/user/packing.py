@@ -1,6 +1,8 @@
-"""Several tensors of one type as one, because a block hands over one tensor to another.
+"""Several tensors as one of the model's type, because a block hands over one tensor to another.
 
 Where all have as many samples, which are dimension 0, so has the one: it can be cut into shares of them.
+Whole numbers and truth values (masks, positions) travel as they are in memory: their bytes are read as if
+they were numbers of the model's type, filled up with zeros, and read back at the other end.
 """
 
 from __future__ import annotations
@@ -11,49 +13,87 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-Shapes = tuple[tuple[int, ...], ...]
-"""The shapes of the tensors that a block hands over."""
+from runtime.program.tensor_spec import TensorSpec
+
+Forms = tuple[TensorSpec, ...]
+"""The forms of the tensors that a block hands over."""
 
 
-def packed(tensors: Sequence[Tensor]) -> Tensor:
-    """Return a single tensor as it is, and several ones beside each other, sample by sample, or flat."""
-    if len(tensors) == 1:
+def forms_of(tensors: Sequence[Tensor]) -> Forms:
+    """Return the forms of tensors."""
+    return tuple(TensorSpec.of(tensor.dtype, tensor.shape) for tensor in tensors)
+
+
+def packed(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return a single tensor of a type as it is; else several ones beside each other, by sample or flat."""
+    if len(tensors) == 1 and tensors[0].dtype == dtype:
         return tensors[0]
-    if not have_samples(tuple(tuple(tensor.shape) for tensor in tensors)):
-        return torch.cat([tensor.flatten() for tensor in tensors])
-    return torch.cat([tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) for tensor in tensors], 1)
+    num_rows = len(tensors[0]) if have_samples(forms_of(tensors)) else 1
+    rows = torch.cat([_as_numbers(tensor.reshape(num_rows, -1), dtype) for tensor in tensors], 1)
+    return rows if have_samples(forms_of(tensors)) else rows.flatten()
 
 
-def packed_shape(shapes: Shapes) -> tuple[int, ...]:
-    """Return the shape of what `packed` returns for tensors of these shapes."""
-    if len(shapes) == 1:
-        return shapes[0]
-    if not have_samples(shapes):
-        return (sum(math.prod(shape) for shape in shapes),)
-    return shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes)
+def packed_shape(forms: Forms, dtype: torch.dtype) -> tuple[int, ...]:
+    """Return the shape of what `packed` returns for tensors of these forms."""
+    if len(forms) == 1 and _dtype(forms[0]) == dtype:
+        return forms[0].shape
+    width = sum(_widths(forms, dtype))
+    return (forms[0].shape[0], width) if have_samples(forms) else (width,)
 
 
-def unpacked(value: Tensor, shapes: Shapes) -> list[Tensor]:
+def unpacked(value: Tensor, forms: Forms) -> list[Tensor]:
     """Return the tensors again that `packed` made one of.
 
     Args:
         value: Of all samples, or of a share of them.
-        shapes: Of the tensors for all samples.
+        forms: Of the tensors for all samples.
 
-    >>> [part.tolist() for part in unpacked(packed([torch.ones(1, 2), torch.zeros(3)]), ((1, 2), (3,)))]
+    >>> forms = forms_of([torch.ones(1, 2), torch.zeros(3)])
+    >>> [part.tolist() for part in unpacked(packed([torch.ones(1, 2), torch.zeros(3)], torch.float32), forms)]
     [[[1.0, 1.0]], [0.0, 0.0, 0.0]]
-    >>> [part.tolist() for part in unpacked(packed([torch.ones(2, 1), torch.zeros(2)])[:1], ((2, 1), (2,)))]
-    [[[1.0]], [0.0]]
+    >>> pair = [torch.ones(2, 1), torch.tensor([True, False])]
+    >>> [part.tolist() for part in unpacked(packed(pair, torch.float32)[:1], forms_of(pair))]
+    [[[1.0]], [True]]
     """
-    if len(shapes) == 1:
+    if len(forms) == 1 and _dtype(forms[0]) == value.dtype:
         return [value]
-    if not have_samples(shapes):
-        parts = torch.split(value, [math.prod(shape) for shape in shapes])
-        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-    parts = torch.split(value, [math.prod(shape[1:]) for shape in shapes], 1)
-    return [part.reshape(len(value), *shape[1:]) for part, shape in zip(parts, shapes, strict=True)]
+    num_rows = len(value) if have_samples(forms) else 1
+    parts = torch.split(value.reshape(num_rows, -1), _widths(forms, value.dtype), 1)
+    return [_as_before(part, form, have_samples(forms)) for part, form in zip(parts, forms, strict=True)]
 
 
-def have_samples(shapes: Shapes) -> bool:
-    """Tell whether tensors of these shapes have as many samples each: dimension 0."""
-    return all(shape and shape[0] == shapes[0][0] for shape in shapes)
+def have_samples(forms: Forms) -> bool:
+    """Tell whether tensors of these forms have as many samples each: dimension 0."""
+    return all(form.shape and form.shape[0] == forms[0].shape[0] for form in forms)
+
+
+def _dtype(form: TensorSpec) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, form.dtype)
+    return dtype
+
+
+def _widths(forms: Forms, dtype: torch.dtype) -> list[int]:
+    """Return how many numbers of a type the tensors take in each row."""
+    first = 1 if have_samples(forms) else 0
+    sizes = [math.prod(form.shape[first:]) for form in forms]
+    return [
+        size if _dtype(form) == dtype else -(-size * _dtype(form).itemsize // dtype.itemsize)
+        for form, size in zip(forms, sizes, strict=True)
+    ]
+
+
+def _as_numbers(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    if rows.dtype == dtype:
+        return rows
+    data = rows.contiguous().view(torch.uint8)
+    missing = -data.shape[1] % dtype.itemsize
+    return torch.nn.functional.pad(data, (0, missing)).view(dtype)
+
+
+def _as_before(part: Tensor, form: TensorSpec, has_samples: bool) -> Tensor:
+    shape = (len(part), *form.shape[1:]) if has_samples else form.shape
+    dtype = _dtype(form)
+    if part.dtype != dtype:
+        num_bytes = math.prod(shape) // max(len(part), 1) * dtype.itemsize
+        part = part.detach().contiguous().view(torch.uint8)[:, :num_bytes].contiguous().view(dtype)
+    return part.reshape(shape)

@@ -7,7 +7,8 @@ The file defines, and nothing else is asked of it:
 - ``data(iteration, micro_batch)``, which returns inputs and targets, each a tensor, several, or a mapping of
   block to these where blocks read different ones. Blocks without inputs of their own read the inputs.
 - ``loss(*outputs, *targets)``, which returns the scalar loss of the outputs of a block that feeds no other;
-  without it such a block's module is given the targets after its inputs, and returns the loss itself.
+  without it such a block's module is given the targets after its inputs, and returns the loss itself. Where
+  `cut` was told of ``targets``, the module is given them in any case, and ``loss(*outputs)`` picks its loss.
 
 - ``loss_weight(*targets)``, which returns a number of at least 0: what a micro-batch's loss counts, as the
   number of tokens of which it is the mean. Without it all micro-batches, and shares of one, count the same.
@@ -22,36 +23,54 @@ depend on others, a loss must be the mean over the samples, and nothing may be d
 micro-batch is computed whole and in shares to see whether that is so.
 
 Random numbers depend on the seed, the iteration, the block and the micro-batch, never on the order of blocks.
-Every process builds all modules, and trains only its own. Without backward blocks they are put into eval
-mode.
+Without backward blocks the modules are put into eval mode.
+
+A process has values only of its own blocks: ``build`` is called for these, and what ``blocks()`` builds takes
+no memory until the values of a parameter are made, see `runtime.models.user.late_values`. So they do not
+depend on who has which block. What blocks hand over is found once, when a job is generated, and then part of
+its `ModelOptions.handed_over`; see `runtime.models.user.tracing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from placements import Kind, Placement
 from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.user.calling import CalledModule
-from runtime.models.user.packing import Shapes, have_samples, packed, packed_shape, unpacked
-from runtime.models.user.user_file import Sample, UserData, UserFile, seeded, several
-from runtime.models.user.user_shares import check_shares
+from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
+from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
+from runtime.models.user.seeds import digest, seeded
+from runtime.models.user.sources import ModuleSource
+from runtime.models.user.tracing import changes_buffer, forms_from_plain, trace
+from runtime.models.user.user_file import Sample, UserData, UserFile, several
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs, pair_backward
+from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import Shards, share_shape
 
 
 class UserModules:
-    """The modules of a user's file, as a `runtime.models.body.Body`.
+    """The modules of a user, as a `runtime.models.body.Body`.
 
-    Args:
+    Attributes:
         options: Path, type and seed.
         placement: What runs where.
+        names: The forward blocks, in topological order.
+        source: Where the modules come from.
+        dtype: Of all floats.
+
+    Args:
+        options: Path, type and seed, and what the blocks hand over, if that is known.
+        placement: What runs where.
+        own: The forward blocks that are computed here; None for all.
+        source: Where the modules come from; by default the file of the options.
 
     Raises:
         ModelError: The file fails or lacks something, a module fails, changes a buffer or returns what
@@ -59,47 +78,98 @@ class UserModules:
             data-parallel groups, or whose module does more than compute sample by sample.
     """
 
-    def __init__(self, options: ModelOptions, placement: Placement) -> None:
-        """Run the file, build the modules and find the shapes between them."""
-        self._options = options
-        self._placement = placement
-        self._dtype: torch.dtype = getattr(torch, options.dtype)
-        self._names = [block.name for block in placement.topological_order if block.kind is Kind.F]
+    def __init__(
+        self,
+        options: ModelOptions,
+        placement: Placement,
+        own: Collection[str] | None = None,
+        source: ModuleSource | None = None,
+    ) -> None:
+        """Build the modules without memory, and find the forms between them unless they are known."""
+        source = source or UserFile(options)
+        names = [block.name for block in placement.topological_order if block.kind is Kind.F]
+        known = options.handed_over is not None
+        needed = names if own is None or not known else [name for name in names if name in own]
+        self._begin(options, placement, source, source.modules(needed))
+        self._check_modules()
+        if options.handed_over is not None:
+            self.forms |= forms_from_plain(options.handed_over, self.names)
+        else:
+            trace(self)
+
+    def _begin(
+        self,
+        options: ModelOptions,
+        placement: Placement,
+        source: ModuleSource,
+        modules: Mapping[str, nn.Module],
+    ) -> None:
+        """Take modules, of some blocks at least, and name their parameters."""
+        self.options = options
+        self.placement = placement
+        self.source: ModuleSource = source
+        self.dtype: torch.dtype = getattr(torch, options.dtype)
+        self.names = [block.name for block in placement.topological_order if block.kind is Kind.F]
         self._check_devices()
-        self._file = UserFile(options)
-        self._loss = self._file.loss
-        self._modules = self._file.modules(self._names)
+        self.modules = {name: modules[name] for name in self.names if name in modules}
         self._graphs = forward_graphs(placement)
         self._parameters: dict[str, dict[str, Parameter]] = {}
-        self._initial: dict[str, Tensor] = {}
+        self._tensor_of: dict[str, Tensor] = {}
+        self._aliases: dict[str, dict[str, None]] = {}
         self._name_parameters()
-        self._trains = bool(pair_backward(placement))
-        self._check_trained()
-        self._called = {block: CalledModule(module) for block, module in self._modules.items()}
         self._buffers_on: dict[tuple[str, torch.device], dict[str, Tensor]] = {}
-        self._shapes: dict[str, Shapes] = {}
-        self._trace()
+        self.loaded: dict[str, Tensor] = {}
+        self.forms: dict[str, Forms] = {}
+
+    def _check_modules(self) -> None:
+        """Ensure that there is something to train, and that the modules can be called."""
+        self._trains = bool(pair_backward(self.placement))
+        self._check_trained()
+        self._called = {block: CalledModule(module) for block, module in self.modules.items()}
 
     def parameters(self, block: str) -> tuple[Parameter, ...]:
-        """Return the parameters of the block's module."""
-        return tuple(self._parameters[block].values())
+        """Return the parameters of the block's module; none of a block of others that was not built here."""
+        return tuple(self._parameters.get(block, {}).values())
 
     def initial(self, parameter: Parameter) -> Tensor:
-        """Return the values that the file gave the parameter."""
-        return self._initial[parameter.name]
+        """Return the values that the modules' code gives the parameter, for the caller to keep."""
+        return self.source.values(self._tensor_of[parameter.name])
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of what a block hands over: of its one output, or of all packed into one."""
-        return packed_shape(self._shapes[block])
+        return packed_shape(self.forms[block], self.dtype)
 
     @property
     def weight_of_loss(self) -> Callable[[Sample], float] | None:
-        """What the file says that a loss counts."""
-        return self._file.weight_of_loss
+        """What a loss counts whose block has read a sample; None if all count the same."""
+        return None if self.source.loss_weight is None else self._loss_weight
+
+    def _loss_weight(self, sample: Sample) -> float:
+        """Return what the source's function makes of the targets.
+
+        Raises:
+            ModelError: It fails, or returns no number of at least 0.
+        """
+        function = self.source.loss_weight
+        assert function is not None
+        try:
+            with seeded(digest(self.source.seed, "loss_weight"), torch.device("cpu")):
+                weight = float(function(*sample.targets))
+        except Exception as error:  # whatever a user's function raises
+            raise ModelError(f"loss_weight of {self.source.name} fails with {error!r}; mend it") from error
+        if not 0 <= weight < math.inf:
+            raise ModelError(
+                f"loss_weight of {self.source.name} returned {weight}; return a number of at least 0"
+            )
+        return weight
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> UserData:
         """Return what the blocks read."""
-        return UserData(self._file, self._placement, self._dtype, device)
+        names = {
+            block: (tuple(getattr(module, INPUT_NAMES, ())), tuple(getattr(module, TARGET_NAMES, ())))
+            for block, module in self.modules.items()
+        }
+        return UserData(self.source, self.placement, self.dtype, device, names)
 
     def forward(
         self, block: str, inputs: Sequence[Tensor], sample: Any, weights: Weights, shards: Shards
@@ -111,22 +181,31 @@ class UserModules:
         """
         parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
         device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
-        if (block, device) not in self._buffers_on:
-            self._buffers_on[block, device] = self._buffers(block, device)
-        with seeded(sample.seed, device):
-            outputs = self._call(block, inputs, sample, parameters, self._buffers_on[block, device])
-        if computes_loss(self._placement, block):
+        first = (block, device) not in self._buffers_on
+        if first:
+            self._buffers_on[block, device] = self.buffers(block, device)
+        buffers = self._buffers_on[block, device]
+        # What a captured graph makes, it makes on the default device.
+        with seeded(sample.seed, device), device if device.type == "cuda" else nullcontext():
+            outputs = self.call(block, inputs, sample, parameters, buffers)
+        if first:
+            for name, value in self.buffers(block, device).items():
+                if not torch.equal(buffers[name], value):  # not all operators count the versions
+                    raise changes_buffer(block, name)
+        if computes_loss(self.placement, block):
             return outputs[0] / len(self._graphs)
-        found = tuple(tuple(output.shape) for output in outputs)
-        expected = tuple(share_shape(shape, sample.num_shares) for shape in self._shapes[block])
-        if found != expected:
+        expected = tuple(
+            TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares)) for form in self.forms[block]
+        )
+        if forms_of(outputs) != expected:
+            found, wanted = (tuple(form.shape for form in forms) for forms in (forms_of(outputs), expected))
             raise ModelError(
-                f"module: {block} returned shapes {found}, and {expected} for the first one; "
+                f"module: {block} returned shapes {found}, and {wanted} for the first one; "
                 "let data return the same shapes for every micro-batch"
             )
-        return packed(outputs)
+        return packed(outputs, self.dtype)
 
-    def _call(
+    def call(
         self,
         block: str,
         inputs: Sequence[Tensor],
@@ -134,28 +213,75 @@ class UserModules:
         parameters: Mapping[str, Tensor],
         buffers: Mapping[str, Tensor],
     ) -> tuple[Tensor, ...]:
-        """Return what the module, or the loss after it, returns."""
-        producers = forward_inputs(self._placement, block)
+        """Return what the module, or the loss after it, returns.
+
+        Raises:
+            ModelError: It changes a buffer.
+        """
+        producers = forward_inputs(self.placement, block)
         arguments = [
             argument
             for producer, value in zip(producers, inputs, strict=True)
-            for argument in unpacked(value, self._shapes[producer])
+            for argument in unpacked(value, self.forms[producer])
         ]
         arguments += sample.inputs
-        ends, loss = computes_loss(self._placement, block), self._loss
-        if ends and loss is None:
+        ends, loss = computes_loss(self.placement, block), self.source.loss
+        takes_targets = loss is None or bool(getattr(self.modules[block], TARGET_NAMES, ()))
+        if ends and takes_targets:
             arguments += sample.targets
         versions = {name: value._version for name, value in buffers.items()}
         given = {**parameters, **buffers}
         outputs = several(self._called[block](given, tuple(arguments)))
         for name, value in buffers.items():
             if given[name] is not value or value._version != versions[name]:
-                raise _changes_buffer(block, name)
-        return several(loss(*outputs, *sample.targets)) if ends and loss is not None else outputs
+                raise changes_buffer(block, name)
+        if not ends or loss is None:
+            return outputs
+        return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
+
+    def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
+        """Return new buffers of the block's module, by the module's names."""
+        return {
+            name: self._buffer(block, name, value).to(
+                device, self.dtype if value.is_floating_point() else None, copy=True
+            )
+            for name, value in self.modules[block].named_buffers()
+        }
+
+    def initial_of(self, block: str) -> dict[str, Tensor]:
+        """Return new initial parameters of the block's module, by the module's names."""
+        return {local: self.initial(each).to(self.dtype) for local, each in self._parameters[block].items()}
+
+    def state_names(self, block: str) -> dict[str, tuple[str, ...]]:
+        """Return the names in the state dict of the whole model of each of a block's parameters."""
+        return {each.name: tuple(self._aliases[each.name]) for each in self._parameters[block].values()}
+
+    def state_buffers(self, block: str) -> dict[str, tuple[str, Tensor]]:
+        """Return the buffers of a block that a state dict has: the name there -> key and form."""
+        names = _names_in_whole(block, self.modules[block])
+        return {
+            whole: (f"{block}.{name}", value)
+            for name, value in self.modules[block].named_buffers()
+            for whole in names.get(name, ())
+        }
+
+    def buffer_values(self, key: str) -> Tensor:
+        """Return the values of a buffer, in its own type."""
+        block, _, name = key.partition(".")
+        return self._buffer(block, name, self.modules[block].get_buffer(name))
+
+    def load_buffer(self, key: str, values: Tensor) -> None:
+        """Give a buffer other values."""
+        self.loaded[key] = values
+        self._buffers_on.clear()
+
+    def _buffer(self, block: str, name: str, value: Tensor) -> Tensor:
+        key = f"{block}.{name}"
+        return self.loaded[key] if key in self.loaded else self.source.values(value)
 
     def _check_devices(self) -> None:
-        for name in self._names:
-            block = self._placement.by_name[name]
+        for name in self.names:
+            block = self.placement.by_name[name]
             if (count := len(block.devices)) > block.data_parallel:
                 raise ModelError(
                     f"module: {name} stands on devices {', '.join(map(str, block.devices))}, but a user's "
@@ -166,131 +292,32 @@ class UserModules:
     def _name_parameters(self) -> None:
         """Name every parameter by the first block that has it."""
         name_of: dict[int, str] = {}
-        for block, module in self._modules.items():
+        for block, module in self.modules.items():
             self._parameters[block] = {}
             for local, value in module.named_parameters():
                 name = name_of.setdefault(id(value), f"{block}.{local}")
-                self._initial[name] = value.detach()
+                self._tensor_of[name] = value
                 self._parameters[block][local] = Parameter(
                     name, tuple(value.shape), trains=value.requires_grad
                 )
+            in_whole = _names_in_whole(block, module)
+            for local, value in module.named_parameters(remove_duplicate=False):
+                aliases = self._aliases.setdefault(name_of[id(value)], {})
+                aliases.update(dict.fromkeys(in_whole.get(local, ())))
 
     def _check_trained(self) -> None:
-        for name, module in self._modules.items():
+        for name, module in self.modules.items():
             if not self._trains:
                 module.eval()
             trained = any(parameter.trains for parameter in self._parameters[name].values())
-            if self._trains and not trained and not forward_inputs(self._placement, name):
+            if self._trains and not trained and not forward_inputs(self.placement, name):
                 raise ModelError(
                     f"module: {name} has nothing to train and no block before it, so its backward block has "
                     "nothing to do; join it with the block after it"
                 )
 
-    def _buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
-        return {
-            name: value.to(device, self._dtype if value.is_floating_point() else None, copy=True)
-            for name, value in self._modules[block].named_buffers()
-        }
 
-    def _trace(self) -> None:
-        """Find the shapes that the blocks return, by running one micro-batch forward on the CPU.
-
-        The meta device would compute nothing, but not every operator runs there, and it imports for seconds.
-        """
-        data = self.data(1, "cpu")
-        returned: dict[str, Tensor] = {}
-        for block in self._names:
-            inputs = [returned[name] for name in forward_inputs(self._placement, block)]
-            parameters = {
-                local: self._initial[each.name].to(self._dtype)
-                for local, each in self._parameters[block].items()
-            }
-            returned[block] = packed(self._tried(block, inputs, data.read(block, 0, 0), parameters, "cpu"))
-
-    def _tried(
-        self,
-        block: str,
-        inputs: Sequence[Tensor],
-        sample: Sample,
-        parameters: Mapping[str, Tensor],
-        device: torch.device | str,
-    ) -> tuple[Tensor, ...]:
-        """Return what a block returns, checked, and know its shapes from now on."""
-        buffers = self._buffers(block, device)
-        outputs = self._try(block, inputs, sample, parameters, buffers)
-        for name, value in self._buffers(block, device).items():
-            if not torch.equal(buffers[name], value):  # not all operators count the versions
-                raise _changes_buffer(block, name)
-        self._check_returned(block, outputs)
-        self._shapes[block] = tuple(tuple(output.shape) for output in outputs)
-        if (count := self._placement.by_name[block].data_parallel) > 1:
-            self._check_samples(block, sample, count)
-            run = partial(self._try, block, parameters=parameters, buffers=buffers)
-            check_shares(block, count, run, inputs, sample, outputs, self.weight_of_loss)
-        return outputs
-
-    def _try(
-        self,
-        block: str,
-        inputs: Sequence[Tensor],
-        sample: Sample,
-        parameters: Mapping[str, Tensor],
-        buffers: Mapping[str, Tensor],
-    ) -> tuple[Tensor, ...]:
-        """Return what the module, or the loss after it, returns; the user's errors in one line."""
-        try:
-            with torch.no_grad(), seeded(sample.seed, torch.device("cpu")):
-                return self._call(block, inputs, sample, parameters, buffers)
-        except ModelError:
-            raise
-        except Exception as error:  # whatever a user's module raises
-            shapes = [tuple(value.shape) for value in (*inputs, *sample.inputs, *sample.targets)]
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            remedy = "give it what the blocks before it return, in the order of its 'after'"
-            if computes_loss(self._placement, block) and self._loss is None:
-                remedy += ", and the targets, or define loss(output, targets)"
-            if sample.num_shares > 1:
-                remedy = "let it take any number of samples, or set data_parallel to 1"
-            raise ModelError(
-                f"module: {block} fails with tensors of shapes {shapes}: {reason}; {remedy}"
-            ) from error
-
-    def _check_samples(self, block: str, sample: Sample, count: int) -> None:
-        """Ensure that all that a block takes and returns can be cut into shares of the samples."""
-        handed = [self._shapes[name] for name in forward_inputs(self._placement, block)]
-        if not computes_loss(self._placement, block):
-            handed.append(self._shapes[block])
-        read = [tuple(value.shape) for value in (*sample.inputs, *sample.targets)]
-        for shapes in (*handed, *((shape,) for shape in read)):
-            if not have_samples(shapes) or shapes[0][0] % count:
-                raise ModelError(
-                    f"module: {block} takes or returns tensors of shapes {list(shapes)}, which its {count} "
-                    "data-parallel groups cannot share equally; let the first dimension of each be the "
-                    f"samples, a multiple of {count}"
-                )
-
-    def _check_returned(self, block: str, outputs: Sequence[Any]) -> None:
-        for i, output in enumerate(outputs):
-            which = f"{block}'s output {i + 1} of {len(outputs)}"
-            if not isinstance(output, Tensor):
-                raise ModelError(
-                    f"module: {which} is of type {type(output).__name__}; only tensors can be handed over: "
-                    "cut elsewhere, or cut the graph of torch.export, in which sizes are numbers"
-                )
-            if output.dtype != self._dtype:
-                raise ModelError(
-                    f"module: {which} is of {output.dtype}, but only tensors of the model's {self._dtype} "
-                    "can be handed over; cut elsewhere, or compute it again in the block that needs it"
-                )
-        if computes_loss(self._placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
-            raise ModelError(
-                f"module: {block} feeds no other block, so it must return one scalar loss, not "
-                f"{[tuple(output.shape) for output in outputs]}; define loss(output, target) in the file"
-            )
-
-
-def _changes_buffer(block: str, name: str) -> ModelError:
-    return ModelError(
-        f"module: {block} changes its buffer {name}, so results depend on the order of micro-batches; for "
-        "BatchNorm use track_running_stats=False, GroupNorm or LayerNorm"
-    )
+def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:
+    """Return the names in the whole model's state dict of each of a block's, those of `cut` as before it."""
+    before = names_in_model(module)
+    return {name: (f"{block}.{name}",) for name in module.state_dict()} if before is None else before

@@ -5,19 +5,21 @@ See `runtime.models.user.user` for what the file is asked for.
 
 from __future__ import annotations
 
-import hashlib
-import math
 import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from placements import Kind, Placement
+from placements import Placement
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.user.late_values import build_late, fill_attributes
+from runtime.models.user.seeds import digest, seeded
+from runtime.models.user.sources import ModuleSource
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
 from runtime.transport.shards import share_of
 
@@ -50,6 +52,7 @@ class UserFile:
 
     Attributes:
         path: Of the file.
+        name: What errors call it.
         seed: Of all random numbers.
         loss: Its function of that name, or None.
 
@@ -64,6 +67,8 @@ class UserFile:
         """Run the file."""
         assert options.path is not None, "the options of a module have a path"
         self.path, self.seed = Path(options.path), options.seed
+        self.name = str(self.path)
+        self._values: dict[int, tuple[Tensor, Callable[[Tensor], Tensor]]] = {}
         if not self.path.is_file():
             raise ModelError(f"model.path: {self.path} is not a file; give the Python file of the model")
         with self._seeded("file"):
@@ -75,44 +80,37 @@ class UserFile:
                 "blocks()"
             )
 
-    def source(self, placement: Placement) -> Callable[[str], nn.Module] | Mapping[str, nn.Module]:
-        """Return what makes the module of a forward block, or all of them if the file makes all at once.
-
-        Raises:
-            ModelError: The file does not make one for each.
-        """
-        if self._function("blocks") is None:
-            return lambda name: self.modules([name])[name]
-        return self.modules([block.name for block in placement.topological_order if block.kind is Kind.F])
-
     @property
     def loss_weight(self) -> Callable[..., float] | None:
         """The file's function of that name, or None."""
         return self._function("loss_weight")
 
-    @property
-    def weight_of_loss(self) -> Callable[[Sample], float] | None:
-        """What the loss of a block counts that has read a sample; None if all count the same."""
-        return None if self._function("loss_weight") is None else self._loss_weight
-
-    def _loss_weight(self, sample: Sample) -> float:
-        """Return what the file's function makes of the targets.
+    def modules_with_values(self, names: Sequence[str]) -> dict[str, nn.Module]:
+        """Return what `modules` does, with the values of these blocks' parameters and buffers in them.
 
         Raises:
-            ModelError: It fails, or returns no number of at least 0.
+            ModelError: The file does not make one for each.
         """
-        function = self._function("loss_weight")
-        assert function is not None
-        with self._seeded("loss_weight"):
-            weight = float(function(*sample.targets))
-        if not 0 <= weight < math.inf:
-            raise ModelError(
-                f"model.path: loss_weight of {self.path} returned {weight}; return a number of at least 0"
-            )
-        return weight
+        found = self.modules(names)
+        own = [tensor for name in names for tensor in (*found[name].parameters(), *found[name].buffers())]
+        made: dict[int, Tensor] = {}
+        for tensor in own:
+            if id(tensor) not in made:
+                values = self.values(tensor)
+                if isinstance(tensor, nn.Parameter):
+                    values = nn.Parameter(values, requires_grad=tensor.requires_grad)
+                made[id(tensor)] = values
+        for module in found.values():
+            for inner in module.modules():
+                held: dict[str, Any]
+                for held in (inner._parameters, inner._buffers):
+                    held |= {name: made.get(id(tensor), tensor) for name, tensor in held.items()}
+        return found
 
     def modules(self, names: Sequence[str]) -> dict[str, nn.Module]:
-        """Return the module of each forward block.
+        """Return the modules of some forward blocks, and of all if the file builds all; without memory.
+
+        ``build`` is called for these blocks alone. What is built has no values, see `values`.
 
         Raises:
             ModelError: The file does not make one for each.
@@ -120,12 +118,10 @@ class UserFile:
         build, blocks = self._function("build"), self._function("blocks")
         found: dict[str, Any] = {}
         if blocks is not None:
-            with self._seeded("blocks"):
-                found = dict(blocks())
+            found = self._built(lambda: dict(blocks()), "blocks")
         elif build is not None:
             for name in names:
-                with self._seeded(name):
-                    found[name] = build(name)
+                found |= self._built(partial(_build_one, build, name), name)
         for name in names:
             if not isinstance(found.get(name), nn.Module):
                 given = ", ".join(found) if blocks is not None else type(found[name]).__name__
@@ -133,7 +129,22 @@ class UserFile:
                     f"model.path: {self.path} makes no torch module for block {name}, but {given}; return "
                     "one for each forward block of the placement"
                 )
-        return {name: found[name] for name in names}
+        return found
+
+    def values(self, tensor: Tensor) -> Tensor:
+        """Return the values of a tensor of one of the modules, which belong to the caller alone."""
+        return self._values[id(tensor)][1](tensor)
+
+    def _built(self, build: Callable[[], dict[str, Any]], what: str) -> dict[str, Any]:
+        """Return what a function of the file builds, without values; keep what makes them."""
+        with self._seeded(what):
+            found, values = build_late(build, digest(self.seed, what), f"{self.path}: {what}")
+        for module in found.values():
+            if isinstance(module, nn.Module):
+                for tensor in (*module.parameters(), *module.buffers()):
+                    self._values[id(tensor)] = tensor, values
+                fill_attributes(module, values)
+        return found
 
     def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
         """Return inputs and targets of a micro-batch, as the file makes them.
@@ -172,6 +183,10 @@ class UserFile:
         return found if callable(found) else None
 
 
+def _build_one(build: Callable[[str], Any], name: str) -> dict[str, Any]:
+    return {name: build(name)}
+
+
 class UserData(NamedTuple):
     """What the blocks read.
 
@@ -180,12 +195,14 @@ class UserData(NamedTuple):
         placement: Says which blocks read.
         dtype: Of all floats.
         device: Where the tensors are put.
+        names: For each block the names of its inputs and its targets, in order, if `cut` knows them.
     """
 
-    file: UserFile
+    file: ModuleSource
     placement: Placement
     dtype: torch.dtype
     device: torch.device | str
+    names: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
         """Return what a block reads of a micro-batch.
@@ -200,21 +217,29 @@ class UserData(NamedTuple):
         graphs = forward_graphs(self.placement)
         graph = next(i for i, names in enumerate(graphs) if block in names)
         inputs, targets = self.file.data(iteration, micro_batch * len(graphs) + graph)
-        read = self._tensors(inputs, block, "inputs") if begins else ()
-        return Sample(read, self._tensors(targets, block, "targets") if ends else (), seed)
+        of_inputs, of_targets = self.names.get(block, ((), ()))
+        read = self._tensors(inputs, block, "inputs", of_inputs) if begins else ()
+        return Sample(read, self._tensors(targets, block, "targets", of_targets) if ends else (), seed)
 
-    def _tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
+    def _tensors(self, found: Any, block: str, what: str, names: Sequence[str]) -> tuple[Tensor, ...]:
+        if isinstance(found, Mapping) and names and block not in found:
+            if missing := [name for name in names if name not in found]:
+                raise ModelError(
+                    f"model.path: data of {self.file.name} has {what} {', '.join(map(str, found))}, not "
+                    f"{', '.join(missing)}, which {block} takes; add them"
+                )
+            found = tuple(found[name] for name in names)
         if isinstance(found, Mapping):
             if block not in found:
                 raise ModelError(
-                    f"model.path: data of {self.file.path} has {what} for {', '.join(map(str, found))}, none "
+                    f"model.path: data of {self.file.name} has {what} for {', '.join(map(str, found))}, none "
                     f"for {block}; add them"
                 )
             found = found[block]
         for value in several(found):
             if not isinstance(value, Tensor):
                 raise ModelError(
-                    f"model.path: data of {self.file.path} has a {type(value).__name__} among the {what} of "
+                    f"model.path: data of {self.file.name} has a {type(value).__name__} among the {what} of "
                     f"{block}; return tensors"
                 )
         return tuple(
@@ -233,25 +258,3 @@ def _put(value: Tensor, device: torch.device) -> Tensor:
 def several(values: Any) -> tuple[Any, ...]:
     """Return one or several values as a tuple."""
     return tuple(values) if isinstance(values, (tuple, list)) else (values,)
-
-
-def digest(*parts: object) -> int:
-    """Return a seed that depends on all parts."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big", signed=True)
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw random numbers from a seed, and go on afterwards as if none had been drawn."""
-    state = torch.default_generator.get_state()
-    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds
-    if on_gpu is not None:
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(state)
-        if on_gpu is not None:
-            torch.cuda.set_rng_state(on_gpu, device)

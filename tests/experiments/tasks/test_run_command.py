@@ -372,7 +372,7 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
     assert "Bitwise equal" in (out / "report.html").read_text()
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["iteration_6"]
     again = {"checkpoint_every": 6, "checkpoints": tmp_path / "right", "launcher": "in_process"}
-    launch(out / "scripts", 2, 6, compares=False, **again)  # type: ignore[arg-type]
+    launch(out / "scripts", 2, 6, verify="none", **again)  # type: ignore[arg-type]
     ours, theirs = (read_parameters(folder) for folder in (out / "checkpoints", tmp_path / "right"))
     assert ours.keys() == theirs.keys() and ours
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())

@@ -36,7 +36,7 @@ def scripts(tmp_path: Path) -> Path:
 
 
 def run(scripts: Path, iterations: int, launcher: str = "fork", **options: object) -> Measurement:
-    options = {"checkpoints": scripts.parent / "all", "compares": False} | options
+    options = {"checkpoints": scripts.parent / "all", "verify": "none"} | options
     return launch(scripts, 2, iterations, 30, launcher=launcher, **options)  # type: ignore[arg-type]
 
 
@@ -153,7 +153,7 @@ def test_training_goes_on_while_a_disk_is_slow(scripts: Path) -> None:
     (scripts / "iteration_6_ran").unlink()
     options = {"checkpoint_every": 4, "checkpoints": scripts.parent / "again", "checkpoint_async": False}
     with pytest.raises(LaunchError, match="no progress"):
-        launch(scripts, 2, 8, 3, launcher="fork", compares=False, **options)  # type: ignore[arg-type]
+        launch(scripts, 2, 8, 3, launcher="fork", verify="none", **options)  # type: ignore[arg-type]
 
 
 TERMINATES = """

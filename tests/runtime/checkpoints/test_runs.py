@@ -106,7 +106,7 @@ def checkpoints(tmp_path: Path) -> Path:
         3,
         checkpoint_every=1,
         checkpoints=tmp_path / "checkpoints",
-        compares=False,
+        verify="none",
     )
     return tmp_path / "checkpoints"
 
@@ -255,18 +255,18 @@ def test_a_kill_within_a_checkpoint_costs_no_bit(death: str, tmp_path: Path) -> 
     """One checkpoint is kept, so the one before must outlive the writing of the next."""
     device, place, newest = DEATHS[death]
     scripts = scripts_of(one_f_one_b(v_shape(2), 4), tmp_path / "scripts", **ADAMW)
-    run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted", compares=False)
+    run(scripts, 6, checkpoint_every=6, checkpoints=tmp_path / "uninterrupted", verify="none")
     text = (scripts / f"device_{device}.py").read_text()
     main = 'if __name__ == "__main__":'
     assert text.count(main) == 1
     (scripts / f"device_{device}.py").write_text(text.replace(main, DYING.format(**place)))
     options = {"checkpoint_every": 2, "checkpoints": tmp_path / "killed", "keep_checkpoints": 1}
     with pytest.raises(LaunchError, match=DIED):
-        run(scripts, 6, "fork", compares=False, **options)
+        run(scripts, 6, "fork", verify="none", **options)
     assert (tmp_path / f"killed/iteration_{newest}/manifest.json").exists()
 
     (scripts / f"device_{device}.py").write_text(text)
-    assert run(scripts, 6, resume=tmp_path / "killed", compares=False, **options).first_iteration == newest
+    assert run(scripts, 6, resume=tmp_path / "killed", verify="none", **options).first_iteration == newest
     assert_equal_bits(tmp_path / "killed", tmp_path / "uninterrupted")
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["iteration_6"]
 
@@ -274,7 +274,7 @@ def test_a_kill_within_a_checkpoint_costs_no_bit(death: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(("kept", "expected"), [(0, [1, 2, 3, 4, 5]), (1, [5]), (3, [3, 4, 5])])
 def test_the_newest_checkpoints_are_kept(kept: int, expected: list[int], tmp_path: Path) -> None:
     scripts = scripts_of(gpipe(v_shape(2), 1), tmp_path / "scripts")
-    options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all", "compares": False}
+    options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all", "verify": "none"}
     run(scripts, 5, keep_checkpoints=kept, **options)
     found = sorted(int(path.name.removeprefix("iteration_")) for path in (tmp_path / "all").iterdir())
     assert found == expected
@@ -307,7 +307,7 @@ def test_the_manifest_is_on_the_disk_last(tmp_path: Path, monkeypatch: pytest.Mo
     scripts = scripts_of(gpipe(v_shape(2), 1), tmp_path / "scripts")
     monkeypatch.setattr(os, "fsync", record_flush)
     monkeypatch.setattr(Path, "replace", record_name)
-    run(scripts, 1, checkpoint_every=1, checkpoints=tmp_path / "all", compares=False)
+    run(scripts, 1, checkpoint_every=1, checkpoints=tmp_path / "all", verify="none")
     first = happened.index("flush all")
     happened = [each for each in happened[first:] if re.search("all$|iteration_1|__|metadata|manifest", each)]
     assert happened == [
@@ -321,7 +321,7 @@ def test_a_kill_from_outside_leaves_no_torn_checkpoint_in_use(tmp_path: Path) ->
     """Whenever the kill comes, the newest checkpoint in use is whole and gives the uninterrupted bits."""
     scripts = scripts_of(one_f_one_b(v_shape(2), 2), tmp_path / "scripts")
     checkpoints = tmp_path / "checkpoints"
-    run(scripts, 60, checkpoint_every=60, checkpoints=tmp_path / "right", compares=False)
+    run(scripts, 60, checkpoint_every=60, checkpoints=tmp_path / "right", verify="none")
 
     def kill_when_there_are_some() -> None:
         deadline = time.monotonic() + 20
@@ -332,9 +332,9 @@ def test_a_kill_from_outside_leaves_no_torn_checkpoint_in_use(tmp_path: Path) ->
     killer = threading.Thread(target=kill_when_there_are_some)
     killer.start()
     with pytest.raises(LaunchError, match=DIED):
-        run(scripts, 5000, "fork", checkpoint_every=1, checkpoints=checkpoints, compares=False)
+        run(scripts, 5000, "fork", checkpoint_every=1, checkpoints=checkpoints, verify="none")
     killer.join()
-    options = {"checkpoint_every": 60, "checkpoints": tmp_path / "again", "compares": False}
+    options = {"checkpoint_every": 60, "checkpoints": tmp_path / "again", "verify": "none"}
     found = run(scripts, 60, resume=checkpoints, **options)
     assert found.first_iteration >= 3
     assert_equal_bits(tmp_path / "right", tmp_path / "again")

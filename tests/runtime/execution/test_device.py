@@ -365,7 +365,7 @@ def test_a_tensor_of_another_form_is_not_sent(events: list[str], monkeypatch: py
     monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
     calls = Calls()
     calls.send("F0", "F1", 0, target=1)
-    made = one_device(events, calls)
+    made = one_device(events, calls, links={(0, 1): None})
     made.run("F0", 0)
     with pytest.raises(ScriptError, match=r"micro-batch 0 is float32 \(1,\) instead of float32 \(2,\)"):
         made.send("F0", "F1", 0, target=1)

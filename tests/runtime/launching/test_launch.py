@@ -79,7 +79,7 @@ def test_measurement_is_plain_data(scripts: Path) -> None:
 
 
 def test_a_run_need_not_be_compared(scripts: Path) -> None:
-    measurement = launch(scripts, 2, 1, 30, launcher="fork", compares=False)
+    measurement = launch(scripts, 2, 1, 30, launcher="fork", verify="none")
     assert measurement.comparison is None
     assert measurement.to_dict()["bitwise_equal"] is None
     assert measurement.to_dict()["reference_losses"] == []
@@ -356,7 +356,7 @@ def test_a_script_without_torchrun_says_how_to_start_it(
 
 def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     options = RunOptions(
-        *(1, 2, 7, "gloo", 12.5, Path("/somewhere"), False, True),
+        *(1, 2, 7, "gloo", 12.5, Path("/somewhere"), True),
         num_micro_batches=9,
         checkpoint_every=3,
         checkpoints=Path("/checkpoints"),
@@ -365,6 +365,10 @@ def test_options_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
         trace=Path("/trace.json"),
         clock_latency=Path("/clock_latency.json"),
         sweep=Sweep(3, 1.5),
+        verify="first",
+        exact=False,
+        load_weights=Path("/before.safetensors"),
+        save_weights=Path("/after.safetensors"),
     )
     for name, value in options.to_environment().items():
         monkeypatch.setenv(name, value)

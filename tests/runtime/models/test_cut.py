@@ -101,7 +101,7 @@ class Branching(nn.Module):
         (Skipping(), ["first"], "first runs first, so nothing is left for the first block"),
         (nn.Sequential(nn.ReLU(), nn.ReLU()), ["2"], "no submodule '2' is run; use some of 0, 1"),
         (nn.Sequential(nn.ReLU(), nn.ReLU()), ["1", "1"], "1, 1 are not in the order"),
-        (Branching(), ["a"], "torch.fx cannot trace Branching .*; capture it with torch.export.export"),
+        (Branching(), ["a"], "torch.fx cannot trace Branching .*; give an example of its arguments by name"),
     ],
     ids=["unknown", "order", "first", "sequential", "twice", "branching"],
 )

@@ -14,7 +14,7 @@ from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Comparison
 from runtime.launching.launch import launch
-from runtime.models import Model, ModelError, ModelOptions, body_of
+from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of, traced
 from runtime.models.user.user_file import UserFile
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
@@ -304,7 +304,7 @@ loss = nn.functional.cross_entropy
 @pytest.mark.parametrize(
     ("later", "message"),
     [
-        ("tokens.unsqueeze(1)", "F0's output 1 of 2 is of torch.int64, but only tensors of the model's"),
+        ("half", "F0's output 1 of 2 is of torch.float16, but only tensors of the model's"),
         (
             "tokens.size(0)",
             "F0's output 1 of 2 is of type int; only tensors can be handed over: cut elsewhere",
@@ -318,6 +318,8 @@ def test_what_cannot_be_handed_over_is_named(
     if "size" in later:
         text = text.replace("return self.last", "number = tokens.size(0)\n        return self.last")
         text = text.replace("+ tokens.size(0)", "+ number")
+    else:
+        text = text.replace("return self.last", "half = tokens.unsqueeze(1).half()\n        return self.last")
     with pytest.raises(ModelError, match=message):
         body_of(options(text), v_shape(2))
 
@@ -329,6 +331,127 @@ def test_shapes_that_change_are_refused(options: Callable[..., ModelOptions]) ->
         ModelError, match=r"F0 returned shapes \(\(3, 6\),\), and \(\(2, 6\),\) for the first"
     ):
         list(plain(Case(options(text), v_shape(2), 2, 1)))
+
+
+def test_tokens_and_masks_travel_beside_hidden_values(
+    options: Callable[..., ModelOptions], tmp_path: Path
+) -> None:
+    text = HANDS_OVER_TOKENS.replace("{later}", "tokens.unsqueeze(1) * (tokens > 1).unsqueeze(1)")
+    for dtype in ("float64", "float32", "bfloat16"):
+        found = run(lower(one_f_one_b(v_shape(2), 3)), options(text, dtype=dtype), tmp_path)
+        assert found.bitwise_equal
+        assert found.max_gradient_error == 0
+
+
+COUNTED = """
+import os
+import torch
+from torch import nn
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+def build(block):
+    with open(FOLDER / f"built_{os.getpid()}", "a") as file:
+        file.write(block + " ")
+    return nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1))
+
+def data(iteration, micro_batch):
+    return torch.randn(4, 3), torch.randn(4, 3)
+
+loss = nn.functional.mse_loss
+"""
+
+
+def test_a_process_builds_its_own_blocks_alone(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
+    """Shapes are found when the scripts are generated, and not by a process of the run."""
+    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options(COUNTED).to_dict(), tmp_path / "scripts")
+    found = launch(tmp_path / "scripts", 3, 1, 60, launcher="fork", verify="none")
+    assert found.comparison is None
+    built = {path.name: path.read_text().split() for path in tmp_path.glob("built_*")}
+    assert built.pop(f"built_{os.getpid()}") == ["F0", "F1", "F2"]
+    assert sorted(built.values()) == [["F0"], ["F1"], ["F2"]]
+
+
+NETWORK = """
+import torch
+from torch import nn
+from runtime.models import cut
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 6)
+        self.layers = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
+        self.scale = nn.Parameter(torch.randn(6) / 3)
+        self.register_buffer("mask", torch.tril(torch.ones(6, 6)))
+        nn.init.trunc_normal_(self.layers[1].weight, std=0.2)
+        with torch.no_grad():
+            self.layers[2].weight.mul_(2).add_(torch.eye(6))
+        self.head = nn.Linear(6, 7, bias=False)
+        self.head.weight = self.embed.weight
+    def forward(self, tokens):
+        hidden = self.embed(tokens)
+        hidden = self.layers(hidden) * self.scale @ self.mask
+        return self.head(hidden)
+
+def blocks():
+    return dict(zip(AT, cut(Network(), at=list(AT.values())[1:]), strict=True))
+
+def data(iteration, micro_batch):
+    tokens = torch.randint(7, (5,))
+    return tokens, tokens.roll(1)
+
+loss = nn.functional.cross_entropy
+"""
+
+
+def test_any_cut_gives_the_same_weights_and_losses(
+    options: Callable[..., ModelOptions], tmp_path: Path
+) -> None:
+    cuts = [
+        {"F0": None, "F1": "layers.1"},
+        {"F0": None, "F1": "layers.2"},
+        {"F0": None, "F1": "layers.0", "F2": "layers.3", "F3": "head"},
+    ]
+    weights, losses = [], []
+    for i, at in enumerate(cuts):
+        model = options(NETWORK + f"\nAT = {at}\n")
+        placement = v_shape(len(at))
+        known = traced(model, placement)
+        assert known.handed_over is not None
+        found: dict[str, torch.Tensor] = {}
+        for block in at:  # each as the only one of a process
+            own = Model(known, placement, {block: WHOLE}).parameters
+            found |= {shard.name.partition(".")[2]: weight for shard, weight in own.items()}
+        weights.append(found)
+        generate(lower(one_f_one_b(placement, 4)), {}, model.to_dict(), tmp_path / str(i))
+        losses.append(launch(tmp_path / str(i), len(at), 3, 60, launcher="in_process").losses)
+    first, *others = weights
+    assert len(first) == 2 + 2 * 4  # with the table, which two blocks share
+    for other in others:
+        assert other.keys() == first.keys()
+        assert all(torch.equal(other[name], first[name]) for name in first)
+    assert losses[0] == losses[1] == losses[2]
+
+
+NEEDS_VALUES = NETWORK.replace(
+    "self.head = nn", "self.scale.data *= float(self.scale.detach().numpy()[0])\n        self.head = nn"
+)
+
+
+def test_what_cannot_be_built_without_values_is_built_with_them_and_that_is_said(
+    options: Callable[..., ModelOptions], caplog: pytest.LogCaptureFixture
+) -> None:
+    at = {"F0": None, "F1": "layers.2"}
+    known = traced(options(NEEDS_VALUES + f"\nAT = {at}\n"), v_shape(2))
+    with caplog.at_level("WARNING"):
+        model = Model(known, v_shape(2), {"F1": WHOLE})
+    assert "model.py: blocks is built with all its values in every process, because" in caplog.text
+    again = Model(known, v_shape(2), {"F1": WHOLE})
+    for shard, weight in model.parameters.items():
+        assert isinstance(shard, ParameterShard)
+        assert torch.equal(weight, again.parameters[shard])
 
 
 def test_the_options_of_a_module_are_its_own() -> None:

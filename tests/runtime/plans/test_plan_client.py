@@ -92,7 +92,7 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     script_clocks = {block.name: [600] * 3 for block in SCHEDULE.placement.blocks} if has_clocks else {}
     generate(lower(SCHEDULE), script_clocks, SMALL_GPT, tmp_path)
     lines: list[Progress] = []
-    measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, compares=True, progress=lines.append)
+    measurement = launch(tmp_path, 2, 4, 30, launcher=launcher, verify="all", progress=lines.append)
     second = deployed(server, job)
     assert (first.version, second.version) == (1, 2)
     for device in (0, 1):
@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_its_own_clocks_while_no_server_is_there(
     monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
     clocks = {block.name: [600 + 15 * n for n in range(3)] for block in SCHEDULE.placement.blocks}
     generate(lower(SCHEDULE), clocks, SMALL_GPT, tmp_path)
-    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", compares=False)
+    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", verify="none")
     own = DeployedPlan(1, 0.0, {name: tuple(each) for name, each in clocks.items()})
     assert measurement.clock_requests == {d: requests_of(d, own, own) for d in (0, 1)}
 
@@ -132,7 +132,7 @@ def test_a_plan_of_another_schedule_is_not_run(
     monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
     generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
-    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", compares=False)
+    measurement = launch(tmp_path, 2, 2, 30, launcher="fork", verify="none")
     assert measurement.clock_requests == {0: (), 1: ()}
 
 

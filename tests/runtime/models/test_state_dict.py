@@ -1,0 +1,291 @@
+"""A state dict is read and written part by part, and comes back as it was; wrong files are one line."""
+
+import hashlib
+import runpy
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from small_runs import SMALL_GPT
+from torch import Tensor, nn
+
+from placements import Placement
+from placements.shapes import k_shape, m_shape, v_shape
+from runtime.codegen.codegen import generate
+from runtime.launching.launch import launch
+from runtime.models import (
+    Model,
+    ModelOptions,
+    Shards,
+    load_state_dict_file,
+    save_state_dict_file,
+    suitable_model,
+    traced,
+)
+from runtime.models.body import initial_values
+from runtime.models.core.layers import Parameter
+from runtime.models.state_dict import StateDictError, check_state_dict_file
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from schedsearch.baselines import one_f_one_b
+
+NETWORK = """
+import torch
+from torch import nn
+from runtime.models import cut
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 6)
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.scale = nn.Parameter(torch.randn(6))
+        self.register_buffer("mask", torch.tril(torch.ones(6, 6)))
+        self.register_buffer("passing", torch.ones(6), persistent=False)
+        self.norm = nn.LayerNorm(6)
+        self.head = nn.Linear(6, 7, bias=False)
+        self.head.weight = self.embed.weight
+    def forward(self, tokens):
+        hidden = self.embed(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden) * self.scale @ self.mask + self.passing
+        return self.head(self.norm(hidden))
+
+def blocks():
+    names = ["F0", "F1", "F2"]
+    return dict(zip(names, cut(Network(), at=["layers.1", "norm"]), strict=True))
+
+def data(iteration, micro_batch):
+    tokens = torch.randint(7, (5,))
+    return tokens, tokens.roll(1)
+
+loss = nn.functional.cross_entropy
+"""
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Callable[[], tuple[ModelOptions, nn.Module]]:
+    """Return a function that returns the options of the network, and one that is not pipelined."""
+
+    def make() -> tuple[ModelOptions, nn.Module]:
+        path = tmp_path / "model.py"
+        path.write_text(NETWORK)
+        torch.manual_seed(5)
+        module: nn.Module = runpy.run_path(str(path))["Network"]()
+        return ModelOptions("module", path=str(path), dtype="float32", learning_rate=0.5), module
+
+    return make
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_pretrained_weights_come_back_into_the_unpipelined_module(
+    suffix: str, network: Callable[[], tuple[ModelOptions, nn.Module]], tmp_path: Path
+) -> None:
+    options, module = network()
+    before, after = tmp_path / f"before.{suffix}", tmp_path / "after.safetensors"
+    with torch.no_grad():
+        module.get_buffer("mask").mul_(0.5)  # what a file says of a buffer counts too
+    save = safetensors.torch.save_model if suffix == "safetensors" else _save_torch
+    save(module, str(before))  # safetensors has the shared table once, torch twice
+    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
+    found = launch(tmp_path / "scripts", 3, 2, 60, launcher="fork", load_weights=before, save_weights=after)
+    assert found.comparison is not None
+    assert found.comparison.bitwise_equal
+    trained = safetensors.torch.load_file(after)
+    assert trained.keys() == module.state_dict().keys()
+    other = runpy.run_path(str(options.path))["Network"]()
+    other.load_state_dict(trained)
+    _train(module, options, 2, 4)
+    for name, value in module.state_dict().items():
+        torch.testing.assert_close(trained[name], value, rtol=1e-5, atol=1e-6)
+    unmoved = tmp_path / "unmoved.safetensors"
+    options = replace(options, learning_rate=0.0)
+    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "still")
+    launch(tmp_path / "still", 3, 1, 60, launcher="in_process", load_weights=after, save_weights=unmoved)
+    same = safetensors.torch.load_file(unmoved)
+    assert all(torch.equal(same[name], value) for name, value in trained.items())
+
+
+def _save_torch(module: nn.Module, path: str) -> None:
+    torch.save(module.state_dict(), path)
+
+
+def _train(module: nn.Module, options: ModelOptions, iterations: int, num_micro_batches: int) -> None:
+    """Train the module in one piece, on what the blocks read."""
+    known = traced(options, v_shape(3))
+    data = Model(known, v_shape(3), {}).data(num_micro_batches)
+    for iteration in range(iterations):
+        module.zero_grad()
+        for n in range(num_micro_batches):
+            (inputs,) = data.read("F0", iteration, n).inputs  # type: ignore[attr-defined]
+            (targets,) = data.read("F2", iteration, n).targets  # type: ignore[attr-defined]
+            loss = nn.functional.cross_entropy(module(inputs), targets) / num_micro_batches
+            loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for weight in module.parameters():
+                assert weight.grad is not None
+                weight.sub_(weight.grad, alpha=options.learning_rate)
+
+
+def _models(options: ModelOptions, placement: Placement) -> list[Model]:
+    """Return the model of each device, which are never asked to talk to each other."""
+    found = []
+    for device in range(placement.num_devices):
+        shards, groups = {}, {}
+        for block in placement.blocks:
+            if block.kind.value == "F" and device in block.devices:
+                group = next(i for i, team in enumerate(block.groups) if device in team)
+                team = block.groups[group]
+                shards[block.name] = Shards(team.index(device), len(team), lambda value: [value])
+                groups[block.name] = Shards(group, len(block.groups), lambda value: [value])
+        found.append(Model(options, placement, shards, groups=groups))
+    return found
+
+
+class _Together:
+    """What processes that save tell each other, here threads.
+
+    Args:
+        count: Of the threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._told: list[object] = [None] * count
+        self._barrier = threading.Barrier(count)
+
+    def collect(self, index: int, value: object) -> list[object]:
+        """Return what every thread gives, after all have."""
+        self._told[index] = value
+        self._barrier.wait()
+        told = list(self._told)
+        self._barrier.wait()
+        return told
+
+
+def _save_together(models: list[Model], path: Path) -> None:
+    """Save as processes do."""
+    together = _Together(len(models))
+    with ThreadPoolExecutor(len(models)) as pool:
+        for each in [
+            pool.submit(save_state_dict_file, model, path, partial(together.collect, index), index == 0)
+            for index, model in enumerate(models)
+        ]:
+            each.result()
+
+
+@pytest.mark.parametrize("placement", [v_shape(3), m_shape(3), k_shape()], ids=["v", "m", "k"])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_shards_of_our_models_are_put_together_and_taken_apart(
+    placement: Placement, dtype: str, tmp_path: Path
+) -> None:
+    name = suitable_model(placement)
+    options = ModelOptions.from_dict(
+        SMALL_GPT | {"name": name, "dtype": dtype, "num_layers": 4, "num_heads": 4, "vocab_size": 257}
+    )
+    path = tmp_path / "weights.safetensors"
+    models = _models(options, placement)
+    _save_together(models, path)
+    found = safetensors.torch.load_file(path)
+    body = models[0].body
+    names = {each.name: each for block in models for b in block.groups for each in body.parameters(b)}
+    assert found.keys() == names.keys()
+    for key, parameter in names.items():
+        assert torch.equal(found[key], initial_values(parameter, 0).to(getattr(torch, dtype)))
+    check_state_dict_file(path, options, placement)
+    others = _models(replace(options, seed=1), placement)
+    for model, other in zip(models, others, strict=True):
+        load_state_dict_file(other, path)
+        assert all(torch.equal(other.parameters[shard], weight) for shard, weight in model.parameters.items())
+
+
+@pytest.mark.parametrize("shape", [(3,), (16,), (17, 31), (700, 800), (2, 1 << 18), (1 << 19, 1)])
+def test_values_drawn_in_pieces_are_those_drawn_at_once(shape: tuple[int, ...]) -> None:
+    seed = int.from_bytes(hashlib.sha256(b"3:w").digest()[:8], "big", signed=True)
+    whole = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    parameter = Parameter("w", shape, mean=0.5, spread=0.25)
+    assert torch.equal(initial_values(parameter, 3), 0.5 + 0.25 * whole)
+    assert torch.equal(initial_values(parameter, 3, torch.float32), (0.5 + 0.25 * whole).float())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda state: state.pop("layers.2.bias"),
+            r"lacks 'layers.2.bias' of shape \(6,\); give the model's",
+        ),
+        (
+            lambda state: state.update(more=torch.zeros(2)),
+            "has 'more', which the model does not; leave it out",
+        ),
+        (
+            lambda state: state.update(scale=torch.zeros(5)),
+            r"'scale' has shape \(5,\), in the model \(6,\); give weights of a model of these",
+        ),
+        (lambda state: state.pop("mask"), r"lacks 'mask' of shape \(6, 6\)"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_a_file_that_does_not_fit_is_one_line_before_anything_starts(
+    change: Callable[[dict[str, Tensor]], object],
+    message: str,
+    suffix: str,
+    network: Callable[[], tuple[ModelOptions, nn.Module]],
+    tmp_path: Path,
+) -> None:
+    options, module = network()
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    change(state)
+    path = tmp_path / f"wrong.{suffix}"
+    _save(state, path)
+    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
+    with pytest.raises(ScriptError, match=f"load_weights: {path}:? {message}") as caught:
+        launch(tmp_path / "scripts", 3, 1, 60, launcher="in_process", load_weights=path)
+    assert "\n" not in str(caught.value)
+
+
+def _save(state: Mapping[str, Tensor], path: Path) -> None:
+    if path.suffix == ".safetensors":
+        safetensors.torch.save_file(dict(state), path)
+    else:
+        torch.save(dict(state), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.pt", None, "none.pt is not a file; give a state dict"),
+        ("empty.safetensors", b"", "is not a whole file of safetensors"),
+        ("half.safetensors", b"\x40\x00\x00\x00\x00\x00\x00\x00{}", "is not a whole file of safetensors"),
+        ("text.pt", b"weights", "is not a state dict that torch can read"),
+    ],
+)
+def test_what_is_no_file_of_tensors_is_one_line(
+    name: str, content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    options, path = ModelOptions.from_dict(SMALL_GPT), tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StateDictError, match=message) as caught:
+        check_state_dict_file(path, options, v_shape(2))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_torch_saved_but_is_no_state_dict_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.pt"
+    torch.save([torch.zeros(2)], path)
+    with pytest.raises(StateDictError, match="holds no mapping of names to tensors; save one with"):
+        check_state_dict_file(path, ModelOptions.from_dict(SMALL_GPT), v_shape(2))
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "none/weights.safetensors"])
+def test_weights_cannot_be_saved_just_anywhere(name: str, tmp_path: Path) -> None:
+    generate(lower(one_f_one_b(v_shape(2), 2)), {}, SMALL_GPT, tmp_path / "scripts")
+    with pytest.raises(ScriptError, match="save_weights: .* give "):
+        launch(tmp_path / "scripts", 2, 1, 60, launcher="in_process", save_weights=tmp_path / name)

@@ -1,0 +1,52 @@
+"""How much of a run is compared: as asked for, or by size of the model; a run that goes on has no first."""
+
+from pathlib import Path
+
+import pytest
+from small_runs import SMALL_GPT
+
+from placements.shapes import v_shape
+from runtime.codegen.codegen import generate
+from runtime.launching.launch import launch
+from runtime.models import ModelOptions
+from runtime.program.calls import ScriptError
+from runtime.program.lower import lower
+from runtime.verify.extent import VERIFIED_MIB, extent_of, parameter_mib
+from schedsearch.baselines import one_f_one_b
+
+SMALL = ModelOptions.from_dict(SMALL_GPT)
+LARGE = ModelOptions.from_dict(SMALL_GPT | {"hidden_size": 1024, "dtype": "float32"})
+
+
+def test_the_size_decides_if_nobody_does() -> None:
+    layers = 2 * (12 * 1024 * 1024 + 13 * 1024)
+    tables = 2 * 256 * 1024 + 6 * 1024 + 2 * 1024
+    assert parameter_mib(LARGE, v_shape(2)) == pytest.approx((layers + tables) * 4 / 2**20, rel=1e-3)
+    assert extent_of(None, SMALL, v_shape(2), False).verify == "first"
+    assert extent_of(None, LARGE, v_shape(2), False).verify == "none"
+    assert f"are more than {VERIFIED_MIB}" in extent_of(None, LARGE, v_shape(2), False).reason
+    assert extent_of("all", LARGE, v_shape(2), True) == ("all", "as asked for")
+    for asked in (None, "first"):
+        assert extent_of(asked, SMALL, v_shape(2), True).verify == "none"
+    with pytest.raises(ScriptError, match="verify: 'some' is not known; use none, first, all"):
+        extent_of("some", SMALL, v_shape(2), False)
+
+
+def test_only_what_is_compared_is_written_and_exact(tmp_path: Path) -> None:
+    generate(lower(one_f_one_b(v_shape(2), 3)), {}, SMALL_GPT, tmp_path)
+    found = {
+        verify: launch(tmp_path, 2, 3, 60, launcher="fork", verify=verify)
+        for verify in ("none", "first", "all")
+    }
+    lengths = {verify: len(run.to_dict()["reference_losses"]) for verify, run in found.items()}
+    assert lengths == {"none": 0, "first": 1, "all": 3}
+    assert {verify: run.exact for verify, run in found.items()} == {"none": False, "first": True, "all": True}
+    assert all(run.comparison.bitwise_equal for run in found.values() if run.comparison)
+    for run in found.values():
+        assert run.losses[0] == found["all"].losses[0]
+        pairs = zip(run.peak_rss_mib, run.rss_after_import_mib, strict=True)
+        assert all(peak >= before > 10 for peak, before in pairs)
+    inexact = launch(tmp_path, 2, 1, 60, launcher="in_process", verify="first", exact=False)
+    assert inexact.comparison is not None
+    assert inexact.comparison.tolerance == pytest.approx(1.49e-8, rel=1e-2)
+    assert not inexact.exact
