@@ -75,7 +75,9 @@ def commands(page: Path) -> list[list[str]]:
     cells = re.findall(r"`((?:python|torchrun) [^`]*)`", FENCE.sub("", text))
     lines = "\n".join([*blocks, *cells]).replace("\\\n", " ").splitlines()
     found = re.findall(r"-m ((?:experiments|runtime)\..*)", "\n".join(lines))
-    return [shlex.split(line, comments=True) for line in found]
+    # A line within the quotes of another one ends with a quote of its own.
+    whole = [line.rsplit("'", 1)[0] if line.count("'") % 2 else line for line in found]
+    return [shlex.split(line, comments=True) for line in whole]
 
 
 COMMANDS = {" ".join(words): words for page in TEXTS for words in commands(page)}
