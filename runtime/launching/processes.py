@@ -44,6 +44,14 @@ _EXIT_CODE = re.compile(r"^\s*exitcode\s*:\s*-(\d+) \(pid: (\d+)\)")
 _ENDED_BY_FORCE = re.compile(r"Unable to shutdown process (\d+) via")
 """What torchrun prints: of each device that failed, and of one that it had to kill."""
 
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "THP_MEM_ALLOC_ENABLE": "1"}
+"""How a started device allocates on the host, unless the user says otherwise.
+
+Tensors from 4 MiB on go back to the kernel when they are freed, so that gradients and what blocks need for a
+moment leave no holes between each other: by default glibc does that up to a size that grows with what is
+freed. They are made of huge pages where the kernel allows it, or the pages' zeros would take long.
+"""
+
 
 def run_script(directory: str | Path) -> None:
     """Run this process's script; the environment says which, as torchrun sets it.
@@ -304,7 +312,7 @@ def _environment(options: RunOptions) -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, _LAUNCH_PID: str(os.getpid())}
-    return os.environ | options.to_environment() | own
+    return _ALLOCATOR | os.environ | options.to_environment() | own
 
 
 def die_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""The cases of the runtime benchmark: communication, what calls cost, blocks on a GPU, connecting.
+"""The cases of the runtime benchmark: communication, what calls cost, blocks on a GPU, memory, connecting.
 
 Times are of a machine with two processors, where four processes cannot compute at once: only sleeping blocks
 show there what overlaps.
@@ -21,7 +21,7 @@ from experiments.benchmarks.runtime.measuring import (
     clocks_of_stream,
     computed,
 )
-from experiments.benchmarks.runtime.memory import resident
+from experiments.benchmarks.runtime.memory import checkpointed, resident
 from experiments.benchmarks.timing import load_solvers
 from placements.shapes import SHAPES, m_shape, v_shape
 from schedsearch.baselines import one_f_one_b
@@ -179,6 +179,13 @@ def memory() -> Iterator[Case]:
             "weights, gradients, optimizer and activations within 15% in every process",
             partial(resident, v_shape(4), 4, _LARGE_GPT | {"optimizer": optimizer}, tolerance=0.15),
         )
+    yield Case(
+        "memory",
+        "asynchronous checkpoint of a GPT of 4 layers, hidden size 1024, float32, adamw, 2 stages",
+        "1.2 times the shard in extra host memory at most",
+        partial(checkpointed, v_shape(2), _LARGE_GPT | {"num_layers": 4, "optimizer": "adamw"}, most=1.2),
+        is_quick=True,
+    )
 
 
 def communicators() -> Iterator[Case]:

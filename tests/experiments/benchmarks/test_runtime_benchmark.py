@@ -23,6 +23,7 @@ from experiments.benchmarks.runtime.measuring import (
     calls,
     computed,
 )
+from experiments.benchmarks.runtime.memory import checkpointed, resident
 from experiments.benchmarks.runtime.one_device import cuda_is_there, script_of, time_calls
 from experiments.benchmarks.runtime.processes import BenchmarkError, on_devices
 from experiments.benchmarks.runtime.sleeping import SleepingBlocks
@@ -52,11 +53,15 @@ def test_a_wrong_expectation_is_reported_as_not_met(tmp_path: Path) -> None:
     torch_too = partial(beside_torch, schedule, width=4, rows=2, rounds=1)
     virtual_too = partial(beside_virtual, schedule, tick_ms=1.0, message_bytes=64, rounds=1)
     on_cpu = partial(blocks_of_gpt, SMALL_GPT, num_stages=2, where="cpu", least_ms=0.0)
+    in_memory = partial(resident, v_shape(2), 2, SMALL_GPT, launcher="fork")
     cases = [
         Case("wrong", "asleep", "exact", partial(sleep, tolerance=-1.0)),
         Case("wrong", "calls", "none", partial(calls, TINY, num_stages=2, rounds=3, most_us=-1e9)),
         Case("wrong", "torch", "in no time", partial(torch_too, most=0.0)),
         Case("wrong", "virtual", "in no time", partial(virtual_too, most=0.0)),
+        Case("wrong", "memory", "none", partial(in_memory, tolerance=-1.0)),
+        Case("wrong", "checkpoint", "none", partial(checkpointed, v_shape(2), SMALL_GPT, most=-1e9)),
+        Case("right", "memory", "any", partial(in_memory, tolerance=1e9)),
         Case("right", "virtual", "any", partial(virtual_too, most=1e9)),
         Case("right", "asleep", "any", partial(sleep, tolerance=1e9)),
         Case("right", "computed", "same", partial(computed, chain, 2, TINY, rounds=1)),

@@ -6,10 +6,12 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -284,6 +286,23 @@ def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: p
     monkeypatch.setenv("SCHEDSEARCH_NUM_MICRO_BATCHES", "99")
     monkeypatch.setenv("SCHEDSEARCH_RESUME", "nowhere")
     assert launch(scripts, 2, 1, 30, launcher="fork").num_micro_batches == 2
+
+
+def test_started_devices_give_freed_memory_back(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the user does not say how memory is allocated."""
+    started: list[dict[str, str]] = []
+    start = subprocess.Popen
+
+    def noted(*arguments: Any, env: dict[str, str], **more: Any) -> Any:
+        started.append(env)
+        return start(*arguments, env=env, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
+    launch(scripts, 2, 1, 120, verify="none")
+    assert [each["MALLOC_MMAP_THRESHOLD_"] for each in started] == ["4194304"]
+    assert [each["THP_MEM_ALLOC_ENABLE"] for each in started] == ["0"]
 
 
 @pytest.mark.parametrize(
