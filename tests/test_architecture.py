@@ -13,6 +13,12 @@ from pathlib import Path
 import networkx as nx
 import pytest
 from places import ROOT
+from small_runs import SMALL_GPT
+
+from placements.shapes import v_shape
+from runtime.codegen.codegen import generate
+from runtime.program.lower import lower
+from schedsearch.baselines import one_f_one_b
 
 LAYERS = ["placements", "schedsearch", "runtime", "experiments"]
 
@@ -166,24 +172,49 @@ def test_every_outside_library_is_listed() -> None:
     assert outside - {"numpy"} <= set(OWNERS)
 
 
+HEAVY = {
+    "z3",
+    "ortools",
+    "pandas",
+    "networkx",
+    "scipy",
+    "matplotlib",
+    "hydra",
+    "omegaconf",
+    "joblib",
+    "bokeh",
+    "torch._dynamo",
+    "torch._inductor",
+}
+
+
+def modules_after(code: str) -> set[str]:
+    """Return what a fresh process has loaded after some lines of Python."""
+    code = f"{code}\nimport sys; print(*sys.modules)"
+    return set(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split())
+
+
 @pytest.mark.parametrize("module", ["runtime.device", "runtime.check", "runtime.launching.processes"])
 def test_a_devices_script_loads_no_solvers_and_no_figures(module: str) -> None:
     """Each process of a run would wait for them, and hold them in its memory."""
-    heavy = (
-        "z3",
-        "ortools",
-        "pandas",
-        "networkx",
-        "scipy",
-        "matplotlib",
-        "hydra",
-        "omegaconf",
-        "joblib",
-        "bokeh",
+    assert not HEAVY & modules_after(f"import {module}")
+
+
+@pytest.mark.parametrize("launcher", ["fork", "in_process"])
+def test_nor_does_a_run_or_a_loop_of_ones_own(launcher: str, tmp_path: Path) -> None:
+    """With everything that is imported late: by its launch, a comparison, and a device up to its end."""
+    scripts = generate(lower(one_f_one_b(v_shape(2), 2)), {}, SMALL_GPT, tmp_path)
+    of_device = tmp_path / "modules.txt"
+    with scripts[0].open("a") as script:
+        script.write(f"    import sys\n    open({str(of_device)!r}, 'w').write(' '.join(sys.modules))\n")
+    run = f"launch({str(tmp_path)!r}, 2, 2, 60, launcher={launcher!r})"
+    assert not HEAVY & modules_after(
+        f"import runtime; runtime.Pipeline\nfrom runtime.launching.launch import launch\n{run}"
     )
-    code = f"import sys, {module}; sys.exit(', '.join({{*{heavy}}} & set(sys.modules)) or 0)"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert (found.returncode, found.stderr) == (0, "")
+    if launcher == "fork":
+        found = of_device.read_text().split()
+        assert "runtime.execution.train" in found
+        assert not HEAVY & set(found)
 
 
 WITHOUT_TORCH = [
