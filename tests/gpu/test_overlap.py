@@ -59,13 +59,13 @@ def overlap(spans: list[tuple[float, float]], others: list[tuple[float, float]])
     return total
 
 
-def test_messages_move_while_blocks_compute(
-    loopback: None, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    programs = prefetch_receives(lower(one_f_one_b(v_shape(2), 8)), 1, None, lambda producer, consumer: 1)
-    generate(programs, {}, MODEL, tmp_path / "scripts")
+def share_beside_blocks(folder: Path, ahead: int, blocking: bool) -> float:
+    """Return of the time that messages are under way that in which a block computes too."""
+    late = lower(one_f_one_b(v_shape(2), 8))
+    generate(prefetch_receives(late, ahead, None, lambda producer, consumer: 1), {}, MODEL, folder)
+    options = {"launcher": "in_process", "device": "cuda", "verify": "none", "blocking": blocking}
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        launch(tmp_path / "scripts", 2, 3, 120, launcher="in_process", device="cuda", verify="none")
+        launch(folder, 2, 3, 120, **options)  # type: ignore[arg-type]
     kernels = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
     messages, blocks = (
         [
@@ -76,6 +76,15 @@ def test_messages_move_while_blocks_compute(
         for words in (("nccl", "spin", "sleep"), ("gemm", "nvjet", "flash", "fmha", "cutlass"))
     )
     assert messages and blocks
-    share = overlap(messages, blocks) / overlap(messages, messages)
-    record_property("share_of_message_time_beside_blocks", share)
-    assert share > 0.2, "the compute stream stood still while messages were under way"
+    return overlap(messages, blocks) / overlap(messages, messages)
+
+
+def test_messages_move_while_blocks_compute(
+    loopback: None, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """All devices share one GPU and one compute stream, so much of a message's time nobody can compute."""
+    early = share_beside_blocks(tmp_path / "early", 1, False)
+    blocking = share_beside_blocks(tmp_path / "blocking", 0, True)
+    record_property("share_of_message_time_beside_blocks", {"early": early, "blocking": blocking})
+    assert early > 0.1
+    assert blocking < early / 2, "else the trace shows nothing of how messages were posted"
