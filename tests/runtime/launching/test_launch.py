@@ -291,7 +291,7 @@ def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: p
 def test_started_devices_give_freed_memory_back(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as the user does not say how memory is allocated."""
     started: list[dict[str, str]] = []
-    start = subprocess.Popen
+    start: Any = subprocess.Popen
 
     def noted(*arguments: Any, env: dict[str, str], **more: Any) -> Any:
         started.append(env)
