@@ -5,6 +5,7 @@ It knows neither optimizers nor where batches come from. See `runtime.execution.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +22,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from placements import Kind
+from runtime.checkpoints.loading import Resumed
+from runtime.checkpoints.training_state import TrainingState, check_plain
 from runtime.codegen.script import Script, check_script, check_specs, read_scripts
 from runtime.execution.batches import BatchData, BatchError, PrefetchedLoader
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, connected, device_context
 from runtime.execution.evaluation import Evaluation
 from runtime.execution.results import Position
+from runtime.execution.run_checkpoints import LoopCheckpoints
 from runtime.execution.run_options import RunOptions
-from runtime.models import GIVEN_MODEL, USER_MODEL, Blocks, ModelOptions
+from runtime.models import GIVEN_MODEL, USER_MODEL, Blocks, ModelOptions, ParameterShard
 from runtime.models.user.given import (
     GivenModules,
     GivenSource,
@@ -50,6 +54,11 @@ from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+
+_SHARED = "optimizer"
+"""What a checkpoint of a run, or of a loop, adds by itself: the loss scale, with fp16."""
 
 BlockLoss = tuple[str, int, float]
 """(block, micro-batch, loss)."""
@@ -74,7 +83,7 @@ class Pipeline:
                 optimizer.zero_grad()
 
     Attributes:
-        num_steps: How many there were. Dropout depends on it; set it after a resume.
+        num_steps: How many there were. Dropout depends on it; `load` sets it.
 
     Args:
         modules: A module for each forward block: a mapping of block to module, which may lack those of other
@@ -90,6 +99,8 @@ class Pipeline:
             default that of the file, else all count the same.
         timeout_s: How long a transfer may wait for its other end, if the process group is made here.
         finite: Whether a loss that is not finite ends all processes.
+        exact: Whether sums over devices, of copies, shards and the norm, are made in the order of the
+            devices, so that they have the bits of the model in one piece; otherwise the library adds up.
 
     Raises:
         ScriptError: The job cannot be read, or is not for as many processes.
@@ -106,9 +117,10 @@ class Pipeline:
         loss_weight: LossWeight | None = None,
         timeout_s: float = 300.0,
         finite: bool = True,
+        exact: bool = False,
     ) -> None:
         """Join the other processes and build the own blocks."""
-        options = _options(timeout_s)
+        options = replace(_options(timeout_s), exact=exact)
         scripts = read_scripts(job)
         script = scripts[min(options.device, len(scripts) - 1)]
         check_script(script, options.device, options.num_devices)
@@ -129,6 +141,7 @@ class Pipeline:
             position = Position(None, options.device)
             context = stack.enter_context(device_context(script, options, transport, position, body=body))
             self._begin(context, body, finite)
+            stack.push(self._end_checkpoints)
             self._stack = stack.pop_all()
 
     @classmethod
@@ -142,9 +155,16 @@ class Pipeline:
     def _begin(self, context: DeviceContext, body: GivenModules | None, finite: bool) -> None:
         self._context, self._body, self._finite = context, body, finite
         self._script, self._transport, self._model = context.script, context.transport, context.model
-        self.update = Update(self._model, context.blocks, self._script.placement, self._transport, exact=True)
+        self.update = Update(
+            self._model,
+            context.blocks,
+            self._script.placement,
+            self._transport,
+            exact=context.options.is_exact,
+        )
         self._evaluations: dict[int, Evaluation] = {}
         self.num_steps = 0
+        self._checkpoints = LoopCheckpoints(self._script, self._transport, context.options.device)
         self._data = _batch_data(self._script, context.options, self._transport)
         if body is not None:
             self._data = body.data(self._script.num_micro_batches, self._transport.device)
@@ -292,6 +312,88 @@ class Pipeline:
         if self._body is not None:
             self._body.forget_buffers()
 
+    def save(
+        self,
+        folder: str | Path,
+        optimizer: torch.optim.Optimizer | None = None,
+        extra: Mapping[str, Any] | None = None,
+        *,
+        num_kept: int = 3,
+        is_async: bool = True,
+    ) -> None:
+        """Begin a checkpoint of all that the loop needs to go on bit for bit; every process must call it.
+
+        Parameters, buffers, the optimizer's state of each parameter, the number of steps, the states of the
+        random generators, with fp16 the loss scale. What is saved may be changed again when this returns; the
+        next checkpoint, and `close`, wait for it.
+
+        Args:
+            folder: Gets a folder for each checkpoint; the same on all processes.
+            optimizer: Of the own parameters, of any class of `torch.optim`; or `zero1`'s.
+            extra: Plain data and tensors to get back from `load`, as `state_dict()` of a learning-rate
+                schedule and of the `loader`. Each process has its own.
+            num_kept: How many whole checkpoints stay, the newest; 0 for all.
+            is_async: Whether the training goes on while it is written.
+
+        Raises:
+            PipelineError: What some process adds is no plain data.
+            CheckpointError: This checkpoint or the one before could not be written.
+        """
+        added = dict(extra or {})
+        self._succeeded(lambda: _check_extra(added))
+        added[_SHARED] = self._model.optimizer.shared_state()
+        self._checkpoints.save(
+            Path(folder),
+            self._state(optimizer, added),
+            self.num_steps,
+            num_kept=num_kept,
+            is_async=is_async,
+        )
+
+    def load(self, folder: str | Path, optimizer: torch.optim.Optimizer | None = None) -> Resumed | None:
+        """Go on from the newest whole checkpoint of a folder; every process must call it.
+
+        It may have been saved by other processes, with another schedule or placement of the same model, or by
+        a run of the job's own model. What is otherwise than then is logged in a line, as another learning
+        rate, which then stays; so make the optimizer and its schedule before.
+
+        Args:
+            folder: That was given to `save`.
+            optimizer: Is given the state of each parameter, and the learning rate and momentum that a
+                schedule had come to.
+
+        Returns:
+            What was found, with the `extra` that `save` was given; None if there was never a checkpoint.
+
+        Raises:
+            ScriptError: No checkpoint there is whole, or it is of another model.
+        """
+        found = self._checkpoints.load(Path(folder), self._state(optimizer, {}))
+        if found is None:
+            return None
+        extra = dict(found.extra)
+        self._model.optimizer.load_shared_state(extra.pop(_SHARED, {}))
+        self.num_steps = found.iterations
+        if self._body is not None:
+            self._body.forget_buffers()
+        if self._context.options.device == 0:
+            for note in found.notes:
+                _LOG.warning("%s", note)
+        return replace(found, extra=extra)
+
+    def _state(self, optimizer: torch.optim.Optimizer | None, extra: Mapping[str, Any]) -> TrainingState:
+        """Return what a checkpoint keeps; buffers stand among the parameters."""
+        held = {} if self._body is None else self._body.state_of_buffers()
+        buffers = {ParameterShard(name, 0, 1, 0): value for name, value in held.items()}
+        return TrainingState(self._model.parameters | buffers, optimizer, extra)
+
+    def _end_checkpoints(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait until the last checkpoint is written; not after an error, where others may hang."""
+        if kind is None:
+            self._checkpoints.wait()
+
     def train(self, mode: bool = True) -> None:
         """Put the own blocks' modules into training mode, or into eval mode."""
         if self._body is not None:
@@ -312,7 +414,7 @@ class Pipeline:
         )
 
     def close(self) -> None:
-        """Wait for all processes, give back the clock, and end the process group if it was made here."""
+        """Wait for all processes and checkpoints, give back the clock, end the process group if made here."""
         self._stack.close()
 
     def __enter__(self) -> Pipeline:
@@ -450,6 +552,17 @@ def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
     reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
     index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
     raise PipelineError(f"device {index}: {reason}") from failed
+
+
+def _check_extra(extra: Mapping[str, Any]) -> None:
+    """Ensure that what a loop adds to a checkpoint can be read again.
+
+    Raises:
+        PipelineError: One entry is no plain data, or has a name that is taken.
+    """
+    if _SHARED in extra:
+        raise PipelineError(f"extra: {_SHARED!r} is kept beside it; give the optimizer as an argument")
+    check_plain(extra)
 
 
 def _options(timeout_s: float) -> RunOptions:
