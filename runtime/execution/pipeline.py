@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -141,6 +141,7 @@ class Pipeline:
             position = Position(None, options.device)
             context = stack.enter_context(device_context(script, options, transport, position, body=body))
             self._begin(context, body, finite)
+            context.blocks.keeps_pace = self._blocks_alone
             stack.push(self._end_checkpoints)
             self._stack = stack.pop_all()
 
@@ -164,6 +165,7 @@ class Pipeline:
         )
         self._evaluations: dict[int, Evaluation] = {}
         self.num_steps = 0
+        self._blocks_alone = all(len(block.devices) == 1 for block in self._script.placement.blocks)
         self._checkpoints = LoopCheckpoints(self._script, self._transport, context.options.device)
         self._data = _batch_data(self._script, context.options, self._transport)
         if body is not None:
@@ -188,9 +190,13 @@ class Pipeline:
     def step(self, batch: Any = None) -> float:
         """Compute all micro-batches forward and backward in the proved order, and add up the gradients.
 
-        Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet twice beside
-        the schedule: before, so that what is wrong with a batch ends them all, and after, to tell each other
-        the losses; each is a sum of a few numbers over gloo.
+        Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet once beside
+        the schedule, in a sum of a few numbers over gloo at its end: losses, and whether something failed. A
+        process with a wrong batch or a module that fails goes through the schedule all the same, with zeros,
+        so that no other waits for it. Where a block is on several devices, and in the first step, they also
+        meet before the schedule.
+
+        After an error gradients are of no use, and the next step begins anew.
 
         Args:
             batch: See `runtime.execution.batches`; None where this process reads nothing.
@@ -199,12 +205,15 @@ class Pipeline:
             The mean loss of the micro-batches, the same on every process.
 
         Raises:
-            PipelineError: The batch of some process is wrong, or the loss is not finite.
+            PipelineError: The batch of some process is wrong, a module fails, or a loss is not finite.
             TransferError: A tensor did not arrive or could not be sent.
         """
-        number = self._script.num_micro_batches
-        self._succeeded(lambda: self._taken(batch, number))
-        self._ensure_shapes()
+        number, blocks = self._script.num_micro_batches, self._context.blocks
+        if self._blocks_alone and (self._body is None or self._body.has_shapes):
+            blocks.attempt(lambda: self._taken(batch, number))
+        else:
+            self._succeeded(lambda: self._taken(batch, number))
+            self._ensure_shapes()
         self.follow_plan()
         before = self._set_aside()
         self.run(self.num_steps)
@@ -212,12 +221,7 @@ class Pipeline:
         for weight, gradient in before:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
         self.num_steps += 1
-        loss = self._mean_loss(self._context.blocks, number)
-        if self._finite and not math.isfinite(loss):
-            raise PipelineError(
-                f"step {self.num_steps - 1}: the loss is {loss}; lower the learning rate, or look at the data"
-            )
-        return loss
+        return self._mean_loss(blocks, number, finite=self._finite)
 
     def eval_step(self, batch: Any = None) -> float:
         """Compute a batch forward only, in eval mode; return its mean loss, the same on every process.
@@ -229,7 +233,7 @@ class Pipeline:
             batch: As of `step`, of as many samples as make whole micro-batches.
 
         Raises:
-            PipelineError: The batch of some process is wrong.
+            PipelineError: The batch of some process is wrong, or a module fails.
             TransferError: A tensor did not arrive or could not be sent.
         """
         number = self._number_taken(batch)
@@ -238,6 +242,7 @@ class Pipeline:
             self._evaluations[number] = Evaluation(
                 self._script, self._context.options, self._transport, self._model, number
             )
+            self._evaluations[number].blocks.keeps_pace = self._blocks_alone
         evaluation = self._evaluations[number]
         with nullcontext() if self._body is None else self._body.evaluating():
             evaluation.run(self.num_steps)
@@ -501,8 +506,12 @@ class Pipeline:
         index = self._context.options.device
         self._succeeded(lambda: check_specs(self._script, index, self._context.device.spec_of_model))
 
-    def _mean_loss(self, blocks: Blocks, num_micro_batches: int) -> float:
-        """Return the mean of what all devices computed, each loss taken from the block's first device."""
+    def _mean_loss(self, blocks: Blocks, num_micro_batches: int, *, finite: bool = False) -> float:
+        """Return the mean of what all devices computed, each loss taken from the block's first device.
+
+        Raises:
+            PipelineError: A block failed on some device, or a loss is not finite and has to be.
+        """
         placement, index = self._script.placement, self._context.options.device
         sinks = [block.name for block in placement.blocks if computes_loss(placement, block.name)]
         own = {
@@ -510,8 +519,20 @@ class Pipeline:
             for instance, loss in blocks.losses.items()
             if placement.by_name[instance[0]].devices[0] == index
         }
-        each = [own.get((block, n), 0.0) for n in range(num_micro_batches) for block in sinks]
-        return sum(self._transport.add_up(each)) / num_micro_batches
+        instances = [(block, n) for n in range(num_micro_batches) for block in sinks]
+        failure = blocks.take_failure()
+        *losses, num_failed = self._transport.add_up(
+            [*(own.get(instance, 0.0) for instance in instances), float(failure is not None)]
+        )
+        if num_failed:
+            _tell_all(self._transport, failure)
+        for (block, n), loss in zip(instances, losses, strict=True):
+            if finite and not math.isfinite(loss):
+                raise PipelineError(
+                    f"device {placement.by_name[block].devices[0]}: step {self.num_steps - 1}: the loss of "
+                    f"{block}, micro-batch {n}, is {loss}; lower the learning rate, or look at the data"
+                )
+        return sum(losses) / num_micro_batches
 
     def _succeeded(self, compute: Callable[[], T]) -> T:
         """Return what this process computes, once all have; if one fails, all do."""
@@ -546,8 +567,13 @@ def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
     except Exception as error:  # whatever a user's module or batch raises
         failed = error
     (num_failed,) = transport.add_up([float(failed is not None)])
-    if not num_failed:
-        return value
+    if num_failed:
+        _tell_all(transport, failed)
+    return value
+
+
+def _tell_all(transport: Transport, failed: Exception | None) -> NoReturn:
+    """Raise what failed on the first device where something did; every process must call it."""
     kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
     reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
     index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
