@@ -156,6 +156,8 @@ class Pipeline:
     def _begin(self, context: DeviceContext, body: GivenModules | None, finite: bool) -> None:
         self._context, self._body, self._finite = context, body, finite
         self._script, self._transport, self._model = context.script, context.transport, context.model
+        if body is not None:
+            self._model.hold(body.tensors())
         self.update = Update(
             self._model,
             context.blocks,
@@ -170,7 +172,6 @@ class Pipeline:
         self._data = _batch_data(self._script, context.options, self._transport)
         if body is not None:
             self._data = body.data(self._script.num_micro_batches, self._transport.device)
-            self._model.hold(body.tensors())
 
     @property
     def is_first(self) -> bool:

@@ -1,12 +1,15 @@
-"""A loop of one's own goes on from its checkpoints to the bits that it would have come to without a stop."""
+"""A loop of one's own in full: checkpoints, lower precision, weights of losses, ZeRO, clipping, files."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from joined import join
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -164,3 +167,175 @@ def test_a_loop_goes_on_bit_for_bit(
     assert first + last == losses
     assert_same(found, state)
     assert torch.equal(found["1.shift"], network()[1].shift)
+
+
+def in_pieces(precision: torch.dtype, num_steps: int) -> tuple[list[float], list[float], State]:
+    """Train the model of two blocks without a pipeline; return losses, norms and the state at the end."""
+    model, losses, norms = network().float(), [], []
+    first, last = model[:6], model[6:]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(num_steps):
+        found = []
+        for inputs, targets in zip(SAMPLES[:8][0].float().chunk(4), SAMPLES[:8][1].chunk(4), strict=True):
+            with torch.autocast("cpu", precision):
+                loss = cross_entropy(last(first(inputs).to(precision)), targets)
+            (loss * 0.25).backward()
+            found.append(float(loss.detach()))
+        losses.append(sum(found) / 4)
+        norms.append(total_norm(model))
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), 0.05, torch.tensor(norms[-1]))
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, norms, model.state_dict()
+
+
+def total_norm(model: nn.Module) -> float:
+    """Return the norm of all gradients, in float64 and in the order of the parameters."""
+    grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    return math.sqrt(sum(float(grad.double().flatten().square().sum()) for grad in grads))
+
+
+def test_bf16_has_the_bits_of_the_unpipelined_model(tmp_path: Path) -> None:
+    """Losses, the norm over both processes, and parameters after updates that were clipped by it."""
+    folder = job(v_shape(2), tmp_path / "job")
+
+    def train(rank: int) -> tuple[list[float], list[float], State]:
+        modules = cut(network().float(), AT[2])
+        with runtime.Pipeline(modules, folder, loss=cross_entropy, precision="bf16", exact=True) as pipeline:
+            optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.1)
+            losses, norms = [], []
+            for _ in range(3):
+                losses.append(pipeline.step(SAMPLES[:8]))
+                norms.append(pipeline.clip_grad_norm_(0.05))
+                optimizer.step()
+                optimizer.zero_grad()
+            return losses, norms, pipeline.state_dict()
+
+    losses, norms, state = in_pieces(torch.bfloat16, 3)
+    for found, found_norms, part in join(2, train, tmp_path):
+        assert found == losses
+        assert found_norms == norms
+        assert_same(part, {name: state[name] for name in part})
+
+
+def steep(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return a loss whose gradients overflow with the first scales of fp16."""
+    return 500 * cross_entropy(outputs, targets)
+
+
+def test_fp16_skips_the_update_on_all_processes_and_keeps_its_scale(tmp_path: Path) -> None:
+    """Only the last process sees the overflow at first; a resume begins with the scale that was found."""
+    folder, checkpoints = job(v_shape(2), tmp_path / "job"), tmp_path / "checkpoints"
+
+    def train(pipeline: runtime.Pipeline, count: int) -> list[tuple[float, bool]]:
+        optimizer = torch.optim.SGD(pipeline.parameters(), lr=1e-5)
+        found = []
+        for _ in range(count):
+            loss = pipeline.step(SAMPLES[:8])
+            have = {weight.grad is not None for weight in pipeline.parameters()}
+            assert have == {not pipeline.update.is_skipped}
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append((loss, pipeline.update.is_skipped))
+        return found
+
+    def opened(rank: int) -> runtime.Pipeline:
+        modules = cut(network().float(), AT[2])
+        return runtime.Pipeline(modules, folder, loss=steep, precision="fp16")
+
+    def straight(rank: int) -> tuple[list[tuple[float, bool]], State]:
+        with opened(rank) as pipeline:
+            found = train(pipeline, 5)
+            pipeline.save(checkpoints, is_async=False)
+            return found + train(pipeline, 4), pipeline.state_dict()
+
+    def resumed(rank: int) -> tuple[list[tuple[float, bool]], State]:
+        with opened(rank) as pipeline:
+            assert pipeline.load(checkpoints) is not None
+            return train(pipeline, 4), pipeline.state_dict()
+
+    (found, state), (other, _) = join(2, straight, tmp_path)
+    assert found == other
+    skipped = [is_skipped for _, is_skipped in found]
+    assert skipped[0], "the scale is too large"
+    assert not skipped[-1], "it was halved until it fits"
+    assert len({loss for loss, is_skipped in found if is_skipped}) == 1, "nothing has moved"
+    (again, last), _ = join(2, resumed, tmp_path)
+    assert again == found[5:]
+    assert_same(last, state)
+
+
+WEIGHED = """
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy as loss
+
+def build(block):
+    torch.manual_seed(3)
+    first, last = nn.Linear(6, 6), nn.Linear(6, 3)
+    return {"F0": first, "F1": last}[block]
+
+def data(iteration, micro_batch):
+    return None, None
+
+def loss_weight(targets):
+    return float((targets >= 0).sum())
+"""
+
+
+def padded() -> tuple[Tensor, Tensor]:
+    """Return a batch in which micro-batches have unequal numbers of targets."""
+    inputs, targets = (value[:16].clone() for value in SAMPLES.tensors)
+    targets[1::2] = -100
+    targets[:4] = targets[:4].clamp(min=0)
+    return inputs, targets
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_weights_zero_and_the_norm_over_groups(exact: bool, tmp_path: Path) -> None:
+    """Two stages of two groups each, from a file and as modules: AdamW over halves of the parameters."""
+    shape = v_shape(2)
+    blocks = tuple(replace(block, data_parallel=2) for block in shape.blocks)
+    folder = job(replace(shape, num_gpus=(2, 2), blocks=blocks), tmp_path / "job")
+    file = tmp_path / "weighed.py"
+    file.write_text(WEIGHED)
+    code: dict[str, Any] = {}
+    exec(WEIGHED, code)
+
+    def train(rank: int) -> list[tuple[list[float], State]]:
+        dist.init_process_group("gloo", f"file://{tmp_path / f'own_{exact}'}", rank=rank, world_size=4)
+        own = {"loss": code["loss"], "loss_weight": code["loss_weight"]}
+        given: list[dict[str, Any]] = [
+            {"modules": lambda block: code["build"](block).double(), **own},
+            {"modules": file},
+        ]
+        found = []
+        for each in given:
+            with runtime.Pipeline(each.pop("modules"), folder, exact=exact, **each) as pipeline:
+                optimizer = pipeline.zero1(torch.optim.AdamW, lr=0.01, weight_decay=0.1)
+                numbers = []
+                for _ in range(3):
+                    loss = pipeline.step(padded())
+                    numbers += [loss, pipeline.clip_grad_norm_(0.1)]
+                    optimizer.step()
+                    optimizer.zero_grad()
+                assert len(optimizer.state) == 1, "weight or bias; the other copy has the other one"
+                found.append((numbers, pipeline.state_dict()))
+        return found
+
+    model = nn.Sequential(code["build"]("F0"), code["build"]("F1")).double()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    numbers: list[float] = []
+    for _ in range(3):
+        loss = cross_entropy(model(padded()[0]), padded()[1])
+        loss.backward()  # type: ignore[no-untyped-call]
+        numbers += [float(loss.detach()), float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1))]
+        optimizer.step()
+        optimizer.zero_grad()
+    names = {"F0.weight": "0.weight", "F0.bias": "0.bias", "F1.weight": "1.weight", "F1.bias": "1.bias"}
+    for rank, found in enumerate(join(4, train, tmp_path)):
+        assert found[0][0] == found[1][0], "the file holds the same modules"
+        torch.testing.assert_close(found[0][0], numbers, rtol=1e-7, atol=0)
+        assert len(found[0][1]) == 2, rank
+        for name, value in found[0][1].items():
+            torch.testing.assert_close(value, model.state_dict()[names[name]], rtol=1e-7, atol=1e-9)

@@ -432,7 +432,8 @@ ON_ALL = {
     "evaluation": (fails_in_evaluation, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
     "nan": (
         endless,
-        "device 1: step 0: the loss of F1, micro-batch 0, is nan; lower the learning rate, or look at the data",
+        "device 1: step 0: the loss of F1, micro-batch 0, is nan; lower the learning rate, or look at the "
+        "data",
     ),
     "loader": (broken_loader, "device 0: the data loader failed (OSError: Caught OSError"),
     "module": (
