@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import runtime
 from placements import Placement
 from placements.shapes import v_shape, wave_shape
 from runtime.codegen.codegen import generate
+from runtime.launching.launch import LaunchError, launch
 from runtime.models import cut
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -347,3 +349,39 @@ def test_weights_zero_and_the_norm_over_groups(exact: bool, tmp_path: Path) -> N
         assert len(found[0][1]) == 2, rank
         for name, value in found[0][1].items():
             torch.testing.assert_close(value, model.state_dict()[names[name]], rtol=1e-7, atol=1e-9)
+
+
+FAILING = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+class Failing(nn.Linear):
+    def forward(self, value):
+        if torch.is_grad_enabled() and value.requires_grad and value.abs().max() > 100:
+            raise RuntimeError("lost its\\nway")
+        return super().forward(value)
+
+def build(block):
+    return Failing(3, 3) if block == "F1" else nn.Linear(3, 3)
+
+def data(iteration, micro_batch):
+    if FAILS and iteration == 1:
+        raise OSError("no such sample")
+    return torch.full((2, 3), 1e5 if iteration == 1 else 1.0), torch.zeros(2, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"),
+    [(False, r"device 1 failed: RuntimeError: lost its"), (True, r"device [01] failed: .*no such sample")],
+    ids=["module", "data"],
+)
+def test_a_run_names_the_device_whose_module_or_data_fails(fails: bool, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text(FAILING.replace("FAILS", str(fails)))
+    options = {"name": "module", "path": str(file)}
+    generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, options, tmp_path / "scripts")
+    with pytest.raises(LaunchError) as error:
+        launch(tmp_path / "scripts", 2, 3, 60, launcher="fork", verify="none")
+    assert re.match(reason, str(error.value).splitlines()[0])
