@@ -14,6 +14,14 @@ from torch import Tensor
 BASE_RATE = "initial_lr"
 """Where PyTorch's schedules keep the learning rate that they began with."""
 
+_RATES = ("lr", BASE_RATE)
+
+_MOMENTA = ("momentum", "betas")
+"""What PyTorch's cyclic schedules move too."""
+
+_MOMENTUM_BOUNDS = ("base_momentum", "max_momentum")
+"""Where these keep between which values they move it."""
+
 
 class OptimizerStates(Protocol):
     """What an optimizer holds for each parameter."""
@@ -101,10 +109,10 @@ class TorchStates:
         }
 
     def load_hyper_parameters_of(self, weight: Tensor, saved: Mapping[str, Any]) -> list[str]:
-        """Take over the learning rate that a schedule had come to; return what was given anew.
+        """Take over the learning rate and momentum that a schedule had come to; return what was given anew.
 
         A learning rate that the optimizer was made with now, and not then, stays as it is now; so do all
-        other values.
+        other values, and a momentum that no schedule moves, or now between other bounds.
         """
         group = self._groups.get(id(weight))
         if group is None or not saved:
@@ -112,20 +120,27 @@ class TorchStates:
         ours = self.hyper_parameters_of(weight)
         base = {"lr": ours.get(BASE_RATE, ours.get("lr"))}
         base_then = {"lr": saved.get(BASE_RATE, saved.get("lr"))}
-        others = sorted((ours.keys() & saved.keys()) - {"lr", BASE_RATE, "param_names"})
+        moved = {*_RATES, *(_MOMENTA if _is_cyclic(ours, saved) else ())}
+        others = sorted((ours.keys() & saved.keys()) - moved - {"param_names"})
         before = {name: saved[name] for name in others} | base_then
         now = {name: ours[name] for name in others} | base
-        if base == base_then:
-            _set_rate(group, saved)
+        taken = (moved if base == base_then else moved - {*_RATES}) & saved.keys()
+        _take_over(group, {name: saved[name] for name in taken})
         return [f"{name} {before[name]} -> {now[name]}" for name in now if now[name] != before[name]]
 
 
-def _set_rate(group: dict[str, Any], saved: Mapping[str, Any]) -> None:
-    for name in saved.keys() & {"lr", BASE_RATE}:
+def _is_cyclic(ours: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
+    """Tell whether a schedule moves the momentum now as then; of betas it moves the first."""
+    same = all(name in ours and ours[name] == saved.get(name) for name in _MOMENTUM_BOUNDS)
+    return same and tuple(ours.get("betas", ())[1:]) == tuple(saved.get("betas", ())[1:])
+
+
+def _take_over(group: dict[str, Any], saved: Mapping[str, Any]) -> None:
+    for name, value in saved.items():
         if isinstance(group.get(name), Tensor):
-            group[name].fill_(saved[name])
+            group[name].fill_(value)
         else:
-            group[name] = saved[name]
+            group[name] = value
 
 
 def _moved(name: str, value: Tensor, weight: Tensor, group: Mapping[str, Any]) -> Tensor:

@@ -7,7 +7,6 @@ of one process wait while the first of them writes for all.
 
 from __future__ import annotations
 
-import io
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -17,13 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from runtime.checkpoints.manifest import prune, write_manifest
 from runtime.checkpoints.shards import Item, ShardSaver, ShardWriter, items_of, state_dict_of
-from runtime.checkpoints.training_state import CheckpointError, TrainingState
+from runtime.checkpoints.training_state import CheckpointError, TrainingState, check_plain
 from runtime.transport.protocol import Transport
 
 
@@ -158,22 +156,3 @@ class Checkpoints:
             f"checkpoint {self._folder / f'iteration_{num_done}'}: device {device} could not write it "
             f"({reason}); earlier ones are as they were"
         )
-
-
-def check_plain(extra: Mapping[str, Any]) -> None:
-    """Ensure that what a caller adds can be read again without running code of the file.
-
-    Raises:
-        CheckpointError: An entry is not plain data or tensors.
-    """
-    for name, value in extra.items():
-        buffer = io.BytesIO()
-        try:
-            torch.save(value, buffer)
-            buffer.seek(0)
-            torch.load(buffer, weights_only=True)
-        except Exception:
-            raise CheckpointError(
-                f"extra[{name!r}] is a {type(value).__name__} that is not plain data; give numbers, text, "
-                "lists, dicts and tensors, such as what a state_dict() returns"
-            ) from None

@@ -11,6 +11,7 @@ cut as it is; others must be the same for every shard.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,6 +122,25 @@ def place_of_state(name: str, weight: Tensor, place: Place, value: Tensor) -> Pl
             f"{tuple(weight.shape)}: how to cut it anew is not known; use an optimizer that works by element"
         )
     return Place((0,) * value.dim(), tuple(value.shape))
+
+
+def check_plain(extra: Mapping[str, Any]) -> None:
+    """Ensure that what a caller adds can be read again without running code of the file.
+
+    Raises:
+        CheckpointError: An entry is not plain data or tensors.
+    """
+    for name, value in extra.items():
+        buffer = io.BytesIO()
+        try:
+            torch.save(value, buffer)
+            buffer.seek(0)
+            torch.load(buffer, weights_only=True)
+        except Exception:
+            raise CheckpointError(
+                f"extra[{name!r}] is a {type(value).__name__} that is not plain data; give numbers, text, "
+                "lists, dicts and tensors, such as what a state_dict() returns"
+            ) from None
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

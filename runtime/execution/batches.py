@@ -8,7 +8,6 @@ processes with a block that reads need one. What the blocks compute is not known
 from __future__ import annotations
 
 import copy
-import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -305,7 +304,11 @@ class PrefetchedLoader:
             self._num_done += 1
             yield batch
         self.close()
-        self._epoch, self._num_done, self._state = self._epoch + 1, 0, None
+        # Of several that read all have drawn the same, so that whoever reads after a resume can go on.
+        own = None if self._generator is None else self._generator.get_state().numpy().tobytes()
+        state = next((each for each in self._collect(own) if each is not None), None)
+        self._epoch, self._num_done = self._epoch + 1, 0
+        self._state = None if state is None else torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
     def __len__(self) -> int:
         """Return the batches of an epoch, where this process reads."""
@@ -314,7 +317,10 @@ class PrefetchedLoader:
         return len(self._loader)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the loop has come: epoch, batches handed out, and the generator's state before."""
+        """Return how far the loop has come: epoch, batches handed out, and the generator's state before.
+
+        It is the same on all processes, so that any of them can go on from that of any other.
+        """
         return {"epoch": self._epoch, "num_batches": self._num_done, "generator": self._state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -346,13 +352,13 @@ class PrefetchedLoader:
         Raises:
             BatchError: The processes that read would not read the same.
         """
-        told: tuple[int | None, str] | None = None
+        told: tuple[int | None, bytes] | None = None
         if self._reads:
             assert self._loader is not None
             assert self._generator is not None
             if self._state is None or not skipped:
                 self._state = self._generator.get_state()
-            told = _length(self._loader), hashlib.sha256(self._state.numpy().tobytes()).hexdigest()
+            told = _length(self._loader), self._state.numpy().tobytes()
         found = [each for each in self._collect(told) if each is not None]
         if len(set(found)) > 1:
             what = (
@@ -365,7 +371,10 @@ class PrefetchedLoader:
         if self._reads:
             assert self._loader is not None
             self._reader = _Reader(_from(self._loader, self._epoch, skipped), self._device)
-        length: int | None = found[0][0] if found else 0
+        if not found:
+            return 0
+        length, state = found[0]
+        self._state = torch.frombuffer(bytearray(state), dtype=torch.uint8)
         return None if length is None else length - skipped
 
 

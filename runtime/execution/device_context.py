@@ -160,7 +160,12 @@ def connected(script: Script, options: RunOptions) -> Iterator[Transport]:
             timeout=timedelta(seconds=options.timeout_s),
         )
     channels = connect(
-        script.placement, script.channels, options.device, options.timeout_s, options.communicators
+        script.placement,
+        script.channels,
+        options.device,
+        options.timeout_s,
+        options.communicators,
+        exact=options.is_exact,
     )
     yield channels
     channels.barrier()

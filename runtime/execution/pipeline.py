@@ -5,6 +5,7 @@ It knows neither optimizers nor where batches come from. See `runtime.execution.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,14 +22,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from placements import Kind
+from runtime.checkpoints.loading import Resumed
+from runtime.checkpoints.training_state import TrainingState, check_plain
 from runtime.codegen.script import Script, check_script, check_specs, read_scripts
 from runtime.execution.batches import BatchData, BatchError, PrefetchedLoader
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, connected, device_context
 from runtime.execution.evaluation import Evaluation
 from runtime.execution.results import Position
+from runtime.execution.run_checkpoints import LoopCheckpoints
 from runtime.execution.run_options import RunOptions
-from runtime.models import GIVEN_MODEL, USER_MODEL, Blocks, ModelOptions
+from runtime.models import GIVEN_MODEL, USER_MODEL, Blocks, ModelOptions, ParameterShard
 from runtime.models.user.given import (
     GivenModules,
     GivenSource,
@@ -50,6 +54,11 @@ from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+
+_SHARED = "optimizer"
+"""What a checkpoint of a run, or of a loop, adds by itself: the loss scale, with fp16."""
 
 BlockLoss = tuple[str, int, float]
 """(block, micro-batch, loss)."""
@@ -74,7 +83,7 @@ class Pipeline:
                 optimizer.zero_grad()
 
     Attributes:
-        num_steps: How many there were. Dropout depends on it; set it after a resume.
+        num_steps: How many there were. Dropout depends on it; `load` sets it.
 
     Args:
         modules: A module for each forward block: a mapping of block to module, which may lack those of other
@@ -90,6 +99,8 @@ class Pipeline:
             default that of the file, else all count the same.
         timeout_s: How long a transfer may wait for its other end, if the process group is made here.
         finite: Whether a loss that is not finite ends all processes.
+        exact: Whether sums over devices, of copies, shards and the norm, are made in the order of the
+            devices, so that they have the bits of the model in one piece; otherwise the library adds up.
 
     Raises:
         ScriptError: The job cannot be read, or is not for as many processes.
@@ -106,9 +117,10 @@ class Pipeline:
         loss_weight: LossWeight | None = None,
         timeout_s: float = 300.0,
         finite: bool = True,
+        exact: bool = False,
     ) -> None:
         """Join the other processes and build the own blocks."""
-        options = _options(timeout_s)
+        options = replace(_options(timeout_s), exact=exact)
         scripts = read_scripts(job)
         script = scripts[min(options.device, len(scripts) - 1)]
         check_script(script, options.device, options.num_devices)
@@ -129,6 +141,8 @@ class Pipeline:
             position = Position(None, options.device)
             context = stack.enter_context(device_context(script, options, transport, position, body=body))
             self._begin(context, body, finite)
+            context.blocks.keeps_pace = self._blocks_alone
+            stack.push(self._end_checkpoints)
             self._stack = stack.pop_all()
 
     @classmethod
@@ -142,13 +156,22 @@ class Pipeline:
     def _begin(self, context: DeviceContext, body: GivenModules | None, finite: bool) -> None:
         self._context, self._body, self._finite = context, body, finite
         self._script, self._transport, self._model = context.script, context.transport, context.model
-        self.update = Update(self._model, context.blocks, self._script.placement, self._transport, exact=True)
+        if body is not None:
+            self._model.hold(body.tensors())
+        self.update = Update(
+            self._model,
+            context.blocks,
+            self._script.placement,
+            self._transport,
+            exact=context.options.is_exact,
+        )
         self._evaluations: dict[int, Evaluation] = {}
         self.num_steps = 0
+        self._blocks_alone = all(len(block.devices) == 1 for block in self._script.placement.blocks)
+        self._checkpoints = LoopCheckpoints(self._script, self._transport, context.options.device)
         self._data = _batch_data(self._script, context.options, self._transport)
         if body is not None:
             self._data = body.data(self._script.num_micro_batches, self._transport.device)
-            self._model.hold(body.tensors())
 
     @property
     def is_first(self) -> bool:
@@ -168,9 +191,13 @@ class Pipeline:
     def step(self, batch: Any = None) -> float:
         """Compute all micro-batches forward and backward in the proved order, and add up the gradients.
 
-        Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet twice beside
-        the schedule: before, so that what is wrong with a batch ends them all, and after, to tell each other
-        the losses; each is a sum of a few numbers over gloo.
+        Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet once beside
+        the schedule, in a sum of a few numbers over gloo at its end: losses, and whether something failed. A
+        process with a wrong batch or a module that fails goes through the schedule all the same, with zeros,
+        so that no other waits for it. Where a block is on several devices, and in the first step, they also
+        meet before the schedule.
+
+        After an error gradients are of no use, and the next step begins anew.
 
         Args:
             batch: See `runtime.execution.batches`; None where this process reads nothing.
@@ -179,12 +206,15 @@ class Pipeline:
             The mean loss of the micro-batches, the same on every process.
 
         Raises:
-            PipelineError: The batch of some process is wrong, or the loss is not finite.
+            PipelineError: The batch of some process is wrong, a module fails, or a loss is not finite.
             TransferError: A tensor did not arrive or could not be sent.
         """
-        number = self._script.num_micro_batches
-        self._succeeded(lambda: self._taken(batch, number))
-        self._ensure_shapes()
+        number, blocks = self._script.num_micro_batches, self._context.blocks
+        if self._blocks_alone and (self._body is None or self._body.has_shapes):
+            blocks.attempt(lambda: self._taken(batch, number))
+        else:
+            self._succeeded(lambda: self._taken(batch, number))
+            self._ensure_shapes()
         self.follow_plan()
         before = self._set_aside()
         self.run(self.num_steps)
@@ -192,12 +222,7 @@ class Pipeline:
         for weight, gradient in before:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
         self.num_steps += 1
-        loss = self._mean_loss(self._context.blocks, number)
-        if self._finite and not math.isfinite(loss):
-            raise PipelineError(
-                f"step {self.num_steps - 1}: the loss is {loss}; lower the learning rate, or look at the data"
-            )
-        return loss
+        return self._mean_loss(blocks, number, finite=self._finite)
 
     def eval_step(self, batch: Any = None) -> float:
         """Compute a batch forward only, in eval mode; return its mean loss, the same on every process.
@@ -209,7 +234,7 @@ class Pipeline:
             batch: As of `step`, of as many samples as make whole micro-batches.
 
         Raises:
-            PipelineError: The batch of some process is wrong.
+            PipelineError: The batch of some process is wrong, or a module fails.
             TransferError: A tensor did not arrive or could not be sent.
         """
         number = self._number_taken(batch)
@@ -218,6 +243,7 @@ class Pipeline:
             self._evaluations[number] = Evaluation(
                 self._script, self._context.options, self._transport, self._model, number
             )
+            self._evaluations[number].blocks.keeps_pace = self._blocks_alone
         evaluation = self._evaluations[number]
         with nullcontext() if self._body is None else self._body.evaluating():
             evaluation.run(self.num_steps)
@@ -292,6 +318,88 @@ class Pipeline:
         if self._body is not None:
             self._body.forget_buffers()
 
+    def save(
+        self,
+        folder: str | Path,
+        optimizer: torch.optim.Optimizer | None = None,
+        extra: Mapping[str, Any] | None = None,
+        *,
+        num_kept: int = 3,
+        is_async: bool = True,
+    ) -> None:
+        """Begin a checkpoint of all that the loop needs to go on bit for bit; every process must call it.
+
+        Parameters, buffers, the optimizer's state of each parameter, the number of steps, the states of the
+        random generators, with fp16 the loss scale. What is saved may be changed again when this returns; the
+        next checkpoint, and `close`, wait for it.
+
+        Args:
+            folder: Gets a folder for each checkpoint; the same on all processes.
+            optimizer: Of the own parameters, of any class of `torch.optim`; or `zero1`'s.
+            extra: Plain data and tensors to get back from `load`, as `state_dict()` of a learning-rate
+                schedule and of the `loader`. Each process has its own.
+            num_kept: How many whole checkpoints stay, the newest; 0 for all.
+            is_async: Whether the training goes on while it is written.
+
+        Raises:
+            PipelineError: What some process adds is no plain data.
+            CheckpointError: This checkpoint or the one before could not be written.
+        """
+        added = dict(extra or {})
+        self._succeeded(lambda: _check_extra(added))
+        added[_SHARED] = self._model.optimizer.shared_state()
+        self._checkpoints.save(
+            Path(folder),
+            self._state(optimizer, added),
+            self.num_steps,
+            num_kept=num_kept,
+            is_async=is_async,
+        )
+
+    def load(self, folder: str | Path, optimizer: torch.optim.Optimizer | None = None) -> Resumed | None:
+        """Go on from the newest whole checkpoint of a folder; every process must call it.
+
+        It may have been saved by other processes, with another schedule or placement of the same model, or by
+        a run of the job's own model. What is otherwise than then is logged in a line, as another learning
+        rate, which then stays; so make the optimizer and its schedule before.
+
+        Args:
+            folder: That was given to `save`.
+            optimizer: Is given the state of each parameter, and the learning rate and momentum that a
+                schedule had come to.
+
+        Returns:
+            What was found, with the `extra` that `save` was given; None if there was never a checkpoint.
+
+        Raises:
+            ScriptError: No checkpoint there is whole, or it is of another model.
+        """
+        found = self._checkpoints.load(Path(folder), self._state(optimizer, {}))
+        if found is None:
+            return None
+        extra = dict(found.extra)
+        self._model.optimizer.load_shared_state(extra.pop(_SHARED, {}))
+        self.num_steps = found.iterations
+        if self._body is not None:
+            self._body.forget_buffers()
+        if self._context.options.device == 0:
+            for note in found.notes:
+                _LOG.warning("%s", note)
+        return replace(found, extra=extra)
+
+    def _state(self, optimizer: torch.optim.Optimizer | None, extra: Mapping[str, Any]) -> TrainingState:
+        """Return what a checkpoint keeps; buffers stand among the parameters."""
+        held = {} if self._body is None else self._body.state_of_buffers()
+        buffers = {ParameterShard(name, 0, 1, 0): value for name, value in held.items()}
+        return TrainingState(self._model.parameters | buffers, optimizer, extra)
+
+    def _end_checkpoints(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait until the last checkpoint is written; not after an error, where others may hang."""
+        if kind is None:
+            self._checkpoints.wait()
+
     def train(self, mode: bool = True) -> None:
         """Put the own blocks' modules into training mode, or into eval mode."""
         if self._body is not None:
@@ -312,7 +420,7 @@ class Pipeline:
         )
 
     def close(self) -> None:
-        """Wait for all processes, give back the clock, and end the process group if it was made here."""
+        """Wait for all processes and checkpoints, give back the clock, end the process group if made here."""
         self._stack.close()
 
     def __enter__(self) -> Pipeline:
@@ -399,8 +507,12 @@ class Pipeline:
         index = self._context.options.device
         self._succeeded(lambda: check_specs(self._script, index, self._context.device.spec_of_model))
 
-    def _mean_loss(self, blocks: Blocks, num_micro_batches: int) -> float:
-        """Return the mean of what all devices computed, each loss taken from the block's first device."""
+    def _mean_loss(self, blocks: Blocks, num_micro_batches: int, *, finite: bool = False) -> float:
+        """Return the mean of what all devices computed, each loss taken from the block's first device.
+
+        Raises:
+            PipelineError: A block failed on some device, or a loss is not finite and has to be.
+        """
         placement, index = self._script.placement, self._context.options.device
         sinks = [block.name for block in placement.blocks if computes_loss(placement, block.name)]
         own = {
@@ -408,8 +520,20 @@ class Pipeline:
             for instance, loss in blocks.losses.items()
             if placement.by_name[instance[0]].devices[0] == index
         }
-        each = [own.get((block, n), 0.0) for n in range(num_micro_batches) for block in sinks]
-        return sum(self._transport.add_up(each)) / num_micro_batches
+        instances = [(block, n) for n in range(num_micro_batches) for block in sinks]
+        failure = blocks.take_failure()
+        *losses, num_failed = self._transport.add_up(
+            [*(own.get(instance, 0.0) for instance in instances), float(failure is not None)]
+        )
+        if num_failed:
+            _tell_all(self._transport, failure)
+        for (block, n), loss in zip(instances, losses, strict=True):
+            if finite and not math.isfinite(loss):
+                raise PipelineError(
+                    f"device {placement.by_name[block].devices[0]}: step {self.num_steps - 1}: the loss of "
+                    f"{block}, micro-batch {n}, is {loss}; lower the learning rate, or look at the data"
+                )
+        return sum(losses) / num_micro_batches
 
     def _succeeded(self, compute: Callable[[], T]) -> T:
         """Return what this process computes, once all have; if one fails, all do."""
@@ -444,12 +568,28 @@ def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
     except Exception as error:  # whatever a user's module or batch raises
         failed = error
     (num_failed,) = transport.add_up([float(failed is not None)])
-    if not num_failed:
-        return value
+    if num_failed:
+        _tell_all(transport, failed)
+    return value
+
+
+def _tell_all(transport: Transport, failed: Exception | None) -> NoReturn:
+    """Raise what failed on the first device where something did; every process must call it."""
     kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
     reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
     index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
     raise PipelineError(f"device {index}: {reason}") from failed
+
+
+def _check_extra(extra: Mapping[str, Any]) -> None:
+    """Ensure that what a loop adds to a checkpoint can be read again.
+
+    Raises:
+        PipelineError: One entry is no plain data, or has a name that is taken.
+    """
+    if _SHARED in extra:
+        raise PipelineError(f"extra: {_SHARED!r} is kept beside it; give the optimizer as an argument")
+    check_plain(extra)
 
 
 def _options(timeout_s: float) -> RunOptions:

@@ -83,7 +83,7 @@ class RunOptions:
         verify: Of which iterations gradients and parameters are written, for whoever compares them with the
             unpipelined model; one of `VERIFY`. A run that goes on from a checkpoint has no first iteration.
         exact: Whether sums over devices are made in the order of the devices, and so have the same bits as
-            the unpipelined model; None if and only if something is verified.
+            the unpipelined model; None for yes if and only if something is verified. See `is_exact`.
         load_weights: File of a state dict to begin with, or None; a checkpoint comes before it. See
             `runtime.models.state_dict`.
         save_weights: File for the state dict after the last iteration, or None.
@@ -148,10 +148,10 @@ class RunOptions:
     )
     nodes: int = field(default=1, metadata={"least": 1})
 
-    def __post_init__(self) -> None:
-        """Be exact where something is verified, unless told otherwise."""
-        if self.exact is None:
-            object.__setattr__(self, "exact", self.verify != "none")
+    @property
+    def is_exact(self) -> bool:
+        """Whether sums over devices are made in the order of the devices."""
+        return self.verify != "none" if self.exact is None else self.exact
 
     def verifies(self, iteration: int) -> bool:
         """Tell whether an iteration is one of those that are compared."""

@@ -137,7 +137,7 @@ def launch(
             **options | paths,
         )
         asked = "none" if run.sweep is not None else verify
-        return _launched(Path(directory).resolve(), launcher, run, asked, options.get("exact"), progress)
+        return _launched(Path(directory).resolve(), launcher, run, asked, progress)
 
 
 def _launched(
@@ -145,7 +145,6 @@ def _launched(
     launcher: str,
     options: RunOptions,
     asked: str | None,
-    exact: bool | None,
     progress: Callable[[Progress], None] | None,
 ) -> Measurement:
     options.check()
@@ -169,8 +168,7 @@ def _launched(
             check_save_path(options.save_weights)
     except StateDictError as error:
         raise ScriptError(str(error)) from None
-    # The option is told anew: by default a run is exact where something is verified.
-    options = replace(options, verify=extent.verify, exact=exact)
+    options = replace(options, verify=extent.verify)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
     if options.communicators == AUTO and options.backend == "nccl":
         programs = programs_of(read_scripts(directory))
@@ -282,7 +280,7 @@ def _measurement(options: RunOptions, extent: Extent) -> Measurement:
         1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"]),
         options.torch_device,
         options.load_weights,
-        bool(options.exact),
+        options.is_exact,
     )
     comparison = compare(options.results, case) if extent.verify != "none" else None
     return Measurement(
@@ -307,7 +305,7 @@ def _measurement(options: RunOptions, extent: Extent) -> Measurement:
         ),
         verify=extent.verify,
         verify_reason=extent.reason,
-        exact=bool(options.exact),
+        exact=options.is_exact,
         peak_rss_mib=tuple(summary["peak_rss_mib"] for summary in summaries),
         rss_after_import_mib=tuple(summary["rss_after_import_mib"] for summary in summaries),
     )

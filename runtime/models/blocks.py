@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.models.body import Sample
+from runtime.models.core.options import ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
 from runtime.models.split_backward import SplitBackward, WeightHalf
@@ -30,6 +31,8 @@ from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import share_of, share_shape, sum_in_order
+
+T = TypeVar("T")
 
 Instance = tuple[str, int]
 """A block of one micro-batch: (block name, micro-batch)."""
@@ -61,6 +64,10 @@ class Blocks:
             mean over the micro-batches is the update's, also where they are weighted.
         loss_factor: What a forward block's loss of a micro-batch is multiplied by before the backward pass:
             its share in the update's mean, times the scale of an fp16 loss.
+        keeps_pace: Whether a block that fails ends nothing: from then on all blocks hand over zeros and
+            compute nothing, so that no other device waits in vain. For placements without blocks on several
+            devices, which would wait for each other.
+        failure: What was the first to fail, where the pace is kept.
 
     Args:
         placement: What runs where.
@@ -102,6 +109,8 @@ class Blocks:
         self.loss_factor: Callable[[str, int], Tensor | float] = self._loss_factor
         weight, each = model.weight_of_loss, self.store.micro_batches_per_update
         self._loss_shares = None if weight is None else LossShares(weight, self._data, placement, each)
+        self.keeps_pace = False
+        self.failure: Exception | None = None
         self._iteration = 0
         self._saved: dict[Instance, tuple[list[Tensor], Tensor]] = {}
         self._recomputed: dict[Instance, tuple[list[Tensor], _RandomState]] = {}
@@ -110,6 +119,8 @@ class Blocks:
 
     def begin(self, iteration: int) -> None:
         """Read the micro-batches of an iteration from now on."""
+        if self.failure is not None:
+            return
         left = self._saved or self._recomputed or self._halfway
         assert not left, "a forward block of the last iteration had no backward"
         self._iteration = iteration
@@ -147,6 +158,44 @@ class Blocks:
         Returns:
             For each of its `consumers` the contiguous tensor to hand over, likewise.
         """
+        made = None
+        if self.failure is None:
+            what = f"{block} of micro-batch {micro_batch}"
+            made = self.attempt(lambda: self._run(block, micro_batch, arrived), what)
+        if made is None:
+            return {consumer: self._zeros(block, consumer) for consumer in self.consumers[block]}
+        return made
+
+    def attempt(self, compute: Callable[[], T], what: str = "") -> T | None:
+        """Return what is computed, or None if that fails where the pace is kept.
+
+        Args:
+            compute: Computes it.
+            what: It is, for the message; empty where the error says that itself.
+        """
+        try:
+            return compute()
+        except Exception as error:  # whatever a user's module or batch raises
+            if not self.keeps_pace:
+                raise
+            self.failure = error
+            if what and not isinstance(error, ModelError):
+                self.failure = ModelError(f"{what}: {type(error).__name__}: {error}")
+                self.failure.__cause__ = error
+            return None
+
+    def take_failure(self) -> Exception | None:
+        """Return what failed, and forget it, and what the blocks had saved; None if nothing did."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self._saved, self._recomputed, self._halfway = {}, {}, {}
+        return failure
+
+    def _zeros(self, block: str, consumer: str) -> Tensor:
+        spec = self.spec_between(block, consumer)
+        return torch.zeros(spec.shape, dtype=self.dtype, device=self._model.device)
+
+    def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
         kind = self._placement.by_name[block].kind
         if kind is Kind.F:
             return self._forward(block, micro_batch, arrived)

@@ -155,7 +155,13 @@ class Channels:
 
 
 def connect(
-    placement: Placement, channels: Sequence[Channel], device: int, timeout_s: float, sharing: str = AUTO
+    placement: Placement,
+    channels: Sequence[Channel],
+    device: int,
+    timeout_s: float,
+    sharing: str = AUTO,
+    *,
+    exact: bool = True,
 ) -> Channels:
     """Create and warm up all groups; every device must call it with the same arguments but `device`.
 
@@ -166,6 +172,7 @@ def connect(
         timeout_s: How long one transfer may wait for its other end.
         sharing: One of `runtime.transport.communicators.SHARINGS`. By itself it is by pairs on gloo, where a
             receive holds up nothing, and by directions on NCCL.
+        exact: Whether sums over shards are made in their order; see `runtime.transport.shards`.
 
     Raises:
         ScriptError: The default group does not fit.
@@ -185,7 +192,7 @@ def connect(
             dist.send(token, target, group=links[source, target])
         elif device == target:
             dist.recv(token, source, group=links[source, target])
-    teams = _joined({each.devices: group for each, group in made.items() if not each.channels})
+    teams = _joined({each.devices: group for each, group in made.items() if not each.channels}, exact)
     shards, groups = shards_and_groups(placement, device, teams)
     stream = _receive_stream() if _backend() == "nccl" else None
     return Channels(control, links, shards, timeout_s, groups, stream)
@@ -201,15 +208,27 @@ def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
     return received
 
 
+def all_reduce(group: dist.ProcessGroup, value: Tensor) -> Tensor:
+    """Return the sum of the tensors of all processes of a group, in memory of its own."""
+    total = value.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=group)
+    return total
+
+
 def _connect_teams(teams: Iterable[Team], timeout_s: float) -> dict[Team, Shards]:
     return _joined({team: _new_group(of_team(team), timeout_s) for team in teams})
 
 
-def _joined(groups: Mapping[Team, dist.ProcessGroup]) -> dict[Team, Shards]:
+def _joined(groups: Mapping[Team, dist.ProcessGroup], exact: bool = True) -> dict[Team, Shards]:
     """Return this process's place in each of its teams, warmed up."""
     device = dist.get_rank()
     own = {
-        team: Shards(team.index(device), len(team), partial(all_gather, group))
+        team: Shards(
+            team.index(device),
+            len(team),
+            partial(all_gather, group),
+            None if exact else partial(all_reduce, group),
+        )
         for team, group in groups.items()
         if device in team
     }

@@ -7,8 +7,9 @@ device's tensors. Two functions join the shards; each is the other's gradient (M
 
 The data-parallel groups of a block are told in the same way: `Shards` whose members are the groups.
 
-Sums gather all terms and add them in the order of the shards, where Megatron-LM all-reduces: the order
-in which an all-reduce adds depends on the library, and a run could not be compared bit by bit.
+In an exact run sums gather all terms and add them in the order of the shards, where Megatron-LM
+all-reduces: the order in which an all-reduce adds depends on the library, and a run could not be compared bit
+by bit. Otherwise they all-reduce too, which sends less, and gives all shards the same bits.
 """
 
 from __future__ import annotations
@@ -30,11 +31,20 @@ class Shards:
         count: How many there are: one per device.
         gather: Returns the tensors of all shards in order, given this one's; equal shapes. Every device must
             call it at the same place.
+        reduce: Returns the sum of the tensors of all shards, added in an order of its own; None for sums in
+            the order of the shards.
     """
 
     index: int
     count: int
     gather: Callable[[Tensor], list[Tensor]]
+    reduce: Callable[[Tensor], Tensor] | None = None
+
+    def total(self, part: Tensor) -> Tensor:
+        """Return the sum of the tensors of all shards, given this one's."""
+        if self.reduce is not None:
+            return self.reduce(part)
+        return sum_in_order(self.gather(part.contiguous()))
 
     def of(self, tensor: Tensor, dim: int) -> Tensor:
         """Return this shard of a full tensor, cut along `dim` evenly, earlier shards one larger."""
@@ -89,7 +99,7 @@ class _Copy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, sum_in_order(ctx.shards.gather(gradient.contiguous()))
+        return None, ctx.shards.total(gradient)
 
 
 class _Sum(torch.autograd.Function):
@@ -97,7 +107,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shards: Shards, part: Tensor) -> Tensor:
-        return sum_in_order(shards.gather(part.contiguous()))
+        return shards.total(part)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:

@@ -256,6 +256,15 @@ class GivenModules(UserModules):
             for name, value in module.state_dict().items()
         }
 
+    def state_of_buffers(self) -> dict[str, Tensor]:
+        """Return the own blocks' persistent buffers themselves, by their names in `state`."""
+        parameters = {
+            name if self._keeps_names else f"{block}.{name}"
+            for block, module in self.modules.items()
+            for name, _ in module.named_parameters(remove_duplicate=False)
+        }
+        return {name: value for name, value in self.state().items() if name not in parameters}
+
     def forget_buffers(self) -> None:
         """Read the modules' buffers again, which somebody has changed."""
         self._buffers_on = {}

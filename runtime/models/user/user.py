@@ -44,6 +44,7 @@ from torch import Tensor, nn
 from placements import Kind, Placement
 from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
+from runtime.models.core.precision import compute_type
 from runtime.models.user.calling import CalledModule
 from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
@@ -109,6 +110,7 @@ class UserModules:
         self.placement = placement
         self.source: ModuleSource = source
         self.dtype: torch.dtype = getattr(torch, options.dtype)
+        self._carried_dtype = compute_type(options.precision, options.dtype)
         self.names = [block.name for block in placement.topological_order if block.kind is Kind.F]
         self._check_devices()
         self.modules = {name: modules[name] for name in self.names if name in modules}
@@ -137,7 +139,15 @@ class UserModules:
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of what a block hands over: of its one output, or of all packed into one."""
-        return packed_shape(self.forms[block], self.dtype)
+        return packed_shape(self._carried(block), self._carried_dtype)
+
+    def _carried(self, block: str) -> Forms:
+        """Return the forms of what a block hands over, with floats as blocks compute them."""
+        float_dtype = str(self.dtype).removeprefix("torch.")
+        return tuple(
+            TensorSpec.of(self._carried_dtype, form.shape) if form.dtype == float_dtype else form
+            for form in self.forms[block]
+        )
 
     @property
     def weight_of_loss(self) -> Callable[[Sample], float] | None:
@@ -194,8 +204,12 @@ class UserModules:
                     raise changes_buffer(block, name)
         if computes_loss(self.placement, block):
             return outputs[0] / len(self._graphs)
+        outputs = tuple(
+            value.to(self._carried_dtype) if value.dtype == self.dtype else value for value in outputs
+        )
         expected = tuple(
-            TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares)) for form in self.forms[block]
+            TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares))
+            for form in self._carried(block)
         )
         if forms_of(outputs) != expected:
             found, wanted = (tuple(form.shape for form in forms) for forms in (forms_of(outputs), expected))
@@ -203,7 +217,7 @@ class UserModules:
                 f"module: {block} returned shapes {found}, and {wanted} for the first one; "
                 "let data return the same shapes for every micro-batch"
             )
-        return packed(outputs, self.dtype)
+        return packed(outputs, self._carried_dtype)
 
     def call(
         self,
@@ -222,7 +236,7 @@ class UserModules:
         arguments = [
             argument
             for producer, value in zip(producers, inputs, strict=True)
-            for argument in unpacked(value, self.forms[producer])
+            for argument in unpacked(value, self._arrives(producer, value))
         ]
         arguments += sample.inputs
         ends, loss = computes_loss(self.placement, block), self.source.loss
@@ -238,6 +252,10 @@ class UserModules:
         if not ends or loss is None:
             return outputs
         return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
+
+    def _arrives(self, producer: str, value: Tensor) -> Forms:
+        """Return the forms of what was packed into a value; blocks are tried in the parameters' type."""
+        return self.forms[producer] if value.dtype == self.dtype else self._carried(producer)
 
     def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
         """Return new buffers of the block's module, by the module's names."""

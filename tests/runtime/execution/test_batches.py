@@ -110,15 +110,17 @@ def test_a_stream_is_resumed_by_reading_it() -> None:
 
 def test_a_process_that_reads_nothing_touches_no_dataset() -> None:
     """It gets None for each batch, though its own loader is missing."""
-    told = [None, (3, "state")]
-    loader = PrefetchedLoader(None, False, lambda value: told)
+    begun, ended = torch.Generator().get_state(), torch.Generator().manual_seed(1).get_state()
+    told = [[None, (3, begun.numpy().tobytes())], [None, ended.numpy().tobytes()]]
+    loader = PrefetchedLoader(None, False, lambda value: told.pop(0))
     assert list(loader) == [None, None, None]
+    assert torch.equal(loader.state_dict()["generator"], ended), "it knows where those that read stand"
     with pytest.raises(TypeError, match="only a process that reads"):
         len(loader)
 
 
 def test_loaders_that_differ_are_refused() -> None:
-    loader = PrefetchedLoader(None, False, lambda value: [(3, "one"), (3, "other")])
+    loader = PrefetchedLoader(None, False, lambda value: [(3, b"one"), (3, b"other")])
     with pytest.raises(BatchError, match="processes that read shuffle otherwise; give all the same dataset"):
         next(iter(loader))
 

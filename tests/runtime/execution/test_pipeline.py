@@ -391,6 +391,25 @@ def only_the_last(pipeline: runtime.Pipeline) -> None:
     pipeline.step(SAMPLES[:8] if pipeline.is_last else None)
 
 
+def fail(module: nn.Module, *_: object) -> None:
+    raise RuntimeError("lost its\nway")
+
+
+def fails_later(pipeline: runtime.Pipeline) -> None:
+    """A module fails in the second step, in the middle of the schedule."""
+    pipeline.step(SAMPLES[:8])
+    if pipeline.is_last:
+        torch.nn.modules.module.register_module_forward_pre_hook(fail)
+    pipeline.step(SAMPLES[:8])
+
+
+def fails_in_evaluation(pipeline: runtime.Pipeline) -> None:
+    pipeline.eval_step(SAMPLES[:8])
+    if pipeline.is_last:
+        torch.nn.modules.module.register_module_forward_pre_hook(fail)
+    pipeline.eval_step(SAMPLES[:8])
+
+
 ON_ALL = {
     "samples": (
         lambda pipeline: pipeline.step(SAMPLES[:9]),
@@ -405,7 +424,17 @@ ON_ALL = {
         only_the_last,
         "device 0: batch: is None, but this process reads inputs or targets; give it one",
     ),
-    "nan": (endless, "step 0: the loss is nan; lower the learning rate, or look at the data"),
+    "batch": (
+        lambda pipeline: [pipeline.step(batch) for batch in (SAMPLES[:8], SAMPLES[:9])],
+        "device 0: batch: 9 samples make no 4 equal micro-batches; give a multiple of 4",
+    ),
+    "later": (fails_later, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
+    "evaluation": (fails_in_evaluation, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
+    "nan": (
+        endless,
+        "device 1: step 0: the loss of F1, micro-batch 0, is nan; lower the learning rate, or look at the "
+        "data",
+    ),
     "loader": (broken_loader, "device 0: the data loader failed (OSError: Caught OSError"),
     "module": (
         lambda pipeline: pipeline.step((SAMPLES[:8][0][:, :5], SAMPLES[:8][1])),

@@ -1,18 +1,22 @@
 """How much of a run is compared: as asked for, or by size of the model; a run that goes on has no first."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from small_runs import SMALL_GPT
 
-from placements.shapes import v_shape
+from placements import Placement
+from placements.shapes import m_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.launching.launch import launch
 from runtime.models import ModelOptions
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
+from runtime.transport.shards import Shards, copy_to_shards, sum_over_shards
 from runtime.verify.extent import VERIFIED_MIB, extent_of, parameter_mib
-from schedsearch.baselines import one_f_one_b
+from schedsearch.baselines import gpipe, one_f_one_b
 
 SMALL = ModelOptions.from_dict(SMALL_GPT)
 LARGE = ModelOptions.from_dict(SMALL_GPT | {"hidden_size": 1024, "dtype": "float32"})
@@ -50,3 +54,48 @@ def test_only_what_is_compared_is_written_and_exact(tmp_path: Path) -> None:
     assert inexact.comparison is not None
     assert inexact.comparison.tolerance == pytest.approx(1.49e-8, rel=1e-2)
     assert not inexact.exact
+
+
+def in_two_groups() -> Placement:
+    """Return a V-shape whose first stage is two groups of two GPUs, and its second two of one."""
+    shape = v_shape(2)
+    blocks = tuple(replace(block, data_parallel=2) for block in shape.blocks)
+    return replace(shape, num_gpus=(4, 2), blocks=blocks)
+
+
+@pytest.mark.parametrize("placement", [m_shape(2), in_two_groups()], ids=["m", "v in groups"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_sums_of_the_library_are_near_those_in_order(
+    placement: Placement, dtype: str, tmp_path: Path
+) -> None:
+    """Shards, copies and the norm, over gloo; the ordered have the bits of a replay."""
+    options = SMALL_GPT | {"dtype": dtype, "clip_grad_norm": 0.5}
+    generate(lower(gpipe(placement, 2)), {}, options, tmp_path)
+    count = lower(gpipe(placement, 2)).placement.num_devices
+    runs = {
+        exact: launch(tmp_path, count, 2, 60, launcher="fork", verify="all", exact=exact)
+        for exact in (True, False)
+    }
+    for exact, run in runs.items():
+        assert run.exact == exact
+    ordered, by_library = (run.comparison for run in runs.values())
+    assert ordered is not None
+    assert by_library is not None
+    assert ordered.bitwise_equal
+    assert by_library.is_equal, "within half of the digits"
+    assert ordered.tolerance < by_library.tolerance
+
+
+def test_shards_add_up_by_the_library_where_they_can() -> None:
+    parts = [torch.ones(2), torch.full((2,), 2.0)]
+    in_order = Shards(0, 2, lambda part: parts)
+    by_library = Shards(0, 2, lambda part: pytest.fail("gathers"), lambda part: part + 2)
+    for shards in (in_order, by_library):
+        part = parts[0].clone().requires_grad_()
+        total = sum_over_shards(part, shards)
+        total.sum().backward()
+        assert total.tolist() == [3.0, 3.0]
+        assert part.grad is not None
+        copied = copy_to_shards(part, shards)
+        (gradient,) = torch.autograd.grad(copied, part, torch.ones(2))
+        assert gradient.tolist() == [3.0, 3.0]

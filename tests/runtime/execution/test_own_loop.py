@@ -1,0 +1,387 @@
+"""A loop of one's own in full: checkpoints, lower precision, weights of losses, ZeRO, clipping, files."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from joined import join
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+import runtime
+from placements import Placement
+from placements.shapes import v_shape, wave_shape
+from runtime.codegen.codegen import generate
+from runtime.launching.launch import LaunchError, launch
+from runtime.models import cut
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.training.clipping import scale_by_norm
+from schedsearch.baselines import gpipe, one_f_one_b
+
+NUM_STEPS = 8
+SAMPLES = TensorDataset(
+    torch.randn(24, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+    torch.randint(3, (24,), generator=torch.Generator().manual_seed(1)),
+)
+AT = {2: ["6"], 4: ["3", "6", "9"]}
+"""Where the model is cut, for so many blocks."""
+
+State = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiler() -> None:
+    """Let torch import here, once, what it imports for the first optimizer and for checkpoints."""
+    import runtime.checkpoints.saving  # noqa: F401
+
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
+
+
+class Shifted(nn.Module):
+    """Adds a buffer, which belongs to the state though no training changes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.linspace(0, 1, 6))
+
+    def forward(self, value: Tensor) -> Tensor:
+        return value + self.shift  # type: ignore[operator]
+
+
+def network(drops: float = 0.0) -> nn.Sequential:
+    """Return a model of four stages."""
+    torch.manual_seed(3)
+    stages = [layer for _ in range(3) for layer in (nn.Linear(6, 6), Shifted(), nn.Dropout(drops))]
+    return nn.Sequential(*stages, nn.Linear(6, 3)).double()
+
+
+def job(placement: Placement, folder: Path) -> Path:
+    """Write the job of a placement whose modules are given."""
+    make = one_f_one_b if placement.name == "v_shape" else gpipe
+    generate(check(lower(make(placement, 4))), {}, {"name": "given"}, folder)
+    return folder
+
+
+class Loop:
+    """AdamW with two groups, one cycle of learning rates and momenta, a shuffled DataLoader."""
+
+    def __init__(self, pipeline: runtime.Pipeline, max_lr: float = 0.01) -> None:
+        decays = [weight for weight in pipeline.parameters() if weight.dim() > 1]
+        others = [weight for weight in pipeline.parameters() if weight.dim() <= 1]
+        groups: list[dict[str, Any]] = [{"params": decays, "weight_decay": 0.1}, {"params": others}]
+        self.pipeline, self.optimizer = pipeline, torch.optim.AdamW(groups)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, max_lr=[max_lr, 0.003], total_steps=NUM_STEPS + 1
+        )
+        reads = pipeline.is_first or pipeline.is_last
+        self.batches = pipeline.loader(DataLoader(SAMPLES, batch_size=8, shuffle=True) if reads else None)
+
+    def run(self, num_steps: int) -> list[float]:
+        """Train until so many steps are done in all; return the losses of those that were done here."""
+        losses: list[float] = []
+        while self.pipeline.num_steps < num_steps:
+            for batch in self.batches:
+                losses.append(self.pipeline.step(batch))
+                self.pipeline.clip_grad_norm_(1.0)
+                self.optimizer.step()
+                self.schedule.step()
+                self.optimizer.zero_grad()
+                if self.pipeline.num_steps == num_steps:
+                    break
+        return losses
+
+    def save(self, folder: Path) -> None:
+        extra = {"schedule": self.schedule.state_dict(), "loader": self.batches.state_dict()}
+        self.pipeline.save(folder, self.optimizer, extra)
+
+    def load(self, folder: Path) -> None:
+        found = self.pipeline.load(folder, self.optimizer)
+        assert found is not None
+        self.schedule.load_state_dict(found.extra["schedule"])
+        self.batches.load_state_dict(found.extra["loader"])
+
+
+def opened(placement: Placement, folder: Path, drops: float) -> runtime.Pipeline:
+    at = AT[sum(block.kind == "F" for block in placement.blocks)]
+    return runtime.Pipeline(cut(network(drops), at), folder, loss=cross_entropy, exact=True)
+
+
+def whole(parts: list[tuple[list[float], State]]) -> tuple[list[float], State]:
+    """Return the losses, which all processes know, and the state of the whole model."""
+    assert all(losses == parts[0][0] for losses, _ in parts)
+    return parts[0][0], {name: value for _, part in parts for name, value in part.items()}
+
+
+def assert_same(found: State, expected: State) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in found.items())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drops", "done"),
+    [
+        (v_shape(2), v_shape(2), 0.3, 4),
+        (v_shape(2), v_shape(2), 0.3, 3),
+        (wave_shape(2, split_backward=True), v_shape(4), 0.0, 5),
+    ],
+    ids=["in an epoch", "after an epoch", "on other processes"],
+)
+def test_a_loop_goes_on_bit_for_bit(
+    before: Placement, after: Placement, drops: float, done: int, tmp_path: Path
+) -> None:
+    """Eight steps, or some, a checkpoint, and the rest by new processes."""
+    jobs = [job(placement, tmp_path / f"job_{n}") for n, placement in enumerate((before, after))]
+    folder = tmp_path / "checkpoints"
+
+    def straight(rank: int) -> tuple[list[float], State]:
+        with opened(before, jobs[0], drops) as pipeline:
+            return Loop(pipeline).run(NUM_STEPS), pipeline.state_dict()
+
+    def begin(rank: int) -> list[float]:
+        with opened(before, jobs[0], drops) as pipeline:
+            assert pipeline.load(folder) is None, "there is no checkpoint yet"
+            loop = Loop(pipeline)
+            losses = loop.run(done)
+            loop.save(folder)
+            loop.run(done + 2)  # beside the writing, and lost
+            return losses
+
+    def go_on(rank: int) -> tuple[list[float], State]:
+        with opened(after, jobs[1], drops) as pipeline:
+            for value in pipeline.state_dict().values():
+                value.zero_()
+            loop = Loop(pipeline)
+            loop.load(folder)
+            assert pipeline.num_steps == done
+            return loop.run(NUM_STEPS), pipeline.state_dict()
+
+    losses, state = whole(join(before.num_devices, straight, tmp_path))
+    first = join(before.num_devices, begin, tmp_path)[0]
+    last, found = whole(join(after.num_devices, go_on, tmp_path))
+    assert first + last == losses
+    assert_same(found, state)
+    assert torch.equal(found["1.shift"], network()[1].shift)
+
+
+def in_pieces(precision: torch.dtype, num_steps: int) -> tuple[list[float], list[float], State]:
+    """Train the model of two blocks without a pipeline; return losses, norms and the state at the end."""
+    model, losses, norms = network().float(), [], []
+    first, last = model[:6], model[6:]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(num_steps):
+        found = []
+        for inputs, targets in zip(SAMPLES[:8][0].float().chunk(4), SAMPLES[:8][1].chunk(4), strict=True):
+            with torch.autocast("cpu", precision):
+                loss = cross_entropy(last(first(inputs).to(precision)), targets)
+            (loss * 0.25).backward()
+            found.append(float(loss.detach()))
+        losses.append(sum(found) / 4)
+        norms.append(total_norm(model))
+        scale_by_norm(model.parameters(), norms[-1], 0.05)
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, norms, model.state_dict()
+
+
+def total_norm(model: nn.Module) -> float:
+    """Return the norm of all gradients, in float64 and in the order of the parameters."""
+    grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    return math.sqrt(sum(float(grad.double().flatten().square().sum()) for grad in grads))
+
+
+def test_bf16_has_the_bits_of_the_unpipelined_model(tmp_path: Path) -> None:
+    """Losses, the norm over both processes, and parameters after updates that were clipped by it."""
+    folder = job(v_shape(2), tmp_path / "job")
+
+    def train(rank: int) -> tuple[list[float], list[float], State]:
+        modules = cut(network().float(), AT[2])
+        with runtime.Pipeline(modules, folder, loss=cross_entropy, precision="bf16", exact=True) as pipeline:
+            optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.1)
+            losses, norms = [], []
+            for _ in range(3):
+                losses.append(pipeline.step(SAMPLES[:8]))
+                norms.append(pipeline.clip_grad_norm_(0.05))
+                optimizer.step()
+                optimizer.zero_grad()
+            return losses, norms, pipeline.state_dict()
+
+    losses, norms, state = in_pieces(torch.bfloat16, 3)
+    for found, found_norms, part in join(2, train, tmp_path):
+        assert found == losses
+        assert found_norms == norms
+        assert_same(part, {name: state[name] for name in part})
+
+
+def steep(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return a loss whose gradients overflow with the first scales of fp16."""
+    return 500 * cross_entropy(outputs, targets)
+
+
+def test_fp16_skips_the_update_on_all_processes_and_keeps_its_scale(tmp_path: Path) -> None:
+    """Only the last process sees the overflow at first; a resume begins with the scale that was found."""
+    folder, checkpoints = job(v_shape(2), tmp_path / "job"), tmp_path / "checkpoints"
+
+    def train(pipeline: runtime.Pipeline, count: int) -> list[tuple[float, bool]]:
+        optimizer = torch.optim.SGD(pipeline.parameters(), lr=1e-5)
+        found = []
+        for _ in range(count):
+            loss = pipeline.step(SAMPLES[:8])
+            have = {weight.grad is not None for weight in pipeline.parameters()}
+            assert have == {not pipeline.update.is_skipped}
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append((loss, pipeline.update.is_skipped))
+        return found
+
+    def opened(rank: int) -> runtime.Pipeline:
+        modules = cut(network().float(), AT[2])
+        return runtime.Pipeline(modules, folder, loss=steep, precision="fp16")
+
+    def straight(rank: int) -> tuple[list[tuple[float, bool]], State]:
+        with opened(rank) as pipeline:
+            found = train(pipeline, 5)
+            pipeline.save(checkpoints, is_async=False)
+            return found + train(pipeline, 4), pipeline.state_dict()
+
+    def resumed(rank: int) -> tuple[list[tuple[float, bool]], State]:
+        with opened(rank) as pipeline:
+            assert pipeline.load(checkpoints) is not None
+            return train(pipeline, 4), pipeline.state_dict()
+
+    (found, state), (other, _) = join(2, straight, tmp_path)
+    assert found == other
+    skipped = [is_skipped for _, is_skipped in found]
+    assert skipped[0], "the scale is too large"
+    assert not skipped[-1], "it was halved until it fits"
+    assert len({loss for loss, is_skipped in found if is_skipped}) == 1, "nothing has moved"
+    (again, last), _ = join(2, resumed, tmp_path)
+    assert again == found[5:]
+    assert_same(last, state)
+
+
+WEIGHED = """
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy as loss
+
+def build(block):
+    torch.manual_seed(3)
+    first, last = nn.Linear(6, 6), nn.Linear(6, 3)
+    return {"F0": first, "F1": last}[block].double()
+
+def data(iteration, micro_batch):
+    return None, None
+
+def loss_weight(targets):
+    return float((targets >= 0).sum())
+"""
+
+
+def padded() -> tuple[Tensor, Tensor]:
+    """Return a batch in which micro-batches have unequal numbers of targets."""
+    inputs, targets = (value[:16].clone() for value in SAMPLES.tensors)
+    targets[1::2] = -100
+    targets[:4] = targets[:4].clamp(min=0)
+    return inputs, targets
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_weights_zero_and_the_norm_over_groups(exact: bool, tmp_path: Path) -> None:
+    """Two stages of two groups each, from a file and as modules: AdamW over halves of the parameters."""
+    shape = v_shape(2)
+    blocks = tuple(replace(block, data_parallel=2) for block in shape.blocks)
+    folder = job(replace(shape, num_gpus=(2, 2), blocks=blocks), tmp_path / "job")
+    file = tmp_path / "weighed.py"
+    file.write_text(WEIGHED)
+    code: dict[str, Any] = {}
+    exec(WEIGHED, code)
+
+    initial = {
+        f"{block}.{name}": value
+        for block in ("F0", "F1")
+        for name, value in code["build"](block).state_dict().items()
+    }
+
+    def train(rank: int) -> list[tuple[list[float], State]]:
+        dist.init_process_group("gloo", f"file://{tmp_path / f'own_{exact}'}", rank=rank, world_size=4)
+        own = {"loss": code["loss"], "loss_weight": code["loss_weight"]}
+        given: list[dict[str, Any]] = [
+            {"modules": code["build"], **own},
+            {"modules": file},
+        ]
+        found = []
+        for each in given:
+            with runtime.Pipeline(each.pop("modules"), folder, exact=exact, **each) as pipeline:
+                optimizer = pipeline.zero1(torch.optim.AdamW, lr=0.01, weight_decay=0.1)
+                pipeline.load_state_dict(initial)
+                numbers = []
+                for _ in range(3):
+                    loss = pipeline.step(padded())
+                    numbers += [loss, pipeline.clip_grad_norm_(0.1)]
+                    optimizer.step()
+                    optimizer.zero_grad()
+                assert len(optimizer.state) == 1, "weight or bias; the other copy has the other one"
+                found.append((numbers, pipeline.state_dict()))
+        return found
+
+    model = nn.Sequential(code["build"]("F0"), code["build"]("F1"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    numbers: list[float] = []
+    for _ in range(3):
+        loss = cross_entropy(model(padded()[0]), padded()[1])
+        loss.backward()  # type: ignore[no-untyped-call]
+        numbers += [float(loss.detach()), float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1))]
+        optimizer.step()
+        optimizer.zero_grad()
+    names = {"F0.weight": "0.weight", "F0.bias": "0.bias", "F1.weight": "1.weight", "F1.bias": "1.bias"}
+    for rank, found in enumerate(join(4, train, tmp_path)):
+        assert found[0][0] == found[1][0], "the file holds the same modules"
+        torch.testing.assert_close(found[0][0], numbers, rtol=1e-7, atol=0)
+        assert len(found[0][1]) == 2, rank
+        for name, value in found[0][1].items():
+            torch.testing.assert_close(value, model.state_dict()[names[name]], rtol=1e-7, atol=1e-9)
+
+
+FAILING = """
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss as loss
+
+class Failing(nn.Linear):
+    def forward(self, value):
+        if torch.is_grad_enabled() and value.requires_grad and value.abs().max() > 100:
+            raise RuntimeError("lost its\\nway")
+        return super().forward(value)
+
+def build(block):
+    return Failing(3, 3) if block == "F1" else nn.Linear(3, 3)
+
+def data(iteration, micro_batch):
+    if FAILS and iteration == 1:
+        raise OSError("no such sample")
+    return torch.full((2, 3), 1e5 if iteration == 1 else 1.0), torch.zeros(2, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"),
+    [(False, r"device 1 failed: RuntimeError: lost its"), (True, r"device [01] failed: .*no such sample")],
+    ids=["module", "data"],
+)
+def test_a_run_names_the_device_whose_module_or_data_fails(fails: bool, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text(FAILING.replace("FAILS", str(fails)))
+    options = {"name": "module", "path": str(file)}
+    generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, options, tmp_path / "scripts")
+    with pytest.raises(LaunchError) as error:
+        launch(tmp_path / "scripts", 2, 3, 60, launcher="fork", verify="none")
+    assert re.match(reason, str(error.value).splitlines()[0])
