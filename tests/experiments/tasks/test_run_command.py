@@ -405,6 +405,8 @@ WRONG = [
     (["runtime.iterations=0"], "runtime.iterations: 0 is not at least 1"),
     (["runtime.launcher=mpi"], "runtime.launcher: 'mpi' is not known"),
     (["runtime.device=tpu"], "runtime.device: 'tpu' is not known; use cpu or cuda"),
+    (["runtime.nodes=3"], "runtime.nodes: 3 do not divide the 4 devices; use a divisor, or give the placement"),
+    (["runtime.nodes=2", "runtime.launcher=fork"], "runtime.nodes: 2 need launcher 'torchrun', 'fork' has one"),
     (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
     (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),
     (["runtime.timeout_s=0"], "runtime.timeout_s: 0 is not a positive number"),
