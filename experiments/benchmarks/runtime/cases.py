@@ -178,7 +178,7 @@ def gpu() -> Iterator[Case]:
         "gpu",
         "GPT of 8 layers, hidden size 2048, bfloat16, 4 stages on one GPU",
         must,
-        partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", least_ms=500.0),
+        partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", least_ms=40.0),
         is_quick=True,
     )
     yield Case(
