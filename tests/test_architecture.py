@@ -41,6 +41,7 @@ OWNERS = {
         "experiments/benchmarks/peers/torch_schedules.py",
         "experiments/benchmarks/runtime/beside_torch.py",
         "experiments/benchmarks/runtime/clock_costs.py",
+        "experiments/benchmarks/runtime/on_gpu.py",
         "experiments/benchmarks/runtime/one_device.py",
         "experiments/benchmarks/runtime/processes.py",
         "experiments/benchmarks/runtime/sleeping.py",
