@@ -243,7 +243,7 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_pat
         *("runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.launcher=in_process"),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01", "runtime.recompute=[F0]"),
         *("runtime.num_micro_batches=9", "runtime.receive_ahead=1", "runtime.blocking=true"),
-        *("runtime.checkpoint_every=1", "runtime.iterations=2", "runtime.trace=true"),
+        *("runtime.checkpoint_every=1", "runtime.iterations=2", "runtime.trace=true", "runtime.verify=all"),
     ]
     done = command("run", *options)
     assert done.returncode == 0, done.stderr
@@ -349,7 +349,7 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
         ),
         *("runtime.optimizer=adamw", "runtime.learning_rate=0.01"),
         *("runtime.iterations=6", "runtime.checkpoint_every=2", "runtime.keep_checkpoints=1"),
-        *("runtime.trace=true", "runtime.checkpoint_async=false"),
+        *("runtime.trace=true", "runtime.checkpoint_async=false", "runtime.verify=all"),
     ]
     done = command("run", *options)
     assert done.returncode == 1
