@@ -1,4 +1,4 @@
-"""A training loop of your own, on the four devices of a V-shape; see docs/concepts/runtime.md."""
+"""A training loop of your own, on the four devices of a V-shape; see docs/concepts/own_loop.md."""
 
 import torch
 from torch import nn

@@ -213,8 +213,8 @@ def v_shape(num_devices: int = 4, *ticks: int, **options: Any) -> Placement:
     Args:
         num_devices: As many stages.
         ticks: See `placements.shapes.v_shape`, where there are no options in ms and MiB.
-        options: Those of `placements.stages.stages_of`, and ``split_backward`` (default: whether the input
-            gradient's times are given) and ``num_chunks``; or those of `placements.shapes.v_shape`.
+        options: Those of `placements.stage_file.stages_of`, and ``split_backward`` (default: whether the
+            input gradient's times are given) and ``num_chunks``; or those of `placements.shapes.v_shape`.
 
     Raises:
         StagesError: An option is wrong.

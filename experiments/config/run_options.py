@@ -14,6 +14,7 @@ from experiments.config.records import RuntimeOptions
 from placements import Placement
 from runtime.execution.run_options import VERIFY, RunOptions, check_device
 from runtime.launching.launch import LAUNCHERS
+from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.models import (
     GIVEN_MODEL,
     MODEL_NAMES,
@@ -110,7 +111,7 @@ def launch_options(options: RuntimeOptions) -> dict[str, Any]:
 
 
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
-    """Reject a device that this machine lacks, or that the launcher cannot use for the placement.
+    """Reject a device that this machine lacks, and what the launcher cannot start for the placement.
 
     Raises:
         OptionError: It is so.
@@ -118,6 +119,8 @@ def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
     if options.launcher == NO_LAUNCHER:
         return
     try:
+        check_launcher_of_nodes(options.launcher, options.nodes)
+        devices_of_nodes(placement.by_gpu, options.nodes)
         check_device(options.device, options.launcher, sum(placement.gpus))
     except ScriptError as error:
         raise OptionError(f"runtime.{error}") from None

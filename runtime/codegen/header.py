@@ -24,22 +24,19 @@ def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
     ]
     if num_devices == 1:
         return lines
+    # Which node has which devices is the placement's matter; with the rendezvous c10d torchrun would choose.
+    nodes, own = str(num_nodes), str(devices_of_nodes[0])
+    has = f"{num_nodes} nodes with {own} devices each"
     if num_nodes == 1:
-        meeting = "--rdzv-backend c10d --rdzv-endpoint HOST:29500"
-        return [
-            *lines,
-            f"or on each of N nodes with G devices (N x G = {num_devices}), HOST being one of them, with",
-            f"    torchrun --nnodes N --nproc-per-node G {meeting} {scripts}",
-        ]
-    # Which node has which devices matters here, and with the rendezvous c10d torchrun would choose.
-    same = len(set(devices_of_nodes)) == 1
-    own = str(devices_of_nodes[0]) if same else "G"
-    has = f"{own} devices each" if same else f"G = {', '.join(map(str, devices_of_nodes))} devices"
+        nodes, own = "N", "G"
+        has = f"N nodes with G devices each (N x G = {num_devices})"
+    elif len(set(devices_of_nodes)) > 1:
+        own = "G"
+        has = f"{num_nodes} nodes with G = {', '.join(map(str, devices_of_nodes))} devices"
     return [
         *lines,
-        f"or on {num_nodes} nodes with {has}, on node R from 0 on, node 0 being HOST, with",
-        f"    torchrun --nnodes {num_nodes} --node-rank R --nproc-per-node {own} --master-addr HOST "
-        + scripts,
+        f"or on {has}, on node R from 0 on, node 0 being HOST, with",
+        f"    torchrun --nnodes {nodes} --node-rank R --nproc-per-node {own} --master-addr HOST {scripts}",
     ]
 
 

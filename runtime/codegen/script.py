@@ -20,7 +20,7 @@ from placements import Placement
 from placements.placement_file import placement_from_dict
 from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, Clocks, Job, clock_of, read_job
-from runtime.program.calls import Calls, ScriptError, Transfer
+from runtime.program.calls import ACTIONS, Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs, specs_from_plain
@@ -249,6 +249,8 @@ def _failed(path: Path, error: BaseException) -> ScriptError:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     where = f"line {lines[-1]}: " if lines else ""
+    if isinstance(error, AttributeError) and isinstance(error.obj, Calls):
+        return ScriptError(f"{path}: {where}{error.name} is no action; write {', '.join(ACTIONS)}")
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     return ScriptError(f"{path}: {where}fails ({reason}); correct it, or generate the scripts again")
 

@@ -280,6 +280,8 @@ class PrefetchedLoader:
         if reads:
             if loader is None:
                 raise BatchError("loader: this process reads batches and has no DataLoader; give it one")
+            if not isinstance(loader, DataLoader):
+                raise BatchError(f"loader: a {type(loader).__name__} is no torch DataLoader; give one")
             self._generator = _generator_of(loader, seed)
 
     def __iter__(self) -> Iterator[Any]:

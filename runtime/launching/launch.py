@@ -38,7 +38,7 @@ from runtime.execution.run_options import (
 from runtime.launching import lines
 from runtime.launching.following import LaunchError, follow
 from runtime.launching.in_process import NETWORKS, InProcess
-from runtime.launching.lines import devices_of_nodes
+from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.launching.processes import (
     Forked,
     Processes,
@@ -205,8 +205,7 @@ def _placed(options: RunOptions, launcher: str) -> RunOptions:
         raise ScriptError(
             f"backend: {backend!r} cannot be used with launcher {launcher!r}; use {' or '.join(allowed)}"
         )
-    if options.nodes > 1 and launcher != "torchrun":
-        raise ScriptError(f"nodes: {options.nodes} need launcher 'torchrun', {launcher!r} has one; use it")
+    check_launcher_of_nodes(launcher, options.nodes)
     check_device(device, launcher, num_devices)
     of_backend = {"nccl": "cuda", "gloo": "cpu"}.get(backend)
     if device is not None and of_backend not in (None, device):

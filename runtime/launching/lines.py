@@ -65,6 +65,16 @@ def devices_of_nodes(placement: Placement, nodes: int | None = None) -> tuple[in
     return (placement.num_devices // nodes,) * nodes
 
 
+def check_launcher_of_nodes(launcher: str, nodes: int) -> None:
+    """Ensure that a launcher starts devices on so many nodes.
+
+    Raises:
+        ScriptError: It does not.
+    """
+    if nodes > 1 and launcher != "torchrun":
+        raise ScriptError(f"nodes: {nodes} need launcher 'torchrun', {launcher!r} has one; use it")
+
+
 def torchrun_arguments(
     devices: Sequence[int], node: int | str, head: str = "127.0.0.1", port: int | str = _PORT
 ) -> list[str]:

@@ -19,6 +19,9 @@ VERBS = {
 }
 """What a script calls the run of a block, by the block's kind."""
 
+ACTIONS = (*VERBS.values(), "send", "receive", "prefetch")
+"""What a line of a script may ask of its device."""
+
 
 class ScriptError(ValueError):
     """A script does not run what its placement says, or was started in the wrong way."""

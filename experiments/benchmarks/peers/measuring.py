@@ -132,7 +132,9 @@ def against_lowtime(
 def against_torch_runtime(
     num_micro_batches: int, *, width: int, rows: int, rounds: int, title: str
 ) -> CaseResult:
-    """Run 1F1B on four processes in our runtime and in torch's; see `runtime.beside_torch`.
+    """Run 1F1B on four processes in our runtime and in torch's.
+
+    See `experiments.benchmarks.runtime.beside_torch`.
 
     Args:
         num_micro_batches: Of an iteration.

@@ -1,4 +1,4 @@
-"""What a model is asked to be: the literal dictionary of a script, parsed once into a typed record."""
+"""What a model is asked to be: plain data, as in ``job.json``, parsed once into a typed record."""
 
 from __future__ import annotations
 

@@ -114,7 +114,14 @@ class GivenSource:
         loss: Loss | None = None,
         loss_weight: LossWeight | None = None,
     ) -> None:
-        """Take them."""
+        """Take them.
+
+        Raises:
+            ModelError: One of the functions is none.
+        """
+        for what, function in (("loss", loss), ("loss_weight", loss_weight)):
+            if function is not None and not callable(function):
+                raise ModelError(f"{what}: {function!r} cannot be called; give a function of tensors")
         self.seed, self.loss, self.loss_weight = seed, loss, loss_weight
         self.given = modules
 

@@ -243,7 +243,7 @@ def _check_returned(body: Traced, block: str, outputs: Sequence[Any]) -> None:
     if computes_loss(body.placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
         raise ModelError(
             f"module: {block} feeds no other block, so it must return one scalar loss, not "
-            f"{[tuple(output.shape) for output in outputs]}; define loss(output, target) in the file"
+            f"{[tuple(output.shape) for output in outputs]}; let loss(output, target) return one"
         )
 
 

@@ -71,7 +71,7 @@ def test_the_example_trains_to_the_losses_of_the_unpipelined_model(
     assert found[-1] < found[0] / 2, "it learns"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/concepts/runtime.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/concepts/own_loop.md"])
 def test_pages_show_the_example_as_it_is(page: str) -> None:
     """And the command that writes its job."""
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -18,8 +18,8 @@ from schedsearch.picture import picture
     [
         (
             (4,),
-            "or on each of N nodes with G devices (N x G = 4), HOST being one of them, with",
-            "--nnodes N --nproc-per-node G --rdzv-backend c10d --rdzv-endpoint HOST:29500",
+            "or on N nodes with G devices each (N x G = 4), on node R from 0 on, node 0 being HOST, with",
+            "--nnodes N --node-rank R --nproc-per-node G --master-addr HOST",
         ),
         (
             (4, 4),

@@ -119,6 +119,11 @@ def test_a_process_that_reads_nothing_touches_no_dataset() -> None:
         len(loader)
 
 
+def test_what_is_no_data_loader_is_refused() -> None:
+    with pytest.raises(BatchError, match="^loader: a list is no torch DataLoader; give one$"):
+        PrefetchedLoader([1], True, lambda value: [value])  # type: ignore[arg-type]
+
+
 def test_loaders_that_differ_are_refused() -> None:
     loader = PrefetchedLoader(None, False, lambda value: [(3, b"one"), (3, b"other")])
     with pytest.raises(BatchError, match="processes that read shuffle otherwise; give all the same dataset"):

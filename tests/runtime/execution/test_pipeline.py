@@ -465,6 +465,8 @@ def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="modules") as error:
                 runtime.Pipeline(modules, folder, loss=cross_entropy)  # type: ignore[arg-type]
             reasons.append(str(error.value))
+        with pytest.raises(ValueError, match="^device 0: loss: 'mse' cannot be called; give a function"):
+            runtime.Pipeline([first, last], folder, loss="mse")  # type: ignore[arg-type]
         return reasons
 
     reasons, others = join(2, be, tmp_path)

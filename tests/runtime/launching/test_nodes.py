@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_runs import SMALL_GPT, comparison_of
@@ -72,8 +73,9 @@ def test_a_fault_is_named_with_its_node(line: str, message: str, tmp_path: Path)
     scripts = generated(UNEVEN, tmp_path / "scripts")
     insert(scripts / "device_2.py", f"import os, time; {line}")
     kept = tmp_path / "kept"
+    often: dict[str, Any] = {"checkpoint_every": 1, "checkpoints": kept, "checkpoint_async": False}
     with pytest.raises(LaunchError, match=message):
-        launch(scripts, 3, 3, 100, nodes=2, device="cpu", checkpoint_every=1, checkpoints=kept)
+        launch(scripts, 3, 3, 100, nodes=2, device="cpu", **often)
     assert [path.name for path in kept.iterdir()] == ["iteration_1"]
     for script in scripts.glob("*.py"):
         script.write_text(script.read_text().replace(f"import os, time; {line}", "pass"))

@@ -198,7 +198,7 @@ UNREADABLE = {
     "unknown verb": (
         'device.forward("F1", 0)',
         'device.forwards("F1", 0)',
-        "line {line}: fails (AttributeError: 'Calls' object has no attribute 'forwards'); correct it, or",
+        "line {line}: forwards is no action; write forward, backward, backward_input, backward_weight, send",
     ),
     "no target": (
         'device.send("B1", "B0", 0, target=0)',

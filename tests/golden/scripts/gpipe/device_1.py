@@ -7,8 +7,8 @@ Made with schedsearch 0.1.0, torch 2.13.0.
 
 Start all devices, from the folder above this one, on one node with
     torchrun --nproc-per-node 3 -m runtime.launch gpipe
-or on each of N nodes with G devices (N x G = 3), HOST being one of them, with
-    torchrun --nnodes N --nproc-per-node G --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m runtime.launch gpipe
+or on N nodes with G devices each (N x G = 3), on node R from 0 on, node 0 being HOST, with
+    torchrun --nnodes N --node-rank R --nproc-per-node G --master-addr HOST -m runtime.launch gpipe
 
 You may change the order below. Whether it is still safe tells
     python -m runtime.check gpipe
