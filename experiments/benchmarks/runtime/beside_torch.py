@@ -24,8 +24,7 @@ from runtime.execution.pipeline import timed_iteration
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import USER_MODEL, Blocks, Model
-from runtime.program.deadlock import check
-from runtime.program.lower import lower
+from runtime.program.instructions import Programs
 from runtime.torch_pipelining.csv import torch_order
 from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Transport
@@ -79,11 +78,12 @@ class Beside:
     error: float
 
 
-def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> Beside:
+def run_beside_torch(schedule: Schedule, programs: Programs, width: int, rows: int, rounds: int) -> Beside:
     """Run a schedule of one stage per device in both runtimes in turn, after two rounds not counted.
 
     Args:
         schedule: Of a V-shape.
+        programs: Of the schedule, for our runtime; torch is given the schedule and places its own transfers.
         width: Of the two linear layers of each stage.
         rows: Of a micro-batch.
         rounds: Iterations of each runtime.
@@ -94,7 +94,7 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         path = folder / "model.py"
         path.write_text(_MODEL.format(width=width, rows=rows), encoding="utf-8")
         model = {"name": USER_MODEL, "path": str(path), "dtype": "float32"}
-        scripts = [read_script(each) for each in generate(check(lower(schedule)), {}, model, folder)]
+        scripts = [read_script(each) for each in generate(programs, {}, model, folder)]
         table = folder / "schedule.csv"
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
 

@@ -33,6 +33,9 @@ from schedsearch.schedule import Schedule
 RECEIVE_AHEAD = 2
 """Blocks of its device that an early receive is posted ahead of."""
 
+USUAL_AHEAD = 1
+"""The same where nobody says: what ``runtime.receive_ahead`` is by itself; torch posts receives early too."""
+
 _ANY_MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
 """For scripts whose blocks are replaced."""
 
@@ -93,6 +96,9 @@ def beside_virtual(
 ) -> CaseResult:
     """Compare iterations whose blocks sleep with the schedule in virtual time.
 
+    On a busy machine a process sleeps longer than it asked for. So virtual time is that of the blocks as they
+    slept in the same iteration; the note also has what it is as they were to sleep.
+
     Args:
         schedule: Of any placement.
         tick_ms: How long a block sleeps for each tick.
@@ -101,14 +107,23 @@ def beside_virtual(
         most: How many times as long as in virtual time an iteration may take, at the median.
     """
     clock = CpuClock()
-    programs = check(lower(schedule))
-    times = run_asleep({"non-blocking": Way(_scripts(programs))}, tick_ms, message_bytes, rounds)
-    virtual_ms = _ticks(programs, Communication.DIRECTED, times.transfer_ms / tick_ms) * tick_ms
-    found = times.iterations_ms["non-blocking"]
-    ratio = MedianRatio.of(found, [virtual_ms] * len(found))
+    programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
+    times = run_asleep({"early": Way(_scripts(programs))}, tick_ms, message_bytes, rounds)
+    planned_ms = _ticks(programs, Communication.DIRECTED, times.transfer_ms / tick_ms) * tick_ms
+    virtual_ms = [
+        play(
+            programs, Communication.DIRECTED, transfer_time=lambda *_: times.transfer_ms, time_of=slept_ms
+        ).time
+        for slept_ms in times.slept_ms["early"]
+    ]
+    found = times.iterations_ms["early"]
+    ratio = MedianRatio.of(found, virtual_ms)
+    planned = MedianRatio.of(found, [planned_ms] * len(found))
     missed = [] if ratio.median <= most else [f"{ratio.median:.3f} is more than {most:g}"]
     note = (
-        f"{ratio} times virtual time; median {statistics.median(found):.1f} ms, virtual {virtual_ms:.1f} ms"
+        f"{ratio} times virtual time with the blocks as they slept, {planned} with those that were asked "
+        f"for; medians: {statistics.median(found):.1f} ms, virtual {statistics.median(virtual_ms):.1f} ms, "
+        f"asked for {planned_ms:.1f} ms"
     )
     return CaseResult(clock.seconds, tuple(missed), note=note)
 
@@ -193,7 +208,8 @@ def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most
         most: How many times the processor time of torch's ours may take, at the median.
     """
     clock = CpuClock()
-    found = run_beside_torch(schedule, width, rows, rounds)
+    programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
+    found = run_beside_torch(schedule, programs, width, rows, rounds)
     cpu = MedianRatio.of(found.ours.cpu_ms, found.torch.cpu_ms)
     wall = MedianRatio.of(found.ours.time_ms, found.torch.time_ms)
     missed = [] if cpu.median <= most else [f"{cpu.median:.3f} is more than {most:g}"]
