@@ -275,14 +275,16 @@ def _measurement(options: RunOptions, extent: Extent) -> Measurement:
     assert options.results is not None
     summaries = [read_summary(options.results, device) for device in range(options.num_devices)]
     first = summaries[0]
+    model = ModelOptions(**first["model"])
     case = Case(
-        ModelOptions(**first["model"]),
+        replace(model, compile=None),
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
         1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"]),
         options.torch_device,
         options.load_weights,
         bool(options.exact),
+        model.compile is not None,
     )
     comparison = compare(options.results, case) if extent.verify != "none" else None
     return Measurement(

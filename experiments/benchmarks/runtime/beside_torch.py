@@ -24,7 +24,9 @@ from runtime.execution.pipeline import timed_iteration
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import USER_MODEL, Blocks, Model
-from runtime.program.instructions import Programs
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.program.prefetch import prefetch_receives
 from runtime.torch_pipelining.csv import torch_order
 from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Transport
@@ -46,6 +48,9 @@ def data(iteration, micro_batch):
     return tuple(torch.rand(ROWS, WIDTH, generator=generator) for _ in range(2))
 """
 """The file of a user's own model; torch is given the modules and data that it defines."""
+
+USUAL_AHEAD = 1
+"""Blocks that a receive is posted ahead of where nobody says; torch posts receives early too."""
 
 _TIMEOUT_S = 300.0
 
@@ -78,12 +83,11 @@ class Beside:
     error: float
 
 
-def run_beside_torch(schedule: Schedule, programs: Programs, width: int, rows: int, rounds: int) -> Beside:
+def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> Beside:
     """Run a schedule of one stage per device in both runtimes in turn, after two rounds not counted.
 
     Args:
         schedule: Of a V-shape.
-        programs: Of the schedule, for our runtime; torch is given the schedule and places its own transfers.
         width: Of the two linear layers of each stage.
         rows: Of a micro-batch.
         rounds: Iterations of each runtime.
@@ -94,6 +98,7 @@ def run_beside_torch(schedule: Schedule, programs: Programs, width: int, rows: i
         path = folder / "model.py"
         path.write_text(_MODEL.format(width=width, rows=rows), encoding="utf-8")
         model = {"name": USER_MODEL, "path": str(path), "dtype": "float32"}
+        programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
         scripts = [read_script(each) for each in generate(programs, {}, model, folder)]
         table = folder / "schedule.csv"
         table.write_text(str(torch_order(schedule)), encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from experiments.benchmarks.comparison import MedianRatio, Ratio
 from experiments.benchmarks.results import CaseResult
-from experiments.benchmarks.runtime.beside_torch import run_beside_torch
+from experiments.benchmarks.runtime.beside_torch import USUAL_AHEAD, run_beside_torch
 from experiments.benchmarks.runtime.clock_costs import time_clock_requests
 from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blocks, script_of, time_calls
 from experiments.benchmarks.runtime.sleeping import Way, run_asleep
@@ -32,9 +32,6 @@ from schedsearch.schedule import Schedule
 
 RECEIVE_AHEAD = 2
 """Blocks of its device that an early receive is posted ahead of."""
-
-USUAL_AHEAD = 1
-"""The same where nobody says: what ``runtime.receive_ahead`` is by itself; torch posts receives early too."""
 
 _ANY_MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
 """For scripts whose blocks are replaced."""
@@ -208,8 +205,7 @@ def beside_torch(schedule: Schedule, *, width: int, rows: int, rounds: int, most
         most: How many times the processor time of torch's ours may take, at the median.
     """
     clock = CpuClock()
-    programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
-    found = run_beside_torch(schedule, programs, width, rows, rounds)
+    found = run_beside_torch(schedule, width, rows, rounds)
     cpu = MedianRatio.of(found.ours.cpu_ms, found.torch.cpu_ms)
     wall = MedianRatio.of(found.ours.time_ms, found.torch.time_ms)
     missed = [] if cpu.median <= most else [f"{cpu.median:.3f} is more than {most:g}"]

@@ -462,3 +462,24 @@ def test_a_job_for_more_processes_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("RANK")
     with pytest.raises(ValueError, match=r"start all with: torchrun --nproc-per-node NUM_DEVICES SCRIPT"):
         runtime.Pipeline(None, folder)
+
+
+def test_compiled_modules_train_as_the_others(tmp_path: Path) -> None:
+    folder = job(v_shape(2), tmp_path)
+
+    def train(rank: int) -> list[Any]:
+        found = []
+        for compile in (None, "eager"):
+            modules = cut(network(), AT[2])
+            with runtime.Pipeline(modules, folder, loss=cross_entropy, compile=compile) as pipeline:
+                loader = pipeline.loader(DataLoader(SAMPLES, batch_size=12))
+                losses = [pipeline.step(batch) for batch in loader]
+                gradients = [weight.grad for weight in pipeline.parameters() if weight.grad is not None]
+                found.append((losses, [gradient.tolist() for gradient in gradients]))
+        return found
+
+    for plain, compiled in join(2, train, tmp_path):
+        assert plain[0] == pytest.approx(compiled[0], rel=1e-12)
+        assert len(plain[1]) == len(compiled[1]) > 0
+        for one, other in zip(plain[1], compiled[1], strict=True):
+            torch.testing.assert_close(torch.tensor(one), torch.tensor(other))
