@@ -94,7 +94,7 @@ class TokensAtHand(Tokens):
         self._read_parts = inputs, targets, context
 
     @property
-    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
         return self._read_parts
 
 
