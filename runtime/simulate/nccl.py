@@ -204,9 +204,8 @@ class _Iteration:
         def begun(time: float) -> None:
             self.start_of[instance] = time
 
-        blocks.append(
-            self.gpus.issue(Operation(device, COMPUTE, what, self.block_time[run.block], begun=begun))
-        )
+        self.gpus.issue(Operation(device, COMPUTE, what, self.block_time[run.block], begun=begun))
+        blocks.append(self.gpus.record(device, COMPUTE))
 
     def _post(self, device: int, group: Sequence[Instruction], arriving: dict[Instance, list[Event]]) -> None:
         """Post transfers as one kernel."""
@@ -263,7 +262,8 @@ class _Iteration:
         """Issue a kernel of a communicator behind what the current stream holds."""
         stream = self.stream_of[device, communicator]
         self.gpus.wait(device, stream, self.gpus.record(device, current))
-        return self.gpus.issue(Operation(device, stream, what, chains=chains))
+        self.gpus.issue(Operation(device, stream, what, chains=chains))
+        return self.gpus.record(device, stream)
 
 
 def _copy(device: int, each: Instruction) -> Copy:

@@ -15,10 +15,29 @@ pytestmark = pytest.mark.gpu
 
 LONG_MS, SHORT_MS = 40.0, 2.0
 
+CASES = {
+    "a record between": ["kernel 0 long", "record 0", "kernel 1 short", "record 1"],
+    "no record between": ["kernel 0 long", "kernel 1 short", "record 1", "record 0"],
+    "a wait between": ["kernel 0 long", "record 0", "wait 1", "kernel 1 short", "kernel 2 short", "record 2"],
+    "records of three": [
+        "kernel 0 long",
+        "record 0",
+        "kernel 1 short",
+        "record 1",
+        "kernel 2 short",
+        "record 2",
+    ],
+    "four streams": [
+        *("kernel 0 long", "record 0", "wait 1", "kernel 1 short", "record 1"),
+        *("kernel 2 short", "record 2", "kernel 3 short", "record 3"),
+    ],
+}
+"""What is issued, in order; a wait is for the first event. When each event is reached is compared."""
+
 PROGRAM = """
 import torch
 
-streams = [torch.cuda.Stream() for _ in range(3)]
+streams = [torch.cuda.Stream() for _ in range(4)]
 torch.cuda._sleep(1000)
 torch.cuda.synchronize()
 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -27,56 +46,65 @@ torch.cuda._sleep(100_000_000)
 end.record()
 torch.cuda.synchronize()
 per_ms = 100_000_000 / begin.elapsed_time(end)
-
-
-def kernel(stream, ms):
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(int(ms * per_ms))
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(stream)
-        return event
-
-
-begin = torch.cuda.Event(enable_timing=True)
-begin.record()
-for stream in streams:
-    stream.wait_event(begin)
-ends = [kernel(streams[0], LONG_MS)]
-streams[1].wait_event(ends[0])
-ends += [kernel(streams[1], SHORT_MS), kernel(streams[2], SHORT_MS)]
-torch.cuda.synchronize()
-print(*(begin.elapsed_time(end) for end in ends))
+for name, steps in CASES.items():
+    begin, events = torch.cuda.Event(enable_timing=True), []
+    begin.record()
+    for stream in streams:
+        stream.wait_event(begin)
+    for step in steps:
+        verb, number, *length = step.split()
+        stream = streams[int(number)]
+        with torch.cuda.stream(stream):
+            if verb == "kernel":
+                torch.cuda._sleep(int(per_ms * (LONG_MS if length == ["long"] else SHORT_MS)))
+            elif verb == "wait":
+                stream.wait_event(events[0])
+            else:
+                events.append(torch.cuda.Event(enable_timing=True))
+                events[-1].record(stream)
+    torch.cuda.synchronize()
+    print(name, *(begin.elapsed_time(event) for event in events), sep=";")
 """
 
 
-def modelled(num_queues: int) -> list[float]:
-    """When the three kernels end: a long one, one that waits for it, and one that waits for nothing."""
+def modelled(steps: list[str], num_queues: int) -> list[float]:
+    """Return when each event is reached."""
     gpus = Gpus(num_queues)
-    ends: list[Event] = []
+    events: list[Event] = []
 
     def host() -> Host:
-        ends.append(gpus.issue(Operation(0, 0, "the long one", LONG_MS)))
-        gpus.wait(0, 1, ends[0])
-        ends.extend(gpus.issue(Operation(0, stream, "a short one", SHORT_MS)) for stream in (1, 2))
+        for step in steps:
+            verb, number, *length = step.split()
+            stream = int(number)
+            if verb == "kernel":
+                duration = LONG_MS if length == ["long"] else SHORT_MS
+                gpus.issue(Operation(0, stream, step, duration))
+            elif verb == "wait":
+                gpus.wait(0, stream, events[0])
+            else:
+                events.append(gpus.record(0, stream))
         yield from ()
 
     gpus.run([host()])
-    return [end.time or 0.0 for end in ends]
+    return [event.time or 0.0 for event in events]
 
 
-@pytest.mark.parametrize("num_queues", [1, 8])
-def test_kernels_end_no_later_than_in_the_model(
+@pytest.mark.parametrize("num_queues", [1, 2, 8])
+def test_events_are_reached_when_the_model_says(
     num_queues: int, device: str, record_property: Callable[[str, object], None]
 ) -> None:
     if device == "cpu":
         pytest.skip("the processor has no work queues")
-    constants = f"LONG_MS, SHORT_MS = {LONG_MS}, {SHORT_MS}\n"
+    constants = f"CASES = {CASES!r}\nLONG_MS, SHORT_MS = {LONG_MS}, {SHORT_MS}\n"
     environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": str(num_queues)}
     command = [sys.executable, "-c", constants + PROGRAM]
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    found, expected = [float(word) for word in output.split()], modelled(num_queues)
-    record_property("ends_ms", found)
-    assert all(ours <= 1.1 * theirs + 1.0 for ours, theirs in zip(found, expected, strict=True))
-    assert found[:2] == pytest.approx(expected[:2], rel=0.1)
-    if num_queues == 8:
-        assert found[2] == pytest.approx(expected[2], abs=1.0), "streams with queues of their own"
+    found = {
+        name: [float(ms) for ms in times]
+        for name, *times in (row.split(";") for row in output.split("\n")[:-1])
+    }
+    record_property("reached_ms", found)
+    expected = {name: modelled(steps, num_queues) for name, steps in CASES.items()}
+    assert found.keys() == expected.keys()
+    for name, times in expected.items():
+        assert found[name] == pytest.approx(times, abs=1.5), name

@@ -22,6 +22,7 @@ from experiments.benchmarks.runtime.measuring import (
     computed,
 )
 from experiments.benchmarks.runtime.memory import resident
+from experiments.benchmarks.runtime.on_gpu import pipeline_of_gpt, split_of_gpt
 from experiments.benchmarks.timing import load_solvers
 from placements.shapes import SHAPES, m_shape, v_shape
 from schedsearch.baselines import one_f_one_b
@@ -48,6 +49,19 @@ _SMALL_GPT = {
 }
 
 _TINY = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
+
+_REAL_GPT = {
+    "name": "gpt",
+    "hidden_size": 4096,
+    "sequence_length": 2048,
+    "micro_batch_size": 1,
+    "num_layers": 4,
+    "num_heads": 32,
+    "dtype": "float32",
+    "precision": "bf16",
+    "learning_rate": 0.01,
+}
+"""Layers of the sizes of GPT-3 6.7B (Brown et al. 2020, Table 2.1)."""
 
 _LARGE_GPT = {
     "name": "gpt",
@@ -144,6 +158,19 @@ def overhead() -> Iterator[Case]:
     )
 
 
+def split() -> Iterator[Case]:
+    """Yield what the two halves of a backward cost beside the whole, on one thread of the processor."""
+    for hidden_size, num_tokens, most in ((768, 512, 1.05), (256, 128, 1.15)):
+        sizes = {"hidden_size": hidden_size, "sequence_length": num_tokens, "micro_batch_size": 1}
+        yield Case(
+            "split",
+            f"split backward, 2 layers, hidden size {hidden_size}, {num_tokens} tokens, float32, one thread",
+            f"the same bits, in {most} times as long at most",
+            partial(split_of_gpt, _SMALL_GPT | sizes | {"num_layers": 6}, "cpu", rounds=30, most=most),
+            is_quick=hidden_size < 768,
+        )
+
+
 def gpu() -> Iterator[Case]:
     """Yield what the blocks of a GPT cost at the default clock."""
     must = "time, and energy where it is measured, of every block"
@@ -151,7 +178,7 @@ def gpu() -> Iterator[Case]:
         "gpu",
         "GPT of 8 layers, hidden size 2048, bfloat16, 4 stages on one GPU",
         must,
-        partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", least_ms=500.0),
+        partial(blocks_of_gpt, _GPT_ON_GPU, num_stages=4, where="cuda:0", least_ms=40.0),
         is_quick=True,
     )
     yield Case(
@@ -166,6 +193,45 @@ def gpu() -> Iterator[Case]:
         "clocks of 200 blocks of 50 small kernels",
         "the time of a request, and what is added to a kernel's launch",
         partial(clocks_of_stream, "cuda:0", num_blocks=200, launches=50),
+        is_quick=True,
+    )
+    yield Case(
+        "gpu",
+        "blocks of GPT-3 6.7B: 4 layers, hidden size 4096, 2048 tokens, bfloat16, 4 stages on one GPU",
+        must,
+        partial(
+            blocks_of_gpt,
+            _REAL_GPT | {"dtype": "bfloat16", "precision": None},
+            num_stages=4,
+            where="cuda:0",
+            least_ms=500.0,
+        ),
+    )
+    for hidden_size, most in ((2048, 1.10), (4096, 1.05)):
+        sizes = {"hidden_size": hidden_size, "num_heads": hidden_size // 128, "num_layers": 6}
+        yield Case(
+            "gpu",
+            f"split backward of 2 layers, hidden size {hidden_size}, 2048 tokens, bfloat16",
+            f"the same bits, in {most} times as long at most",
+            partial(
+                split_of_gpt,
+                _REAL_GPT | sizes | {"dtype": "bfloat16", "precision": None},
+                "cuda:0",
+                rounds=30,
+                most=most,
+            ),
+        )
+    yield Case(
+        "gpu",
+        "1F1B of 4 layers of GPT-3 6.7B on 4 stages, 8 micro-batches, bf16 beside float32, in one process",
+        "the unpipelined model's losses and gradients; losses that fall",
+        partial(pipeline_of_gpt, _REAL_GPT, "cuda", num_stages=4, num_micro_batches=8, iterations=4),
+    )
+    yield Case(
+        "gpu",
+        "1F1B of 8 small layers on 4 stages, 8 micro-batches, float32, in one process, on the processor",
+        "the unpipelined model's losses and gradients; losses that fall",
+        partial(pipeline_of_gpt, _SMALL_GPT, "cpu", num_stages=4, num_micro_batches=8, iterations=3),
         is_quick=True,
     )
 
@@ -196,6 +262,7 @@ def communicators() -> Iterator[Case]:
 GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "blocking": blocking,
     "overhead": overhead,
+    "split": split,
     "gpu": gpu,
     "memory": memory,
     "communicators": communicators,

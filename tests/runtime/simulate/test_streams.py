@@ -59,6 +59,27 @@ def test_a_wait_holds_up_what_is_behind_it_in_its_queue(num_queues: int | None, 
     assert [each.time for each in ends] == [end]
 
 
+@pytest.mark.parametrize(("num_queues", "end"), [(None, 2.0), (2, 40.0 + 2.0), (1, 40.0 + 2.0)])
+def test_the_record_of_an_event_holds_up_its_queue_and_a_kernel_under_way_does_not(
+    num_queues: int | None, end: float
+) -> None:
+    """Streams 0 and 2 share a queue where there are two."""
+    gpus, ends = Gpus(num_queues), []
+
+    def host(records: bool) -> Host:
+        kernel(gpus, 0, 40)
+        if records:
+            gpus.record(0, 0)
+        ends.append(kernel(gpus, 2, 2))
+        yield from ()
+
+    gpus.run([host(records=True)])
+    assert [each.time for each in ends] == [end]
+    gpus, ends = Gpus(num_queues), []
+    gpus.run([host(records=False)])
+    assert [each.time for each in ends] == [2.0]
+
+
 def test_partners_end_together_and_one_that_has_begun_holds_up_no_queue() -> None:
     gpus, ends = Gpus(num_queues=1), []
     message = Meeting("the message", 2, 3.0)
