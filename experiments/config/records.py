@@ -189,6 +189,7 @@ class RuntimeOptions:
     lr_schedule: str | None
     lr_schedule_options: dict[Any, Any] | None
     zero: int
+    compile: str | None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ NEWER: dict[str, object] = {
     "lr_schedule": None,
     "lr_schedule_options": None,
     "zero": 0,
+    "compile": None,
 }
 """Options that a ``runtime.json`` may lack, because it is older than they are, and what it ran with."""
 

@@ -15,10 +15,9 @@ SCHEMA_VERSION = 1
 TOLERANCE = 1e-12
 """Relative error up to which a float64 run equals the unsharded reference: only the order of sums differs."""
 
-
 INEXACT_DIGITS = 0.5
 """Share of the digits of a type within which a run that is not exact equals the unpipelined model: its sums
-over devices are made in any order."""
+over devices are made in any order, or its blocks are compiled."""
 
 
 class Comparison(NamedTuple):

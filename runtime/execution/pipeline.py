@@ -101,6 +101,8 @@ class Pipeline:
         finite: Whether a loss that is not finite ends all processes.
         exact: Whether sums over devices, of copies, shards and the norm, are made in the order of the
             devices, so that they have the bits of the model in one piece; otherwise the library adds up.
+        compile: Backend of `torch.compile` for the own blocks' modules: ``inductor``, ``aot_eager`` or
+            ``eager``; None to leave them as they are. Without `modules` the job's own is used.
 
     Raises:
         ScriptError: The job cannot be read, or is not for as many processes.
@@ -118,6 +120,7 @@ class Pipeline:
         timeout_s: float = 300.0,
         finite: bool = True,
         exact: bool = False,
+        compile: str | None = None,
     ) -> None:
         """Join the other processes and build the own blocks."""
         options = replace(_options(timeout_s), exact=exact)
@@ -128,7 +131,7 @@ class Pipeline:
             transport = stack.enter_context(connected(script, options))
             body = None
             if modules is not None:
-                given = Given(modules, loss, loss_weight, precision)
+                given = Given(modules, loss, loss_weight, precision, compile or script.model.compile)
                 body, model = _joined(given, script, options, transport)
                 script = replace(script, model_data=model.to_dict())
                 body.read_from(_batch_data(script, options, transport))
@@ -619,6 +622,7 @@ class Given(NamedTuple):
     loss: Loss | None
     loss_weight: LossWeight | None
     precision: str | None
+    compile: str | None
 
 
 def _joined(
@@ -642,7 +646,9 @@ def _joined(
     if len(found) > 1:
         raise PipelineError(f"modules: are of several types ({', '.join(found)}); convert them to one")
     dtype = found[0] if found and script.specs is None else job.dtype
-    model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision)
+    model = ModelOptions(
+        GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision, compile=given.compile
+    )
     body, described = agreed(
         transport,
         options.device,

@@ -159,6 +159,7 @@ def _launched(
         is_same = _checked(directory, options)
     extent = _extent(directory, options, asked)
     if not is_same and extent.verify != "none":
+        _LOG.info("resume: not compared with the unpipelined model, which would begin with these options")
         extent = Extent("none", "it goes on with other options than it began with")
     try:
         if options.load_weights is not None:
@@ -272,14 +273,16 @@ def _measurement(options: RunOptions, extent: Extent) -> Measurement:
     assert options.results is not None
     summaries = [read_summary(options.results, device) for device in range(options.num_devices)]
     first = summaries[0]
+    model = ModelOptions(**first["model"])
     case = Case(
-        ModelOptions(**first["model"]),
+        replace(model, compile=None),
         placement_from_dict(first["placement"]),
         first["num_micro_batches"],
         1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"]),
         options.torch_device,
         options.load_weights,
         options.is_exact,
+        model.compile is not None,
     )
     comparison = compare(options.results, case) if extent.verify != "none" else None
     return Measurement(

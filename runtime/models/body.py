@@ -12,6 +12,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.models.architectures import ARCHITECTURES, check_recompute, layers
+from runtime.models.core.compiling import check_compile, compiled
 from runtime.models.core.layers import Layer, Parameter, Weights
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
@@ -97,6 +98,7 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
             f"model.name: {GIVEN_MODEL!r} has no modules but those that a script of your own gives to "
             f"runtime.Pipeline; start that script, or use model={USER_MODEL}"
         )
+    check_compile(options, placement)
     body: Body
     if options.name == USER_MODEL:
         check_recompute(options, placement)
@@ -182,6 +184,7 @@ class LayeredBody:
         """Find the layers."""
         self._layers = layers(placement, options)
         self._parameters = {block: _parameters(found) for block, found in self._layers.items()}
+        self._through = {block: compiled(_through, block, options.compile) for block in self._layers}
         self._architecture = ARCHITECTURES[options.name]
         self._options = options
         self._placement = placement
@@ -199,10 +202,9 @@ class LayeredBody:
     ) -> Tensor:
         """Return what the last layer returns; `sample` are the micro-batch's `Tokens`."""
         hidden = self._architecture.join(inputs) if inputs else None
-        for layer in self._layers[block]:
-            hidden = layer.forward(hidden, sample, weights, shards)
-        assert hidden is not None, "a block has a layer"
-        return hidden
+        if self._options.compile is not None:
+            sample = sample.at_hand()
+        return self._through[block](self._layers[block], hidden, sample, weights, shards)
 
     def output_shape(self, block: str) -> tuple[int, ...]:
         """Return the shape of a block's output."""
@@ -243,6 +245,16 @@ class LayeredBody:
 def _parameters(layers: Sequence[Layer]) -> tuple[Parameter, ...]:
     found = {parameter.name: parameter for layer in layers for parameter in layer.parameters()}
     return tuple(found.values())
+
+
+def _through(
+    layers: Sequence[Layer], hidden: Tensor | None, tokens: Tokens, weights: Weights, shards: Shards
+) -> Tensor:
+    """Return what the last of several layers returns."""
+    for layer in layers:
+        hidden = layer.forward(hidden, tokens, weights, shards)
+    assert hidden is not None, "a block has a layer"
+    return hidden
 
 
 class _TextOfGraphs(NamedTuple):

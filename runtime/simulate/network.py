@@ -66,6 +66,7 @@ def play(
     communication: Communication,
     block_time: Mapping[str, float] | None = None,
     transfer_time: Callable[[str, str], float] | None = None,
+    time_of: Mapping[Instance, float] | None = None,
 ) -> Playback:
     """Play one iteration, every device as early as its program allows.
 
@@ -81,6 +82,7 @@ def play(
         communication: What a transfer holds up.
         block_time: Of each block, above 0; by default the placement's ticks.
         transfer_time: Of what a block (first name) hands to another, at least 0; likewise.
+        time_of: Of each block of each micro-batch, where they differ; by default as of its block.
 
     Raises:
         UnsafeProgramsError: The programs do not end.
@@ -94,7 +96,9 @@ def play(
     """
     placement = programs.placement
     times = block_time or {block.name: block.time for block in placement.blocks}
-    under_way = _Iteration(programs, communication, times, transfer_time or placement.transfer_time)
+    under_way = _Iteration(
+        programs, communication, times, transfer_time or placement.transfer_time, time_of or {}
+    )
     return under_way.played()
 
 
@@ -123,9 +127,10 @@ class _Iteration:
         communication: Communication,
         block_time: Mapping[str, float],
         transfer_time: Callable[[str, str], float],
+        time_of: Mapping[Instance, float],
     ) -> None:
         self.programs, self.communication = programs, communication
-        self.block_time, self.transfer_time = block_time, transfer_time
+        self.block_time, self.transfer_time, self.time_of = block_time, transfer_time, time_of
         num_devices = programs.placement.num_devices
         self.position = [0] * num_devices
         self.now = [0.0] * num_devices
@@ -177,7 +182,7 @@ class _Iteration:
         start = max([self.now[device] for device in team] + [self.moved[copy][1] for copy in needed])
         self.start_of[instance] = start
         for device in team:
-            self.now[device] = start + self.block_time[run.block]
+            self.now[device] = start + self.time_of.get(instance, self.block_time[run.block])
             self.position[device] += 1
         return True
 

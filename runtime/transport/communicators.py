@@ -7,8 +7,9 @@ Sharing is safe for all programs that `runtime.program.deadlock.check` has prove
 and receive blocks its device, and then both devices of a pair go through all messages between them, of either
 direction, in one order. So each operation finds its other end where the earlier ones of the pair have ended,
 and waits for less than under blocking. What sharing can cost is overlap, and only where an operation starts
-when it is posted: a receive that is not due holds up a later send to the same device under NCCL, not under
-gloo. `runtime.simulate.network.cheapest_sharing` tells whether a schedule loses by it.
+when it is posted: a receive that is not due holds up a later send to the same device under NCCL. Under gloo
+it holds up nothing, so there one communicator for all does as well (`runtime.transport.process_groups`).
+`runtime.simulate.network.cheapest_sharing` tells whether a schedule loses by sharing.
 
 The module knows placements, and neither torch nor processes.
 """
@@ -29,7 +30,7 @@ Team = tuple[int, ...]
 
 DIRECTED, PAIR, AUTO = SHARINGS = ("directed", "pair", "auto")
 """One communicator for each channel; one for both directions between two devices; the second where nothing is
-lost by it, else the first."""
+lost by it, else the first, and on gloo one for all."""
 
 
 class Communicator(NamedTuple):

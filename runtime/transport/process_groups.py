@@ -1,9 +1,10 @@
 """Devices that are processes, joined by `torch.distributed`: a group for each communicator.
 
-Messages carry no tags, because NCCL has none: on a channel they match by order. Every process creates every
-group of `runtime.transport.communicators`, in that order: torch numbers groups, and a process that left one
-out would give the next ones other names than the others do. The default group is whoever's made it: only its
-backend and its processes are used, and no message goes over it.
+Messages carry no tags, because NCCL has none: on a channel they match by order. Gloo matches them so for each
+source and target apart, and gives each group a thread in every process, so there one group carries all
+channels. Every process creates every group of `runtime.transport.communicators`, in that order: torch numbers
+groups, and a process that left one out would give the next ones other names than the others do. The default
+group is whoever's made it: only its backend and its processes are used, and no message goes over it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from runtime.program.calls import ScriptError
 from runtime.transport.communicators import (
     AUTO,
     DIRECTED,
-    PAIR,
     Channel,
     Communicator,
     Team,
@@ -35,6 +35,9 @@ from runtime.transport.communicators import (
 from runtime.transport.copies import Copies, GroupCopies
 from runtime.transport.protocol import Pending, shards_and_groups
 from runtime.transport.shards import Shards
+
+_MEETING = 1
+"""Tag of what devices send each other when they meet, in a group that may carry messages too."""
 
 NCCL_EXTRA_S = 600.0
 """By how much longer NCCL waits than a device, which counts from later on and says where it stands."""
@@ -67,7 +70,8 @@ class Channels:
     """The groups of one process; a `runtime.transport.protocol.Transport`.
 
     Attributes:
-        control: All devices; for barriers and small objects, never for tensors of the model.
+        control: All devices, over gloo; for barriers and small objects, and for messages where no other group
+            carries them.
         links: For each channel its group; two may share one.
         shards: For each forward block on this device its shards.
         timeout_s: How long one transfer may wait for its other end.
@@ -133,9 +137,9 @@ class Channels:
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices, over the group of all."""
         others, token = [other for other in devices if other != dist.get_rank()], torch.zeros(1)
-        sent = [dist.isend(token, other, group=self.control) for other in others]
+        sent = [dist.isend(token, other, group=self.control, tag=_MEETING) for other in others]
         for other in others:
-            dist.recv(torch.empty_like(token), other, group=self.control)
+            dist.recv(torch.empty_like(token), other, group=self.control, tag=_MEETING)
         for work in sent:
             assert work is not None
             work.wait()
@@ -170,22 +174,23 @@ def connect(
         channels: All (source, target) pairs that messages take, in the same order everywhere.
         device: The caller; the rank of its process in the default group.
         timeout_s: How long one transfer may wait for its other end.
-        sharing: One of `runtime.transport.communicators.SHARINGS`. By itself it is by pairs on gloo, where a
-            receive holds up nothing, and by directions on NCCL.
+        sharing: One of `runtime.transport.communicators.SHARINGS`. By itself it is one group for all on gloo,
+            where no operation holds up another, and by directions on NCCL.
         exact: Whether sums over shards are made in their order; see `runtime.transport.shards`.
 
     Raises:
         ScriptError: The default group does not fit.
     """
     _check_default_group(placement, device)
-    if sharing == AUTO:
-        sharing = DIRECTED if _backend() == "nccl" else PAIR
+    in_control = sharing == AUTO and _backend() == "gloo"
     control: dist.ProcessGroup = dist.new_group(
         backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="schedsearch control"
     )
-    wanted = communicators(placement, channels, sharing)
+    apart = () if in_control else channels
+    wanted = communicators(placement, apart, DIRECTED if sharing == AUTO else sharing)
     made = {each: _new_group(each, timeout_s) for each in wanted}
-    links = {channel: group for each, group in made.items() for channel in each.channels}
+    links = dict.fromkeys(channels, control) if in_control else {}
+    links |= {channel: group for each, group in made.items() for channel in each.channels}
     token = _token()
     for source, target in channels:
         if device == source:

@@ -26,6 +26,7 @@ from runtime.execution.run_options import RunOptions
 from runtime.models import USER_MODEL, Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
+from runtime.program.prefetch import prefetch_receives
 from runtime.torch_pipelining.csv import torch_order
 from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Transport
@@ -47,6 +48,9 @@ def data(iteration, micro_batch):
     return tuple(torch.rand(ROWS, WIDTH, generator=generator) for _ in range(2))
 """
 """The file of a user's own model; torch is given the modules and data that it defines."""
+
+USUAL_AHEAD = 1
+"""Blocks that a receive is posted ahead of where nobody says; torch posts receives early too."""
 
 _TIMEOUT_S = 300.0
 
@@ -94,12 +98,14 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         path = folder / "model.py"
         path.write_text(_MODEL.format(width=width, rows=rows), encoding="utf-8")
         model = {"name": USER_MODEL, "path": str(path), "dtype": "float32"}
-        scripts = [read_script(each) for each in generate(check(lower(schedule)), {}, model, folder)]
+        programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
+        scripts = [read_script(each) for each in generate(programs, {}, model, folder)]
         table = folder / "schedule.csv"
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
 
         def work(device: int) -> tuple[list[_Cost], list[_Cost], float]:
-            ours, theirs = _Ours(scripts[device], device), _Torch(scripts[device], device, table)
+            ours = _Ours(scripts[device], device)
+            theirs = _Torch(scripts[device], device, table, ours.parameters())
             both: list[tuple[_Ours | _Torch, list[_Cost]]] = [(ours, []), (theirs, [])]
             for index in range(rounds + 2):
                 for runtime, costs in both if index % 2 else both[::-1]:
@@ -154,19 +160,26 @@ class _Ours:
             weight.grad = None
         return timed_iteration(self._script, self._device, 0, self.transport)
 
+    def parameters(self) -> list[Tensor]:
+        """Return the parameters, in the order of the module's."""
+        return list(self._model.parameters.values())
+
     def gradients(self) -> list[Tensor]:
         """Return the gradients of the last one, in the order of the parameters."""
         return list(self._model.gradients().values())
 
 
 class _Torch:
-    """A rank of torch's runtime."""
+    """A rank of torch's runtime, which begins with given parameters."""
 
-    def __init__(self, script: Script, device: int, table: Path) -> None:
+    def __init__(self, script: Script, device: int, table: Path, parameters: list[Tensor]) -> None:
         assert script.model.path is not None
         defined = runpy.run_path(script.model.path)
         number, num_stages = script.num_micro_batches, script.placement.num_devices
         self._module: nn.Module = defined["build"](f"F{device}")
+        with torch.no_grad():
+            for own, given in zip(self._module.parameters(), parameters, strict=True):
+                own.copy_(given)
         stage = PipelineStage(self._module, device, num_stages, torch.device("cpu"))
         self._schedule: Any = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
             [stage], number, loss_fn=defined["loss"]

@@ -145,7 +145,7 @@ def overhead() -> Iterator[Case]:
     yield Case(
         "overhead",
         "1F1B, 4 stages, 8 micro-batches, blocks that sleep: a forward of 10 ms, 256 KiB",
-        f"{_MOST_BESIDE_VIRTUAL:g} times as long as in virtual time at most, at the median",
+        f"{_MOST_BESIDE_VIRTUAL:g} times virtual time at most, with blocks as they slept, at the median",
         partial(
             beside_virtual,
             one_f_one_b(v_shape(4), 8),

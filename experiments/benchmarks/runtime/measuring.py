@@ -13,7 +13,7 @@ from pathlib import Path
 
 from experiments.benchmarks.comparison import MedianRatio, Ratio
 from experiments.benchmarks.results import CaseResult
-from experiments.benchmarks.runtime.beside_torch import run_beside_torch
+from experiments.benchmarks.runtime.beside_torch import USUAL_AHEAD, run_beside_torch
 from experiments.benchmarks.runtime.clock_costs import time_clock_requests
 from experiments.benchmarks.runtime.one_device import cuda_is_there, profile_blocks, script_of, time_calls
 from experiments.benchmarks.runtime.sleeping import Way, run_asleep
@@ -93,6 +93,9 @@ def beside_virtual(
 ) -> CaseResult:
     """Compare iterations whose blocks sleep with the schedule in virtual time.
 
+    On a busy machine a process sleeps longer than it asked for. So virtual time is that of the blocks as they
+    slept in the same iteration; the note also has what it is as they were to sleep.
+
     Args:
         schedule: Of any placement.
         tick_ms: How long a block sleeps for each tick.
@@ -101,14 +104,23 @@ def beside_virtual(
         most: How many times as long as in virtual time an iteration may take, at the median.
     """
     clock = CpuClock()
-    programs = check(lower(schedule))
-    times = run_asleep({"non-blocking": Way(_scripts(programs))}, tick_ms, message_bytes, rounds)
-    virtual_ms = _ticks(programs, Communication.DIRECTED, times.transfer_ms / tick_ms) * tick_ms
-    found = times.iterations_ms["non-blocking"]
-    ratio = MedianRatio.of(found, [virtual_ms] * len(found))
+    programs = check(prefetch_receives(lower(schedule), USUAL_AHEAD))
+    times = run_asleep({"early": Way(_scripts(programs))}, tick_ms, message_bytes, rounds)
+    planned_ms = _ticks(programs, Communication.DIRECTED, times.transfer_ms / tick_ms) * tick_ms
+    virtual_ms = [
+        play(
+            programs, Communication.DIRECTED, transfer_time=lambda *_: times.transfer_ms, time_of=slept_ms
+        ).time
+        for slept_ms in times.slept_ms["early"]
+    ]
+    found = times.iterations_ms["early"]
+    ratio = MedianRatio.of(found, virtual_ms)
+    planned = MedianRatio.of(found, [planned_ms] * len(found))
     missed = [] if ratio.median <= most else [f"{ratio.median:.3f} is more than {most:g}"]
     note = (
-        f"{ratio} times virtual time; median {statistics.median(found):.1f} ms, virtual {virtual_ms:.1f} ms"
+        f"{ratio} times virtual time with the blocks as they slept, {planned} with those that were asked "
+        f"for; medians: {statistics.median(found):.1f} ms, virtual {statistics.median(virtual_ms):.1f} ms, "
+        f"asked for {planned_ms:.1f} ms"
     )
     return CaseResult(clock.seconds, tuple(missed), note=note)
 

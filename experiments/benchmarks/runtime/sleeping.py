@@ -23,6 +23,7 @@ from runtime.execution.pipeline import timed_iteration
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.models import Blocks
+from runtime.models.blocks import Instance
 from runtime.program.tensor_flow import tensor_inputs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.process_groups import connect
@@ -53,15 +54,21 @@ class Times:
 
     Attributes:
         iterations_ms: Of each way its iterations, in the order of the rounds.
+        slept_ms: For each of these how long each (block, micro-batch) slept: on a busy machine a process
+            wakes up late.
         transfer_ms: Of one message, while nothing else moves.
     """
 
     iterations_ms: Mapping[str, tuple[float, ...]]
+    slept_ms: Mapping[str, tuple[Mapping[Instance, float], ...]]
     transfer_ms: float
 
 
 class SleepingBlocks:
     """Stands in for `runtime.models.Blocks`.
+
+    Attributes:
+        slept_ms: How long each (block, micro-batch) of this iteration slept.
 
     Args:
         placement: What runs where.
@@ -77,9 +84,11 @@ class SleepingBlocks:
         self.inputs = tensor_inputs(placement)
         self._placement, self._transport, self._tick_s = placement, transport, tick_ms / 1000
         self._tensor = torch.ones(message_bytes // 4)
+        self.slept_ms: dict[Instance, float] = {}
 
     def begin(self, iteration: int) -> None:
-        """Do nothing: all iterations are alike."""
+        """Begin with no block that has slept; all iterations are alike."""
+        self.slept_ms = {}
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         """Return the form of every message."""
@@ -96,7 +105,9 @@ class SleepingBlocks:
             raise RuntimeError(f"{block} was given something that nobody sent")
         if len(here.devices) > 1:
             self._transport.meet(here.devices)
+        began_s = time.perf_counter()
         time.sleep(here.time * self._tick_s)
+        self.slept_ms[block, micro_batch] = (time.perf_counter() - began_s) * 1000
         consumers = self._placement.successors[block]
         return {consumer: self._tensor for consumer in consumers if block in self.inputs[consumer]}
 
@@ -114,23 +125,37 @@ def run_asleep(ways: Mapping[str, Way], tick_ms: float, message_bytes: int, roun
     placement = first.placement
     channels = sorted({channel for way in ways.values() for channel in way.scripts[0].channels})
 
-    def work(device: int) -> tuple[dict[str, list[float]], float]:
+    def work(device: int) -> tuple[dict[str, list[_Iteration]], float]:
         transport = connect(placement, channels, device, _TIMEOUT_S)
         blocks = SleepingBlocks(placement, transport, tick_ms, message_bytes)
-        found: dict[str, list[float]] = {name: [] for name in ways}
+        found: dict[str, list[_Iteration]] = {name: [] for name in ways}
         for index in range(rounds + 1):
             for name, way in ways.items():
                 script = way.scripts[device]
                 runner = _device(device, blocks, transport, script, way.blocking)
-                found[name].append(timed_iteration(script, runner, index, transport))
+                time_ms = timed_iteration(script, runner, index, transport)
+                found[name].append((time_ms, blocks.slept_ms))
         return found, _transfer_ms(transport, channels[0], device, message_bytes)
 
     per_device = on_devices(placement.num_devices, work, _TIMEOUT_S)
-    slowest = {
-        name: tuple(map(max, zip(*(found[name][1:] for found, _ in per_device), strict=True)))
-        for name in ways
-    }
-    return Times(slowest, per_device[channels[0][1]][1])
+    counted = {name: list(zip(*(found[name][1:] for found, _ in per_device), strict=True)) for name in ways}
+    return Times(
+        {name: tuple(max(time_ms for time_ms, _ in each) for each in of) for name, of in counted.items()},
+        {name: tuple(_longest([slept for _, slept in each]) for each in of) for name, of in counted.items()},
+        per_device[channels[0][1]][1],
+    )
+
+
+_Iteration = tuple[float, Mapping[Instance, float]]
+"""Of an iteration on a device: milliseconds, and those that each block slept."""
+
+
+def _longest(per_device: Sequence[Mapping[Instance, float]]) -> dict[Instance, float]:
+    """Return how long each block slept, on the device where it slept longest."""
+    found: dict[Instance, float] = {}
+    for instance, slept_ms in (pair for each in per_device for pair in each.items()):
+        found[instance] = max(found.get(instance, 0.0), slept_ms)
+    return found
 
 
 def _device(

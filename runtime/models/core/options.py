@@ -22,6 +22,9 @@ from schedsearch.semantics.versions import WeightMode
 DTYPES = ("float64", "float32", "bfloat16")
 """Element types a model can have; only float64 can be compared with the reference to 1e-12."""
 
+COMPILERS = ("inductor", "aot_eager", "eager")
+"""Backends of `torch.compile` for blocks; the last two compile nothing and show what can be compiled."""
+
 NUM_BYTES = 256
 """Values of a byte: the smallest vocabulary of a byte-level model."""
 
@@ -60,6 +63,7 @@ RARE: Mapping[str, Any] = {
     "clip_grad_norm": None,
     "precision": None,
     "zero": 0,
+    "compile": None,
 }
 """Options that plain data has only where they are not as usual."""
 
@@ -110,6 +114,8 @@ class ModelOptions:
             `runtime.models.core.precision`.
         zero: 1 to let each copy of a parameter hold the optimizer's state of a part of them only (ZeRO,
             stage 1), else 0.
+        compile: One of `COMPILERS`, with which each forward block is compiled, or None; see
+            `runtime.models.core.compiling`.
         handed_over: What each forward block of a ``module`` hands over, as `runtime.models.body.traced` found
             it; None where every process finds it anew, and so builds all modules.
 
@@ -143,6 +149,7 @@ class ModelOptions:
     clip_grad_norm: float | None = None
     precision: str | None = None
     zero: int = 0
+    compile: str | None = None
     handed_over: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
@@ -270,6 +277,10 @@ class ModelOptions:
             )
         if self.zero not in (0, 1) or isinstance(self.zero, bool):
             raise ModelError(f"model.zero: {self.zero!r} is not known; use 0 or 1")
+        if self.compile is not None and self.compile not in COMPILERS:
+            raise ModelError(
+                f"model.compile: {self.compile!r} is not known; use {', '.join(COMPILERS)} or null"
+            )
         self._check_with_versions()
 
     def _check_with_versions(self) -> None:

@@ -52,6 +52,10 @@ class Tokens:
         """The bytes of the text before the inputs; same shape."""
         return self._parts[2]
 
+    def at_hand(self) -> Tokens:
+        """Return them cut out of the text, as a compiler can handle them."""
+        return TokensAtHand(*self._parts)
+
     def share(self, index: int, count: int) -> Tokens:
         """Return one of several equal shares of the samples."""
         if count == 1:
@@ -74,6 +78,24 @@ class Tokens:
     def hidden(self) -> Tensor:
         """The hidden bytes; shape ``(micro_batch_size, ceil(sequence_length / MASK_STRIDE))``."""
         return self.inputs[:, ::MASK_STRIDE]
+
+
+class TokensAtHand(Tokens):
+    """One micro-batch that is cut out of its text already.
+
+    Args:
+        inputs: See `Tokens`.
+        targets: Likewise.
+        context: Likewise.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor, context: Tensor) -> None:
+        """Take them."""
+        self._read_parts = inputs, targets, context
+
+    @property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self._read_parts
 
 
 class Text:

@@ -6,9 +6,18 @@ puts the module's own tensors back; for a small module that takes longer than th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
+
+Call = Callable[[nn.Module, tuple[Any, ...]], Any]
+"""Calls a module with arguments."""
+
+
+def call(module: nn.Module, arguments: tuple[Any, ...]) -> Any:
+    """Return what a module returns."""
+    return module(*arguments)
 
 
 class CalledModule:
@@ -35,20 +44,21 @@ class CalledModule:
                     full = first_name.setdefault(id(buffer), before + name)
                     self._buffers.append((inner._buffers, name, full, buffer))
 
-    def __call__(self, given: dict[str, Tensor], arguments: tuple[Any, ...]) -> Any:
+    def __call__(self, given: dict[str, Tensor], arguments: tuple[Any, ...], how: Call = call) -> Any:
         """Return what the module returns.
 
         Args:
             given: The tensor of each parameter and buffer by its full name; a buffer in whose place the
                 module puts another one is replaced by that.
             arguments: Of the module.
+            how: Calls it.
         """
         for tensors, name, full in self._parameters:
             tensors[name] = given[full]
         for tensors, name, full, _ in self._buffers:
             tensors[name] = given[full]
         try:
-            return self._module(*arguments)
+            return how(self._module, arguments)
         finally:
             for tensors, name, full, own in self._buffers:
                 given[full], tensors[name] = tensors[name], own

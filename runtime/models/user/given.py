@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from placements import Kind, Placement
+from runtime.models.core.compiling import check_compile
 from runtime.models.core.layers import Parameter
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.user.packing import Forms, packed_shape
@@ -162,6 +163,7 @@ class GivenModules(UserModules):
         keeps_names: bool = False,
     ) -> None:
         """Name the parameters of the own blocks."""
+        check_compile(options, placement)
         self._data: Any = None
         self._begin(options, placement, source, source.given)
         self._keeps_names = keeps_names and self._keep_names()

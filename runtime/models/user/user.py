@@ -42,10 +42,11 @@ import torch
 from torch import Tensor, nn
 
 from placements import Kind, Placement
+from runtime.models.core.compiling import compiled
 from runtime.models.core.layers import Parameter, Weights
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.precision import compute_type
-from runtime.models.user.calling import CalledModule
+from runtime.models.user.calling import Call, CalledModule, call
 from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
 from runtime.models.user.seeds import digest, seeded
@@ -128,6 +129,7 @@ class UserModules:
         self._trains = bool(pair_backward(self.placement))
         self._check_trained()
         self._called = {block: CalledModule(module) for block, module in self.modules.items()}
+        self._how = {block: compiled(call, block, self.options.compile) for block in self.modules}
 
     def parameters(self, block: str) -> tuple[Parameter, ...]:
         """Return the parameters of the block's module; none of a block of others that was not built here."""
@@ -197,7 +199,7 @@ class UserModules:
         buffers = self._buffers_on[block, device]
         # What a captured graph makes, it makes on the default device.
         with seeded(sample.seed, device), device if device.type == "cuda" else nullcontext():
-            outputs = self.call(block, inputs, sample, parameters, buffers)
+            outputs = self.call(block, inputs, sample, parameters, buffers, self._how[block])
         if first:
             for name, value in self.buffers(block, device).items():
                 if not torch.equal(buffers[name], value):  # not all operators count the versions
@@ -226,8 +228,9 @@ class UserModules:
         sample: Sample,
         parameters: Mapping[str, Tensor],
         buffers: Mapping[str, Tensor],
+        how: Call = call,
     ) -> tuple[Tensor, ...]:
-        """Return what the module, or the loss after it, returns.
+        """Return what the module, or the loss after it, returns; the module is called in a given way.
 
         Raises:
             ModelError: It changes a buffer.
@@ -245,7 +248,7 @@ class UserModules:
             arguments += sample.targets
         versions = {name: value._version for name, value in buffers.items()}
         given = {**parameters, **buffers}
-        outputs = several(self._called[block](given, tuple(arguments)))
+        outputs = several(self._called[block](given, tuple(arguments), how))
         for name, value in buffers.items():
             if given[name] is not value or value._version != versions[name]:
                 raise changes_buffer(block, name)

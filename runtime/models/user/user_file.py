@@ -5,11 +5,14 @@ See `runtime.models.user.user` for what the file is asked for.
 
 from __future__ import annotations
 
+import itertools
 import runpy
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -47,6 +50,21 @@ class Sample(NamedTuple):
         return Sample(inputs, targets, self.seed, count)
 
 
+_numbers = itertools.count()
+"""Of files that were run to be compiled."""
+
+
+def _run(path: Path, is_compiled: bool) -> dict[str, Any]:
+    """Return what a file defines; torch's compiler looks its functions up in the module of their name."""
+    if not is_compiled:
+        return runpy.run_path(str(path))
+    module = ModuleType(f"{path.stem}_{next(_numbers)}_of_schedsearch")
+    defined = runpy.run_path(str(path), run_name=module.__name__)
+    vars(module).update(defined)
+    sys.modules[module.__name__] = module
+    return defined
+
+
 class UserFile:
     """The file, run once.
 
@@ -72,7 +90,7 @@ class UserFile:
         if not self.path.is_file():
             raise ModelError(f"model.path: {self.path} is not a file; give the Python file of the model")
         with self._seeded("file"):
-            self._defined = runpy.run_path(str(self.path))
+            self._defined = _run(self.path, options.compile is not None)
         self.loss = self._function("loss")
         if self._function("data") is None or not (self._function("build") or self._function("blocks")):
             raise ModelError(

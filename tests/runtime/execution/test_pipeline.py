@@ -493,3 +493,18 @@ def test_a_job_for_more_processes_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("RANK")
     with pytest.raises(ValueError, match=r"start all with: torchrun --nproc-per-node NUM_DEVICES SCRIPT"):
         runtime.Pipeline(None, folder)
+
+
+def test_compiled_modules_train_as_the_others(tmp_path: Path) -> None:
+    folder = job(v_shape(2), tmp_path)
+
+    def train(compile: str | None) -> tuple[list[float], list[Tensor]]:
+        with runtime.Pipeline(cut(network(), AT[2]), folder, loss=cross_entropy, compile=compile) as pipeline:
+            losses = [pipeline.step(batch) for batch in pipeline.loader(DataLoader(SAMPLES, batch_size=12))]
+            return losses, [weight.grad for weight in pipeline.parameters() if weight.grad is not None]
+
+    plain, compiled = (join(2, lambda _, how=how: train(how), tmp_path) for how in (None, "eager"))
+    for (losses, gradients), (others, found) in zip(plain, compiled, strict=True):
+        assert others == pytest.approx(losses, rel=1e-12)
+        assert gradients
+        torch.testing.assert_close(found, gradients)

@@ -101,6 +101,7 @@ def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
         with joined.receiving():
             buffer = torch.empty(2)
             coming = joined.receive(buffer, (other, device))
+        joined.meet((0, 1))  # takes no message that is on its way
         going = joined.send(torch.full((2,), float(device)), (device, other))
         coming.wait()
         going.wait()
@@ -130,6 +131,22 @@ def test_processes_of_a_default_group_join(sharing: str, backend: str | None, tm
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0]
+
+
+def test_on_gloo_one_group_carries_all_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[object] = []
+
+    def new_group(members: Sequence[int] | None = None, **options: object) -> object:
+        created.append(options["group_desc"])
+        return created[-1]
+
+    as_process(monkeypatch, 1, 3)
+    monkeypatch.setattr(dist, "new_group", new_group)
+    for name in ("send", "recv", "all_gather"):
+        monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
+    groups = connect(m_shape(3), ((0, 1), (1, 0), (1, 2)), 1, 30)
+    assert created == ["schedsearch control", "schedsearch team 0 1 2"]
+    assert set(groups.links.values()) == {"schedsearch control"}
 
 
 @pytest.mark.parametrize("index", range(3))
