@@ -136,7 +136,7 @@ class Blocks:
         for (block, _), (inputs, _) in self._recomputed.items():
             yield Saved(block, tuple(inputs), False)
         for (block, _), half in self._halfway.items():
-            yield Saved(block, half.gradients, True)
+            yield Saved(block, tuple(half.held), False)
 
     def spec_between(self, producer: str, consumer: str) -> TensorSpec:
         """Return the form of what a device hands to another: an output, the gradient of one, or a share."""

@@ -105,6 +105,12 @@ class WeightHalf(NamedTuple):
     parts: tuple[tuple[list[GradientEdge], list[Tensor], list[Tensor] | None], ...]
     owner: object
 
+    @property
+    def held(self) -> list[Tensor]:
+        """The tensors that are kept for it: gradients, and what its steps saved; weights among them."""
+        steps = {id(edge.node): edge.node for edges, _, _ in self.parts for edge in edges}
+        return [*self.gradients, *(tensor for step in steps.values() for tensor in _saved_by(step))]
+
     def run(self) -> None:
         """Add the gradients of the weights to their `grad`."""
         for edges, gradients, weights in self.parts:
@@ -348,3 +354,13 @@ def _rest(
         if begins and weights:
             parts.append(([edge for edge, _ in begins], [each for _, each in begins], weights))
     return WeightHalf(tuple(each for each in gradients if each is not None), tuple(parts), owner)
+
+
+def _saved_by(step: Node) -> Iterable[Tensor]:
+    """Yield the tensors that a step saved and that are not freed yet."""
+    for name in dir(step):
+        if name.startswith("_saved_"):
+            with suppress(RuntimeError):  # freed
+                value = getattr(step, name)
+                if isinstance(value, Tensor):
+                    yield value

