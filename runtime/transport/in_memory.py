@@ -242,10 +242,6 @@ class MemoryTransport:
         """Return nothing: all devices are in this process."""
         return None
 
-    def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
-        """Return this device's place in each team."""
-        return self.network.teams(teams, self.index)
-
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Return this device's place in each team."""
         return self.network.copies(teams, self.index)

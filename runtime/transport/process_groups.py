@@ -30,7 +30,6 @@ from runtime.transport.communicators import (
     Team,
     communicators,
     of_copies,
-    of_team,
 )
 from runtime.transport.copies import Copies, GroupCopies
 from runtime.transport.protocol import Pending, shards_and_groups
@@ -149,10 +148,6 @@ class Channels:
         group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout_s))
         return group
 
-    def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
-        """Create and warm up a group for each team."""
-        return _connect_teams(teams, self.timeout_s)
-
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Create and warm up a group for each team."""
         return _connect_copies(teams, self.timeout_s)
@@ -218,10 +213,6 @@ def all_reduce(group: dist.ProcessGroup, value: Tensor) -> Tensor:
     total = value.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total, group=group)
     return total
-
-
-def _connect_teams(teams: Iterable[Team], timeout_s: float) -> dict[Team, Shards]:
-    return _joined({team: _new_group(of_team(team), timeout_s) for team in teams})
 
 
 def _joined(groups: Mapping[Team, dist.ProcessGroup], exact: bool = True) -> dict[Team, Shards]:

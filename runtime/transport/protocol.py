@@ -86,12 +86,6 @@ class Transport(Protocol):
         Every device must call it at the same place.
         """
 
-    def connect_teams(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
-        """Return for each team that this device is in its own place there, as a shard.
-
-        Every device must call it at the same place, with the same teams in the same order.
-        """
-
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Return the same for operations that go on beside those of blocks."""
 

@@ -87,9 +87,9 @@ assert channels.device.type == ("cuda" if backend == "nccl" else "cpu")
 channels.barrier()
 channels.meet([0])
 assert channels.collect({"a": 1}) == [{"a": 1}]
-(shards,) = channels.connect_teams([(0,)]).values()
+(copies,) = channels.connect_copies([(0,)]).values()
 value = torch.arange(6.0, device=channels.device).view(2, 3)
-for (gathered,) in (all_gather(dist.new_group([0]), value.T), shards.gather(value.T)):
+for (gathered,) in (all_gather(dist.new_group([0]), value.T), copies.begin_gather(value.T)()):
     assert torch.equal(gathered, value.T) and gathered.device == value.device
 channels.barrier()
 dist.destroy_process_group()
