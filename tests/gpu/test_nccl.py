@@ -89,7 +89,7 @@ channels.meet([0])
 assert channels.collect({"a": 1}) == [{"a": 1}]
 (copies,) = channels.connect_copies([(0,)]).values()
 value = torch.arange(6.0, device=channels.device).view(2, 3)
-for (gathered,) in (all_gather(dist.new_group([0]), value.T), copies.begin_gather(value.T)()):
+for (gathered,) in (all_gather(dist.new_group([0]), value.T), copies.begin_gather(value.T.contiguous())()):
     assert torch.equal(gathered, value.T) and gathered.device == value.device
 channels.barrier()
 dist.destroy_process_group()

@@ -6,6 +6,7 @@ that real kernels give the right results, and what the runtime adds to them.
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 import time
@@ -86,8 +87,10 @@ def time_split_backward(model: Mapping[str, object], where: str, rounds: int) ->
     """
     timed = _on_gpu_ms if torch.device(where).type == "cuda" else _on_processor_ms
     torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)  # attention's backward is not, on a GPU
     fused, split = (_Stage(model, where, halves) for halves in (False, True))
     pairs = [(fused.backward_ms(timed), split.backward_ms(timed)) for _ in range(rounds + 3)][3:]
+    torch.use_deterministic_algorithms(False)
     gradients = [stage.model.gradients() for stage in (fused, split)]
     equal = all(torch.equal(value, gradients[1][shard]) for shard, value in gradients[0].items())
     return SplitCosts(tuple(ms for ms, _ in pairs), tuple(ms for _, ms in pairs), equal)
@@ -184,7 +187,13 @@ def split_of_gpt(model: Mapping[str, object], where: str, *, rounds: int, most: 
 
 
 def pipeline_of_gpt(
-    model: Mapping[str, object], where: str, *, num_stages: int, num_micro_batches: int, iterations: int
+    model: Mapping[str, object],
+    where: str,
+    *,
+    num_stages: int,
+    num_micro_batches: int,
+    iterations: int,
+    within: float,
 ) -> CaseResult:
     """Run a pipeline on one device of this machine, and compare it with the model in one piece.
 
@@ -194,14 +203,16 @@ def pipeline_of_gpt(
         num_stages: Likewise.
         num_micro_batches: Likewise.
         iterations: Likewise.
+        within: The most by which losses and gradients of the first iteration may differ, relatively.
     """
     if where != "cpu" and not cuda_is_there():
         return CaseResult(0.0, skipped="there is no CUDA device")
     clock = CpuClock()
     found = run_in_process(model, num_stages, num_micro_batches, where, iterations)
     compared = found.comparison
-    missed = [] if compared.is_equal else ["the run differs from the unpipelined model"]
-    missed += [] if found.losses[-1] < found.losses[0] else ["the loss does not fall"]
+    error = max(compared.max_loss_error, compared.max_gradient_error)
+    missed = [] if error <= within else [f"{error:.1e} from the unpipelined model is more than {within:g}"]
+    missed += [] if all(map(math.isfinite, found.losses)) else ["a loss is not finite"]
     note = (
         f"{_name(where)}: an iteration takes {found.iteration_ms:.1f} ms, its blocks "
         f"{found.blocks_ms:.1f} ms; losses {', '.join(f'{loss:.4f}' for loss in found.losses)}; from the "
