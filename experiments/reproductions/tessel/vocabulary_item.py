@@ -124,7 +124,7 @@ LARGE_VOCABULARY = Item(
     "models of large vocabularies in a V-shape, and with the vocabulary on all GPUs",
     Claim.TREND,
     VocabularyOptions,
-    VocabularyOptions(models=("mt5_1.8b",), time_limit_s=1.0),
+    VocabularyOptions(models=("mt5_1.8b",), time_limit_s=2.0),
     cases,
     make,
     lambda rows: tuple(trends(rows)),
