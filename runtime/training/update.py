@@ -1,8 +1,8 @@
 """An update: from the gradients of an iteration to moved parameters, on one device of a run.
 
-complete          copies added up, an fp16 loss unscaled
-clip_grad_norm_   the norm of all gradients, no more than asked for
-step              parameters moved; with ZeRO, handed to their copies
+- ``complete``: copies added up, an fp16 loss unscaled
+- ``clip_grad_norm_``: the norm of all gradients, no more than asked for
+- ``step``: parameters moved; with ZeRO, handed to their copies
 """
 
 from __future__ import annotations
