@@ -224,6 +224,19 @@ def read_scripts(directory: str | Path) -> list[Script]:
     return list(found.values())
 
 
+def read_script_of(directory: str | Path, device: int) -> Script:
+    """Return the script of a device; if it has none that of device 0, which says how many devices there are.
+
+    Raises:
+        ScriptError: The folder has no scripts, or this one fails.
+    """
+    directory = Path(directory)
+    own, first = (directory / f"device_{each}.py" for each in (device, 0))
+    if not first.is_file():
+        raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
+    return _read_to_call(own if own.is_file() else first, read_job)
+
+
 def _read_to_call(path: Path, job_in: Callable[[Path], Job]) -> Script:
     """Return a script of one GPU whose calls can be read."""
     try:

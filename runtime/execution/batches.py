@@ -401,7 +401,7 @@ def _length(loader: DataLoader[Any]) -> int | None:
 
 
 def _from(loader: DataLoader[Any], epoch: int, skipped: int) -> Callable[[], Iterator[Any]]:
-    """Return what begins to read an epoch after so many batches."""
+    """Return what begins to read an epoch after some batches."""
     set_epoch = getattr(loader.sampler, "set_epoch", None) if not _is_iterable(loader) else None
     if set_epoch is not None:
         set_epoch(epoch)

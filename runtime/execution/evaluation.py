@@ -36,7 +36,7 @@ def forward_placement(placement: Placement) -> Placement:
 
 @cache
 def forward_programs(placement: Placement, num_micro_batches: int) -> Programs:
-    """Return proved programs of so many micro-batches of the forward blocks of a placement.
+    """Return proved programs of a placement's forward blocks alone.
 
     >>> from placements.shapes import v_shape
     >>> print(forward_programs(v_shape(2), 2))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from placements import Kind
 from runtime.checkpoints.loading import Resumed
 from runtime.checkpoints.training_state import TrainingState, check_plain
-from runtime.codegen.script import Script, check_script, check_specs, read_scripts
+from runtime.codegen.script import Script, check_script, check_specs, read_script_of
 from runtime.execution.batches import BatchData, BatchError, PrefetchedLoader
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext, connected, device_context
@@ -50,6 +50,7 @@ from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import computes_loss
 from runtime.training.update import Update
 from runtime.training.zero import Zero1
+from runtime.transport.agreement import PipelineError, agreed, succeeded, tell_all
 from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
 
@@ -62,10 +63,6 @@ _SHARED = "optimizer"
 
 BlockLoss = tuple[str, int, float]
 """(block, micro-batch, loss)."""
-
-
-class PipelineError(ValueError):
-    """A step cannot be done, or its loss is not finite; every process says which device found what."""
 
 
 class Pipeline:
@@ -124,8 +121,7 @@ class Pipeline:
     ) -> None:
         """Join the other processes and build the own blocks."""
         options = replace(_options(timeout_s), exact=exact)
-        scripts = read_scripts(job)
-        script = scripts[min(options.device, len(scripts) - 1)]
+        script = read_script_of(job, options.device)
         check_script(script, options.device, options.num_devices)
         with ExitStack() as stack:
             transport = stack.enter_context(connected(script, options))
@@ -423,7 +419,7 @@ class Pipeline:
         )
 
     def close(self) -> None:
-        """Wait for all processes and checkpoints, give back the clock, end the process group if made here."""
+        """Wait for all processes and checkpoints, release the clock, end the process group if made here."""
         self._stack.close()
 
     def __enter__(self) -> Pipeline:
@@ -529,7 +525,7 @@ class Pipeline:
             [*(own.get(instance, 0.0) for instance in instances), float(failure is not None)]
         )
         if num_failed:
-            _tell_all(self._transport, failure)
+            tell_all(self._transport, failure)
         for (block, n), loss in zip(instances, losses, strict=True):
             if finite and not math.isfinite(loss):
                 raise PipelineError(
@@ -545,43 +541,6 @@ class Pipeline:
     def _agreed(self, compute: Callable[[], T]) -> list[T]:
         """Return what every process computes, by device; if one fails, all do."""
         return agreed(self._transport, self._context.options.device, compute, lambda value: value)[1]
-
-
-def agreed(
-    transport: Transport, device: int, compute: Callable[[], T], tell: Callable[[T], Any]
-) -> tuple[T, list[Any]]:
-    """Return what this process computes, and by device what each tells of its own; all must call it.
-
-    Raises:
-        PipelineError: One fails, and so all do, with its reason.
-    """
-    value = succeeded(transport, device, compute)
-    return value, transport.collect(tell(value))
-
-
-def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
-    """Return what this process computes, once all have; every process must call it.
-
-    Raises:
-        PipelineError: One fails, and so all do, with its reason.
-    """
-    failed: Exception | None = None
-    try:
-        value = compute()
-    except Exception as error:  # whatever a user's module or batch raises
-        failed = error
-    (num_failed,) = transport.add_up([float(failed is not None)])
-    if num_failed:
-        _tell_all(transport, failed)
-    return value
-
-
-def _tell_all(transport: Transport, failed: Exception | None) -> NoReturn:
-    """Raise what failed on the first device where something did; every process must call it."""
-    kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
-    reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
-    index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
-    raise PipelineError(f"device {index}: {reason}") from failed
 
 
 def _check_extra(extra: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from placements import ProfileError
 from placements.placement_file import placement_from_dict
 from runtime.checkpoints.loading import check_resume
 from runtime.checkpoints.manifest import facts_of
-from runtime.codegen.script import programs_of, read_script, read_scripts
+from runtime.codegen.script import Script, programs_of, read_script, read_scripts
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress, read_summary
 from runtime.execution.run_options import (
@@ -154,17 +155,17 @@ def _launched(
             raise ScriptError(
                 f"{directory}: has no device_{device}.py; generate the scripts of all devices first"
             )
+    first = cache(lambda: read_script(directory / "device_0.py"))
     is_same = True
     if options.num_micro_batches is not None or options.resume is not None:
         is_same = _checked(directory, options)
-    extent = _extent(directory, options, asked)
+    extent = _extent(first, options, asked)
     if not is_same and extent.verify != "none":
         _LOG.info("resume: not compared with the unpipelined model, which would begin with these options")
         extent = Extent("none", "it goes on with other options than it began with")
     try:
         if options.load_weights is not None:
-            script = read_script(directory / "device_0.py")
-            check_state_dict_file(options.load_weights, script.model, script.placement)
+            check_state_dict_file(options.load_weights, first().model, first().placement)
         if options.save_weights is not None:
             check_save_path(options.save_weights)
     except StateDictError as error:
@@ -175,19 +176,19 @@ def _launched(
         programs = programs_of(read_scripts(directory))
         patient = replace(patient, communicators=str(cheapest_sharing(programs)))
     if options.nodes > 1:
-        placement = read_script(directory / "device_0.py").placement
-        processes: Processes = Torchrun(directory, patient, devices_of_nodes(placement, options.nodes))
+        devices = devices_of_nodes(first().placement, options.nodes)
+        processes: Processes = Torchrun(directory, patient, devices)
     else:
         processes = _START[launcher](directory, patient)
     follow(processes, options, progress)
     return _measurement(options, extent)
 
 
-def _extent(directory: Path, options: RunOptions, asked: str | None) -> Extent:
+def _extent(first: Callable[[], Script], options: RunOptions, asked: str | None) -> Extent:
     """Return what is compared; a script is run to be read, so it is read only where its model decides."""
     if asked in ("none", "all"):
         return Extent(asked, "as asked for")
-    script = read_script(directory / "device_0.py")
+    script = first()
     return extent_of(asked, script.model, script.placement, options.resume is not None)
 
 
@@ -326,7 +327,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ |= as_environment(given)
     # A kernel that is loaded at its first use waits for all streams, so for receives that are not due yet.
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-    # Each communicator has a stream; streams that share a hardware queue wait for each other's kernels.
+    # Each communicator has a stream; streams that share a work queue wait for each other's events.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         RunOptions.from_environment().check()

@@ -66,7 +66,7 @@ def devices_of_nodes(placement: Placement, nodes: int | None = None) -> tuple[in
 
 
 def check_launcher_of_nodes(launcher: str, nodes: int) -> None:
-    """Ensure that a launcher starts devices on so many nodes.
+    """Ensure that a launcher can start devices on this number of nodes.
 
     Raises:
         ScriptError: It does not.

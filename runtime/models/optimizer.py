@@ -12,7 +12,6 @@ Where v is 0, that is up to 9e8 learning_rate d.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -190,31 +189,6 @@ class Optimizer:
             self.loss_scale.value = state["loss_scale"]
             self.loss_scale.good_updates = int(state["good_updates"])
 
-    def state(self) -> list[Any]:
-        """Return the state as plain data and tensors on the CPU, for `load`."""
-        rows: list[Any]
-        if self._torch is None:
-            rows = [(index, *(value.cpu() for value in values)) for index, values in self._state.items()]
-        else:
-            rows = [
-                (index, {name: _on_cpu(value) for name, value in self.state_of(weight).items()})
-                for index, weight in enumerate(self._parameters)
-            ]
-        shared = self.shared_state()
-        return [*rows, (-1, shared)] if shared else rows
-
-    def load(self, state: Sequence[Any]) -> None:
-        """Take over a state, in an optimizer that has done no step yet."""
-        self._state = {}
-        for index, *values in state:
-            if index == -1:
-                self.load_shared_state(values[0])
-            elif self._torch is not None:
-                self.load_state_of(self._parameters[index], values[0])
-            else:
-                taken = (self._copied(self._parameters[index], value) for value in values)
-                self._state[index] = tuple(map(torch.as_tensor, taken))
-
     def _copied(self, weight: Tensor, value: Tensor | float) -> Tensor | float:
         """Return a copy of a part of a parameter's state where its optimizer wants it."""
         if not isinstance(value, Tensor):
@@ -266,7 +240,3 @@ class Optimizer:
             return gradient
         (total,) = self._state[index]
         return total.mul_(self._options.momentum).add_(gradient)
-
-
-def _on_cpu(value: Tensor | float) -> Tensor | float:
-    return value.cpu() if isinstance(value, Tensor) else value

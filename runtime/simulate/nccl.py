@@ -61,7 +61,8 @@ class Rules:
         in_groups: Whether neighbouring transfers of a program are one group; only with one communicator for
             all, as torch's ``batch_isend_irecv``.
         eager: Whether every send leaves its sender without its receive.
-        num_queues: Work queues of a GPU, ``CUDA_DEVICE_MAX_CONNECTIONS``; None for as many as streams.
+        num_queues: Work queues of a GPU, ``CUDA_DEVICE_MAX_CONNECTIONS``, which our launcher sets to 32; None
+            for as many as streams.
         stream_pool: Streams that communicators share; None for one each.
         ahead: How many blocks the host may be ahead of the compute stream; None for any number.
     """
@@ -71,7 +72,7 @@ class Rules:
     waits_at_once: bool = False
     in_groups: bool = False
     eager: bool = False
-    num_queues: int | None = 8
+    num_queues: int | None = 32
     stream_pool: int | None = 32
     ahead: int | None = 4
 

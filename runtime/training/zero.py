@@ -72,7 +72,7 @@ class Owners:
 
 
 def in_equal_shares(weights: Iterable[Tensor], count: int) -> list[list[Tensor]]:
-    """Return parameters in so many shares of about equal size; the same wherever the sizes are the same.
+    """Return parameters in shares of about equal size; the same wherever the sizes are the same.
 
     >>> [[len(w) for w in share] for share in in_equal_shares(map(torch.zeros, (1, 5, 2, 3)), 2)]
     [[5, 1], [3, 2]]

@@ -219,7 +219,7 @@ def _on_measured(gpu: str, number: int, measure: Callable[[Task], CaseResult]) -
 
 
 def measured_task(gpu: str, number: int) -> Task | str:
-    """Return 1F1B of so many micro-batches on a measured profile; why not, where the profile is not there."""
+    """Return 1F1B on a measured profile; why not, where the profile is not there."""
     name, blocking_power_w = GPUS[gpu]
     path = STAGE_PROFILES / f"{name}.csv"
     if not path.exists():

@@ -125,7 +125,7 @@ def check_optimizer(
 
 
 def advance(schedule: LRScheduler, num_updates: int) -> None:
-    """Go so many updates ahead in a schedule that is as it was built."""
+    """Go some updates ahead in a schedule that has done none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the optimizer has not stepped: it did so in an earlier run
         for _ in range(num_updates):

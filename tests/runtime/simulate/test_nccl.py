@@ -73,14 +73,16 @@ def test_our_order_ends_under_all_rules_and_more_of_everything_is_never_later(
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_s_scripts_end_on_it(shape: str, tmp_path: Path) -> None:
-    """What is run is what was generated: the scripts, read again, on one queue and on eight."""
+    """What is run is what was generated: the scripts, read again; on one queue and as our launcher sets it."""
     placement = SHAPES[shape](num_devices=4)
     generate(lower(gpipe(placement, 5)), {}, {"name": "synthetic"}, tmp_path)
     programs = programs_of(read_scripts(tmp_path))
+    least = play(programs, DIRECTED, transfer_time=lambda *_: 0.0).time
     for rules in (Rules(), Rules(PAIR), Rules(num_queues=1)):
         found = play_on_nccl(programs, rules, transfer_time=lambda *_: 0.0)
         assert len(found.start_of) == 5 * len(placement.blocks)
-        assert found.time >= gpipe(placement, 5).makespan or rules.num_queues == 8
+        assert found.time >= least
+    assert play_on_nccl(programs, transfer_time=lambda *_: 0.0).time == least, "as delivered nothing is lost"
 
 
 def test_a_receive_posted_behind_a_kernel_waits_for_it_though_the_host_is_ahead() -> None:

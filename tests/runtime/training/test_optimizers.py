@@ -57,26 +57,22 @@ def step(optimizer: Optimizer, weights: Sequence[Tensor], number: int) -> None:
 
 @pytest.mark.parametrize("more", KINDS.values(), ids=KINDS)
 def test_a_state_taken_over_goes_on_to_the_same_bits(more: dict[str, Any]) -> None:
-    """As a whole, and parameter by parameter by PyTorch's names."""
     options = replace(PLAIN, **more)
-    ours, by_list, by_name = weights_of(), weights_of(), weights_of()
+    ours, taken = weights_of(), weights_of()
     first = Optimizer(options, ours, NAMES)
     for number in range(3):
         step(first, ours, number)
-    others = [Optimizer(options, values, NAMES) for values in (by_list, by_name)]
+    other = Optimizer(options, taken, NAMES)
     with torch.no_grad():
-        for values in (by_list, by_name):
-            for mine, theirs in zip(values, ours, strict=True):
-                mine.copy_(theirs)
-    others[0].load(first.state())
-    for mine, theirs in zip(by_name, ours, strict=True):
-        others[1].load_state_of(mine, first.state_of(theirs))
-    others[1].load_shared_state(first.shared_state())
+        for mine, theirs in zip(taken, ours, strict=True):
+            mine.copy_(theirs)
+    for mine, theirs in zip(taken, ours, strict=True):
+        other.load_state_of(mine, first.state_of(theirs))
+    other.load_shared_state(first.shared_state())
     for number in range(3, 6):
-        for optimizer, values in ((first, ours), (others[0], by_list), (others[1], by_name)):
+        for optimizer, values in ((first, ours), (other, taken)):
             step(optimizer, values, number)
-    for mine, again, theirs in zip(by_list, by_name, ours, strict=True):
-        assert torch.equal(mine, theirs) and torch.equal(again, theirs)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(taken, ours, strict=True))
 
 
 def test_classes_of_torch_move_as_the_plain_code() -> None:

@@ -1,0 +1,51 @@
+"""Processes that go on together or not at all: if something fails on one, all raise the same error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from runtime.transport.protocol import Transport
+
+T = TypeVar("T")
+
+
+class PipelineError(ValueError):
+    """A step cannot be done, or its loss is not finite; every process says which device found what."""
+
+
+def agreed(
+    transport: Transport, device: int, compute: Callable[[], T], tell: Callable[[T], Any]
+) -> tuple[T, list[Any]]:
+    """Return what this process computes, and by device what each tells of its own; all must call it.
+
+    Raises:
+        PipelineError: One fails, and so all do, with its reason.
+    """
+    value = succeeded(transport, device, compute)
+    return value, transport.collect(tell(value))
+
+
+def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
+    """Return what this process computes, once all have; every process must call it.
+
+    Raises:
+        PipelineError: One fails, and so all do, with its reason.
+    """
+    failed: Exception | None = None
+    try:
+        value = compute()
+    except Exception as error:  # whatever a user's module or batch raises
+        failed = error
+    (num_failed,) = transport.add_up([float(failed is not None)])
+    if num_failed:
+        tell_all(transport, failed)
+    return value
+
+
+def tell_all(transport: Transport, failed: Exception | None) -> NoReturn:
+    """Raise what failed on the first device where something did; every process must call it."""
+    kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
+    reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
+    index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
+    raise PipelineError(f"device {index}: {reason}") from failed
