@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from placements import Kind, Placement
 from runtime.models.user.seeds import digest
-from runtime.models.user.user_file import Sample, several
+from runtime.models.user.user_file import Sample, as_read, put, several
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs
 
 READ_AHEAD = 2
@@ -149,10 +149,7 @@ class BatchData:
                 f"batch: the {what} of a micro-batch of {block} are of shapes {shapes}, and were {first} in "
                 "the first step, as its messages are; pad or cut them to these"
             )
-        return tuple(_put(self._converted(value), self._device) for value in values)
-
-    def _converted(self, value: Tensor) -> Tensor:
-        return value.to(self._dtype) if value.is_floating_point() else value
+        return tuple(as_read(value, self._dtype, self._device) for value in values)
 
 
 def micro_batches(batch: Any, count: int | None, num_samples: int | None = None) -> list[Pair]:
@@ -232,13 +229,6 @@ def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_mapped(each, function) for each in value)
     return value
-
-
-def _put(value: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device, without waiting for what a GPU was given to do before."""
-    if device.type == "cuda" and value.device.type == "cpu":
-        value = value.pin_memory()
-    return value.to(device, non_blocking=True)
 
 
 class PrefetchedLoader:
@@ -481,7 +471,7 @@ class _Reader:
         if self._stream is None:
             return batch, None
         with torch.cuda.stream(self._stream):
-            moved = _mapped(batch, lambda tensor: _put(tensor, self._device))
+            moved = _mapped(batch, lambda tensor: put(tensor, self._device))
             return moved, self._stream.record_event()
 
     def _hand_on(self, batch: Any, event: Any) -> bool:

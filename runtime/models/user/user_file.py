@@ -260,13 +260,15 @@ class UserData(NamedTuple):
                     f"model.path: data of {self.file.name} has a {type(value).__name__} among the {what} of "
                     f"{block}; return tensors"
                 )
-        return tuple(
-            _put(value.to(self.dtype) if value.is_floating_point() else value, torch.device(self.device))
-            for value in several(found)
-        )
+        return tuple(as_read(value, self.dtype, torch.device(self.device)) for value in several(found))
 
 
-def _put(value: Tensor, device: torch.device) -> Tensor:
+def as_read(value: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor as blocks read it: floats of one type, on a device."""
+    return put(value.to(dtype) if value.is_floating_point() else value, device)
+
+
+def put(value: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device, without waiting for what a GPU was given to do before."""
     if device.type == "cuda" and value.device.type == "cpu":
         value = value.pin_memory()

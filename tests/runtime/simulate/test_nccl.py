@@ -73,7 +73,7 @@ def test_our_order_ends_under_all_rules_and_more_of_everything_is_never_later(
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_s_scripts_end_on_it(shape: str, tmp_path: Path) -> None:
-    """What is run is what was generated: the scripts, read again; on one queue and as our launcher sets it."""
+    """What is run is what was generated: the scripts, read again, on one queue and as our launcher sets."""
     placement = SHAPES[shape](num_devices=4)
     generate(lower(gpipe(placement, 5)), {}, {"name": "synthetic"}, tmp_path)
     programs = programs_of(read_scripts(tmp_path))
