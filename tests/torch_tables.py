@@ -18,32 +18,10 @@ from torch.distributed.pipelining.schedules import (
     get_schedule_class,
 )
 
+from experiments.benchmarks.peers.torch_schedules import SHIPPED, StandIn
 from placements import Block, Kind, Placement
 from runtime.torch_pipelining.table import Op, TorchOrder
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
-
-SHIPPED = {
-    "GPipe": 1,
-    "LoopedBFS": 2,
-    "Interleaved1F1B": 2,
-    "InterleavedZeroBubble": 2,
-    "ZBVZeroBubble": 2,
-    "DualPipeV": 2,
-}
-"""Stages per rank of the schedules that torch ships; of 1F1B it has no table."""
-
-
-class StandIn:
-    """What a schedule's constructor wants to know of a stage."""
-
-    group = None
-    device = torch.device("cpu")
-
-    def __init__(self, index: int, num_stages: int, num_ranks: int) -> None:
-        self.stage_index, self.num_stages = index, num_stages
-        self.group_rank, self.group_size = 0, num_ranks
-        self.is_first, self.is_last = index == 0, index == num_stages - 1
-        self.submod = nn.Identity()
 
 
 def shipped(name: str, num_ranks: int, num_micro_batches: int, defer: bool = False):  # type: ignore[no-untyped-def]

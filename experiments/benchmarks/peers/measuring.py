@@ -21,7 +21,7 @@ from experiments.benchmarks.frontier.measuring import Task, lowtime_timed, share
 from experiments.benchmarks.peers.recurrence import least_time_ms
 from experiments.benchmarks.planners.measuring import random_chain
 from experiments.benchmarks.results import CaseResult, true_of
-from experiments.benchmarks.search.measuring import search_timed, tessel_timed
+from experiments.benchmarks.search.measuring import proof_and_schedule_timed, tessel_timed
 from experiments.benchmarks.timing import CpuClock
 from placements import Placement
 from placements.cluster import read_cluster
@@ -58,21 +58,7 @@ def against_tessel(
     """
     ours_s, theirs_s, proofs = list[float](), list[float](), list[float]()
     for _ in range(rounds):
-        proof, proof_s = search_timed(
-            placement,
-            num_micro_batches,
-            micro_batches_per_repetend=1,
-            objectives=("period",),
-            solver="z3",
-            polish_time_limit_s=0.0,
-        )
-        ours, took_s = search_timed(
-            placement,
-            num_micro_batches,
-            micro_batches_per_repetend=1,
-            solver="z3",
-            polish_time_limit_s=1.0,
-        )
+        (proof, proof_s), (ours, took_s) = proof_and_schedule_timed(placement, num_micro_batches)
         theirs, their_proof_s, their_s = tessel_timed(placement, num_micro_batches, time_limit_s)
         ours_s.append(took_s)
         theirs_s.append(their_s)

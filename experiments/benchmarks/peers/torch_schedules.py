@@ -23,7 +23,7 @@ SHIPPED = {
 """Stages per rank, by torch's name; of 1F1B it keeps no table."""
 
 
-class _Stage:
+class StandIn:
     """What a schedule's constructor wants to know of a stage."""
 
     group = None
@@ -45,7 +45,7 @@ def torch_schedule(name: str, num_ranks: int, num_micro_batches: int) -> Schedul
         num_micro_batches: Of an iteration; torch's rules of which it takes hold.
     """
     num_stages = num_ranks * SHIPPED[name]
-    stages: list[Any] = [_Stage(i, num_stages, num_ranks) for i in range(SHIPPED[name])]
+    stages: list[Any] = [StandIn(i, num_stages, num_ranks) for i in range(SHIPPED[name])]
     kind: Any = get_schedule_class(name)
     made = kind(stages if SHIPPED[name] > 1 else stages[0], num_micro_batches, loss_fn=nn.functional.mse_loss)
     order = made._get_pipeline_order() if SHIPPED[name] == 1 else made.pipeline_order

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch_tables import (
-    SHIPPED,
     StandIn,
     chain_schedules,
     gradients_of_one_process,
@@ -22,6 +21,7 @@ from torch_tables import (
     shipped,
 )
 
+from experiments.benchmarks.peers.torch_schedules import SHIPPED
 from placements.shapes import loop_shape, v_shape, wave_shape
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.csv import torch_order

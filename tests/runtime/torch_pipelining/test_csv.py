@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch_tables import (
-    SHIPPED,
     chain_schedules,
     gradients_of_one_process,
     gradients_of_torch,
     shipped,
 )
 
+from experiments.benchmarks.peers.torch_schedules import SHIPPED
 from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import k_shape, loop_shape, m_shape, v_shape, wave_shape, x_shape

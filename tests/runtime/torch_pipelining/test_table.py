@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.pipelining.schedules import _Action
-from torch_tables import SHIPPED, shipped
+from torch_tables import shipped
 
+from experiments.benchmarks.peers.torch_schedules import SHIPPED
 from runtime.torch_pipelining.table import (
     Action,
     Cell,
