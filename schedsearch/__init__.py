@@ -28,6 +28,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     figures         pictures of schedules and frontiers
     comparison      schedules of one model side by side
     planning        from a model and a cluster to the plan whose schedule is best
+    cluster         many jobs on many kinds of GPUs: policies, rounds, simulator, prices
     notebook        results as tables, figures and HTML
 
 What a notebook needs is here by name, and loaded when it is first used:

@@ -35,6 +35,7 @@ OWNERS = {
         "schedsearch/solver/cpsat.py",
         "schedsearch/improve/neighbourhood_model.py",
         "schedsearch/modulo/many_blocks/",
+        "schedsearch/cluster/policies/program.py",
     ],
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "bokeh": ["experiments/report/drawings.py"],

@@ -1,0 +1,11 @@
+"""Many jobs on many kinds of GPUs: who runs where, for what share of the time, and what that costs.
+
+Gavel's model (dissertation, chapter 5): a *policy* decides what share of the time each job spends in each
+*configuration*; *rounds* give the jobs that time. In the order in which to read:
+
+- `gpu_cluster`: GPUs of several types, their prices and servers
+- `jobs`: what is asked of the cluster
+- `demand`: jobs, and the configurations that each can run in, as arrays
+- `allocation`: the share of the time of each configuration, and its independent check
+- `policies`: from a demand to an allocation
+"""

@@ -1,0 +1,81 @@
+"""An allocation: the share of the time that each configuration is to run, and the rules that it must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.gpu_cluster import ClusterError
+
+TOLERANCE = 1e-6
+"""By which sums of shares may be above what there is, per GPU or job: the solver's own is 1e-7 or so."""
+
+
+class InfeasibleError(ClusterError):
+    """No allocation does what the policy asks for; the message says which job or limit is in the way."""
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """What a policy decided; valid until the next decision.
+
+    Attributes:
+        demand: What it was asked.
+        shares: Of the time in which each configuration of the demand runs; 0 to 1.
+        objective: What the policy maximizes or minimizes, in its own unit.
+    """
+
+    demand: Demand
+    shares: FloatArray
+    objective: float
+
+    @property
+    def rates(self) -> FloatArray:
+        """Return the effective throughput of each job, in steps per second."""
+        return self.demand.rates(self.shares)
+
+    @property
+    def dollars_per_hour(self) -> float:
+        """Return what the GPUs that are used cost."""
+        return float(self.demand.dollars_per_hour @ self.shares)
+
+    @property
+    def power_w(self) -> float:
+        """Return what the GPUs that are used draw on average, in W."""
+        return float(self.demand.configurations.power_w @ self.shares)
+
+    def share_of(self, name: str) -> dict[str, float]:
+        """Return the share of the time that a job spends on each type, alone or in a pair."""
+        index = [active.name for active in self.demand.jobs].index(name)
+        found = self.demand.configurations
+        is_its = (found.jobs == index).any(axis=1)
+        return {
+            gpu_type: float(self.shares[is_its & (found.gpu_type == number)].sum())
+            for number, gpu_type in enumerate(self.demand.cluster.gpu_types)
+        }
+
+
+def check_allocation(allocation: Allocation) -> None:
+    """Check the rules of all allocations without knowing the policy (dissertation, Eq. 5.1 to 5.3).
+
+    Raises:
+        ClusterError: A share is outside 0 to 1, a job runs more than all the time, or a type has too few
+            GPUs.
+    """
+    demand, shares = allocation.demand, allocation.shares
+    if shares.shape != (len(demand.configurations),):
+        raise ClusterError(f"{shares.shape} shares for {len(demand.configurations)} configurations")
+    if not np.all((shares >= -TOLERANCE) & (shares <= 1 + TOLERANCE)):
+        raise ClusterError(f"shares from {shares.min()} to {shares.max()} are not in 0 to 1")
+    for active, time in zip(demand.jobs, demand.times(shares), strict=True):
+        if time > 1 + TOLERANCE:
+            raise ClusterError(f"job {active.name} runs {time} of the time")
+    for number, (gpu_type, workers) in enumerate(demand.cluster.workers.items()):
+        of_type = demand.configurations.gpu_type == number
+        used = float((demand.configurations.gpus * shares)[of_type].sum())
+        if used > workers + TOLERANCE * max(workers, 1):
+            raise ClusterError(f"{used} GPUs of type {gpu_type} are used of {workers}")
+    if allocation.power_w > demand.cluster.power_cap_w * (1 + TOLERANCE):
+        raise ClusterError(f"{allocation.power_w} W are drawn of {demand.cluster.power_cap_w} W")

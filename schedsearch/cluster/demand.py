@@ -1,0 +1,223 @@
+"""What a policy decides on: the active jobs, and the configurations that each can run in.
+
+A *configuration* is one way to run one job, or two on the same GPUs: so many GPUs of one type, at one clock,
+which give so many steps per second and draw so much power. One formulation so holds time sharing, space
+sharing (dissertation, Sec. 5.3.1), jobs that can use more or fewer GPUs, and clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.jobs import ActiveJob
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+NOBODY = -1
+"""Stands for the second job of a configuration of one job."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way to run a job alone, or two jobs on the same GPUs.
+
+    Attributes:
+        jobs: Index of the job, or of both, among those of the demand.
+        gpu_type: Of the cluster.
+        gpus: How many it takes.
+        steps_per_s: Of each of the jobs; above 0.
+        power_w: Of all its GPUs, in W; 0 where it is not known.
+        clock_mhz: Of its GPUs; 0 where they run as they are delivered.
+    """
+
+    jobs: tuple[int, ...]
+    gpu_type: str
+    gpus: int
+    steps_per_s: tuple[float, ...]
+    power_w: float = 0.0
+    clock_mhz: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Configurations:
+    """Configurations as arrays, one entry for each.
+
+    Attributes:
+        jobs: Index of the first and of the second job, shape (configurations, 2); `NOBODY` where there is no
+            second.
+        gpu_type: Index of the type among those of the cluster.
+        gpus: How many GPUs.
+        steps_per_s: Of the first and of the second job, shape (configurations, 2); 0 where there is no
+            second.
+        power_w: Of all GPUs, in W.
+        clock_mhz: 0 where it is not set.
+    """
+
+    jobs: IntArray
+    gpu_type: IntArray
+    gpus: IntArray
+    steps_per_s: FloatArray
+    power_w: FloatArray
+    clock_mhz: IntArray
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def is_alone(self) -> npt.NDArray[np.bool_]:
+        """Return which have one job."""
+        is_alone: npt.NDArray[np.bool_] = self.jobs[:, 1] == NOBODY
+        return is_alone
+
+    def only(self, which: npt.NDArray[np.bool_]) -> Configurations:
+        """Return some of them, in the same order."""
+        return Configurations(
+            self.jobs[which],
+            self.gpu_type[which],
+            self.gpus[which],
+            self.steps_per_s[which],
+            self.power_w[which],
+            self.clock_mhz[which],
+        )
+
+    def __getitem__(self, index: int, /) -> tuple[tuple[int, ...], int, int]:
+        """Return the jobs, the index of the GPU type and the number of GPUs of one."""
+        jobs = tuple(int(job) for job in self.jobs[index] if job != NOBODY)
+        return jobs, int(self.gpu_type[index]), int(self.gpus[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """The active jobs in the order of their arrival, and all configurations that they can run in.
+
+    Attributes:
+        cluster: What there is.
+        jobs: Those that have arrived and are not done.
+        configurations: Those that fit in the cluster, each with throughputs above 0.
+    """
+
+    cluster: GpuCluster
+    jobs: tuple[ActiveJob, ...]
+    configurations: Configurations
+
+    @classmethod
+    def of(
+        cls, cluster: GpuCluster, jobs: Sequence[ActiveJob], configurations: Iterable[Configuration]
+    ) -> Demand:
+        """Return the demand of jobs and configurations given one by one.
+
+        Configurations in which a job makes no steps are left out: they only take GPUs.
+
+        Raises:
+            ClusterError: A configuration names a type or a job that is not there, or has wrong numbers.
+        """
+        index_of = {gpu_type: index for index, gpu_type in enumerate(cluster.gpu_types)}
+        rows = [_checked(one, index_of, len(jobs)) for one in configurations]
+        kept = [one for one in rows if all(rate > 0 for rate in one.steps_per_s)]
+        pairs = [(*one.jobs, NOBODY)[:2] for one in kept]
+        rates = [(*one.steps_per_s, 0.0)[:2] for one in kept]
+        return cls(
+            cluster,
+            tuple(jobs),
+            Configurations(
+                np.array(pairs, dtype=np.int64).reshape(-1, 2),
+                np.array([index_of[one.gpu_type] for one in kept], dtype=np.int64),
+                np.array([one.gpus for one in kept], dtype=np.int64),
+                np.array(rates, dtype=np.float64).reshape(-1, 2),
+                np.array([one.power_w for one in kept], dtype=np.float64),
+                np.array([one.clock_mhz for one in kept], dtype=np.int64),
+            ),
+        )
+
+    @cached_property
+    def workers(self) -> FloatArray:
+        """Return the number of GPUs of each type."""
+        return np.array([*self.cluster.workers.values()], dtype=np.float64)
+
+    @cached_property
+    def scale_factors(self) -> FloatArray:
+        """Return the number of GPUs of each job."""
+        return np.array([active.job.scale_factor for active in self.jobs], dtype=np.float64)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Return the weight of each job."""
+        return np.array([active.job.weight for active in self.jobs], dtype=np.float64)
+
+    @cached_property
+    def steps_left(self) -> FloatArray:
+        """Return the steps that each job has left."""
+        return np.array([active.steps_left for active in self.jobs], dtype=np.float64)
+
+    @cached_property
+    def alone_steps_per_s(self) -> FloatArray:
+        """Return the best throughput of each job alone on each type, shape (jobs, types); 0 for none."""
+        table = np.zeros((len(self.jobs), len(self.workers)))
+        alone = self.configurations.only(self.configurations.is_alone)
+        np.maximum.at(table, (alone.jobs[:, 0], alone.gpu_type), alone.steps_per_s[:, 0])
+        return table
+
+    @cached_property
+    def proportional_steps_per_s(self) -> FloatArray:
+        """Return the throughput of each job whose time is divided as the GPUs among the types."""
+        proportional: FloatArray = self.alone_steps_per_s @ (self.workers / self.workers.sum())
+        return proportional
+
+    @cached_property
+    def dollars_per_hour(self) -> FloatArray:
+        """Return what each configuration costs, of all its GPUs."""
+        prices = np.array([self.cluster.price_of(gpu_type) for gpu_type in self.cluster.gpu_types])
+        dollars: FloatArray = prices[self.configurations.gpu_type] * self.configurations.gpus
+        return dollars
+
+    def rates(self, shares: FloatArray) -> FloatArray:
+        """Return the effective throughput of each job in steps per second (dissertation, Sec. 5.3.1)."""
+        rates = np.zeros(len(self.jobs) + 1)  # the last one gathers what nobody does
+        found = self.configurations
+        np.add.at(rates, found.jobs, found.steps_per_s * shares[:, None])
+        return rates[:-1]
+
+    def times(self, shares: FloatArray) -> FloatArray:
+        """Return the share of the time in which each job runs."""
+        times = np.zeros(len(self.jobs) + 1)
+        np.add.at(times, self.configurations.jobs, np.repeat(shares[:, None], 2, axis=1))
+        return times[:-1]
+
+    def with_rates(self, steps_per_s: FloatArray) -> Demand:
+        """Return the same demand with other throughputs, as a policy sees them that does not know these."""
+        return replace(self, configurations=replace(self.configurations, steps_per_s=steps_per_s))
+
+    def without_pairs(self) -> Demand:
+        """Return the demand in which no two jobs share GPUs."""
+        return replace(self, configurations=self.configurations.only(self.configurations.is_alone))
+
+
+def _checked(one: Configuration, index_of: dict[str, int], num_jobs: int) -> Configuration:
+    if one.gpu_type not in index_of:
+        raise ClusterError(f"{one.gpu_type!r} is not a GPU type of the cluster; it has {', '.join(index_of)}")
+    if (
+        len(one.jobs) not in (1, 2)
+        or len({*one.jobs}) != len(one.jobs)
+        or len(one.steps_per_s) != len(one.jobs)
+    ):
+        raise ClusterError(
+            f"a configuration has jobs {one.jobs}; give one job, or two that differ, with a throughput each"
+        )
+    if not all(0 <= job < num_jobs for job in one.jobs):
+        raise ClusterError(f"a configuration has jobs {one.jobs}, of {num_jobs}; give their indices")
+    if one.gpus < 1 or one.power_w < 0 or one.clock_mhz < 0:
+        raise ClusterError(
+            f"a configuration has {one.gpus} GPUs, {one.power_w} W, {one.clock_mhz} MHz; correct it"
+        )
+    if not all(np.isfinite(rate) and rate >= 0 for rate in one.steps_per_s):
+        raise ClusterError(
+            f"a configuration has {one.steps_per_s} steps/s; give finite numbers of at least 0"
+        )
+    return one

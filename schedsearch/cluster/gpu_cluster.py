@@ -1,0 +1,73 @@
+"""A cluster as its scheduler sees it: how many GPUs of each type, at what price, in what servers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class ClusterError(ValueError):
+    """A cluster, its jobs or what is asked of them is wrong; the message is one line with the remedy."""
+
+
+@dataclass(frozen=True)
+class GpuCluster:
+    """GPUs of several types.
+
+    Attributes:
+        workers: GPUs of each type, in the order in which types are shown.
+        dollars_per_hour: Price of one GPU of each type; types without a price have none.
+        gpus_per_server: GPUs of each type in one server; 1 where nothing is said.
+        power_cap_w: What all GPUs together may draw on average, in W; none by default.
+
+    Raises:
+        ClusterError: A number is out of its range, or a type has a price or servers but no GPUs.
+    """
+
+    workers: Mapping[str, int]
+    dollars_per_hour: Mapping[str, float] = field(default_factory=dict)
+    gpus_per_server: Mapping[str, int] = field(default_factory=dict)
+    power_cap_w: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not self.workers:
+            raise ClusterError("cluster.workers is empty; give GPUs of at least one type, as v100: 36")
+        for gpu_type, count in self.workers.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ClusterError(
+                    f"cluster.workers.{gpu_type}: {count!r} is not a number of GPUs; give 0 or more"
+                )
+        for name in ("dollars_per_hour", "gpus_per_server"):
+            for gpu_type, value in getattr(self, name).items():
+                if gpu_type not in self.workers:
+                    raise ClusterError(
+                        f"cluster.{name}: {gpu_type!r} is not a GPU type of the cluster; "
+                        f"it has {', '.join(self.workers)}"
+                    )
+                least = 1 if name == "gpus_per_server" else 0
+                if not (math.isfinite(value) and value >= least):
+                    raise ClusterError(
+                        f"cluster.{name}.{gpu_type}: {value!r} is out of range; give {least} or more"
+                    )
+        if not self.power_cap_w > 0:
+            raise ClusterError(f"cluster.power_cap_w: {self.power_cap_w!r} is not above 0; give watts")
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """Return the types, in order."""
+        return tuple(self.workers)
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the number of GPUs of all types."""
+        return sum(self.workers.values())
+
+    def price_of(self, gpu_type: str) -> float:
+        """Return what one GPU costs, in dollars per hour; 0 where no price is given."""
+        return self.dollars_per_hour.get(gpu_type, 0.0)
+
+    def server_of(self, gpu_type: str) -> int:
+        """Return the number of GPUs of a type in one server."""
+        return self.gpus_per_server.get(gpu_type, 1)

@@ -1,0 +1,123 @@
+"""The linear program that policies share: shares of the time, within the GPUs that there are.
+
+It owns the modelling layer (MathOpt, with its simplex GLOP). It does not know what a policy wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from ortools.math_opt.python import mathopt
+
+from schedsearch.cluster.allocation import InfeasibleError
+from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
+
+
+class Program:
+    """Shares of the time that keep the rules of all allocations (Eq. 5.1 to 5.3, and the power cap).
+
+    Floors and limits stay until they are given anew; each solution starts from the basis of the one before.
+    """
+
+    def __init__(self, demand: Demand) -> None:
+        """Build the rules of a demand."""
+        self.demand = demand
+        found = demand.configurations
+        self._model = mathopt.Model()
+        self._shares = [self._model.add_variable(lb=0.0) for _ in range(len(found))]
+        terms: list[list[mathopt.LinearTerm]] = [[] for _ in demand.jobs]
+        in_time: list[list[mathopt.Variable]] = [[] for _ in demand.jobs]
+        of_type: list[list[mathopt.LinearTerm]] = [[] for _ in demand.cluster.gpu_types]
+        for share, jobs, rates, number, gpus in zip(
+            self._shares,
+            found.jobs.tolist(),
+            found.steps_per_s.tolist(),
+            found.gpu_type.tolist(),
+            found.gpus.tolist(),
+            strict=True,
+        ):
+            of_type[number].append(gpus * share)
+            for job, rate in zip(jobs, rates, strict=True):
+                if job != NOBODY:
+                    in_time[job].append(share)
+                    terms[job].append(rate * share)
+        for shares in in_time:
+            self._model.add_linear_constraint(mathopt.LinearSum(shares) <= 1)
+        for gpus, workers in zip(of_type, demand.workers.tolist(), strict=True):
+            self._model.add_linear_constraint(mathopt.LinearSum(gpus) <= workers)
+        if np.isfinite(demand.cluster.power_cap_w):
+            self.limit(found.power_w, demand.cluster.power_cap_w)
+        self._least = self._model.add_variable(lb=-np.inf)
+        self._above_least: list[mathopt.LinearConstraint] = []
+        self._rates = [mathopt.LinearSum(one) for one in terms]
+        self._floors: list[mathopt.LinearConstraint] = []
+        self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
+
+    def limit(self, coefficients: FloatArray, at_most: float) -> None:
+        """Add a rule: the sum of shares times coefficients is at most so much."""
+        terms = [
+            factor * share
+            for factor, share in zip(coefficients.tolist(), self._shares, strict=True)
+            if factor
+        ]
+        self._model.add_linear_constraint(mathopt.LinearSum(terms) <= at_most)
+
+    def set_floors(self, steps_per_s: FloatArray) -> None:
+        """Set what each job must at least get, in steps per second; 0 or less for nothing."""
+        for floor in self._floors:
+            self._model.delete_linear_constraint(floor)
+        self._floors = [
+            self._model.add_linear_constraint(rate >= least)
+            for rate, least in zip(self._rates, steps_per_s.tolist(), strict=True)
+            if least > 0
+        ]
+
+    def maximize(self, coefficients: FloatArray) -> FloatArray:
+        """Return the shares that maximize their sum times coefficients.
+
+        Raises:
+            InfeasibleError: No shares keep all rules.
+        """
+        self._set_least([], np.zeros(0))
+        terms = [
+            factor * share
+            for factor, share in zip(coefficients.tolist(), self._shares, strict=True)
+            if factor
+        ]
+        self._model.maximize(mathopt.LinearSum(terms))
+        return self._solved()
+
+    def maximize_least(
+        self, factors: FloatArray, jobs: Sequence[int] | None = None
+    ) -> tuple[FloatArray, float]:
+        """Return the shares that maximize the least of factor times throughput, and that least.
+
+        Args:
+            factors: Of each of these jobs.
+            jobs: All where none are given.
+
+        Raises:
+            InfeasibleError: No shares keep all rules.
+        """
+        chosen = range(len(self._rates)) if jobs is None else jobs
+        self._set_least(chosen, factors)
+        self._model.maximize(self._least)
+        shares = self._solved()
+        return shares, float((factors * self.demand.rates(shares)[list(chosen)]).min())
+
+    def _set_least(self, jobs: Sequence[int], factors: FloatArray) -> None:
+        for one in self._above_least:
+            self._model.delete_linear_constraint(one)
+        self._above_least = [
+            self._model.add_linear_constraint(factor * self._rates[job] - self._least >= 0)
+            for job, factor in zip(jobs, factors.tolist(), strict=True)
+        ]
+
+    def _solved(self) -> FloatArray:
+        result = self._solver.solve()
+        if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
+            raise InfeasibleError("no shares of the time keep all rules")
+        assert result.termination.reason == mathopt.TerminationReason.OPTIMAL, result.termination
+        shares: FloatArray = np.maximum(np.array(result.variable_values(self._shares)), 0.0)
+        return shares
