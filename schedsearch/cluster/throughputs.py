@@ -31,10 +31,10 @@ class Throughputs:
     """Throughputs by the job's type and its scale factor.
 
     Attributes:
-        alone: Points by (type, scale factor) and GPU type, the fastest first; a throughput of 0 says that it cannot
-            run there, and so does a GPU type that is not there.
-        pairs: Steps per second of both by (type, other type, scale factor) and GPU type, in one order of the types;
-            a zero says that they cannot share these GPUs.
+        alone: Points by (type, scale factor) and GPU type, the fastest first; a throughput of 0 says that it
+            cannot run there, and so does a GPU type that is not there.
+        pairs: Steps per second of both by (type, other type, scale factor) and GPU type, in one order of the
+            types; a zero says that they cannot share these GPUs.
     """
 
     alone: Mapping[tuple[str, int], Mapping[str, tuple[OperatingPoint, ...]]]
