@@ -109,7 +109,7 @@ def _facts_of_model(model: ModelOptions) -> dict[str, Any]:
 
 
 def ensure_same_model(manifest: Manifest, model: ModelOptions) -> None:
-    """Ensure that a checkpoint is of a model, as far as its options tell it; parameters have names of their own.
+    """Ensure that a checkpoint is of a model, as far as its options tell it.
 
     Raises:
         ScriptError: It is of another model.
