@@ -74,7 +74,7 @@ def draw_prices(panels: Sequence[PricePanel], x_label: str, y_label: str, *, wid
 def _draw_panel(axes: Axes, panel: PricePanel, looks: Mapping[str, dict[str, Any]]) -> None:
     for name, (times, prices) in panel.curves.items():
         axes.step(times, prices, where="post", **looks[name])
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, 1.08 * max(float(prices.max()) for _, prices in panel.curves.values()))
     axes.set_title(panel.title, loc="left")
     axes.grid(color="#E4E4E4", linewidth=0.5)
     axes.set_axisbelow(True)
