@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,8 @@ from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.conditions import Conditions
 from schedsearch.cluster.prices.days import daily_prices
+from schedsearch.cluster.prices.hindsight import least_dollars
+from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.reductions import study
 from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD, Run, choices, run
 
@@ -34,6 +38,20 @@ def run_of(
 def test_the_baseline_stays_in_the_cheapest_zone_and_follows_its_price() -> None:
     prices = {ZONE_A: [1.0, 1.0, 1.0], ZONE_B: [0.9, 2.0, 3.0]}
     assert run_of("baseline", prices, 2.5) == Run(24 * (0.9 + 2.0) + 12 * 3.0, 60.0, 0)
+
+
+def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followed() -> None:
+    """It is charged as it was chosen, also on the next day, on which there is none."""
+    times = [(0, 9, 0.5), (0, 15, 1.0), (2, 9, 4.0), (2, 15, 2.0)]
+    quotes = [
+        Quote(FIRST + timedelta(days=day, hours=hour - 12), ZONE_A, dollars) for day, hour, dollars in times
+    ]
+    for conditions, paid in ((Conditions(), 0.5 + 0.5 + 2.0), (STANDING, 1.0 + 1.0 + 2.0)):
+        table = daily_prices(Market.of(quotes), quotes[-1].time.date(), conditions)
+        chosen = choices(BASELINE, table, np.ones(1), "v100")
+        found = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
+        assert found.dollars == pytest.approx(24 * paid)
+        assert least_dollars(table, np.ones(1), 0, 3 * 86400.0, conditions) == pytest.approx(24 * paid)
 
 
 def test_after_the_last_day_the_last_price_stays() -> None:
