@@ -17,8 +17,8 @@ from schedsearch.figures.prices import PricePanel, draw_prices
 
 _WIDE_INCHES = 9.0
 
-_MODELS_OF_PANEL = 6
-"""As many have room beside each other."""
+_MODELS_OF_PANEL = {_WIDE_INCHES: 6, COLUMN_INCHES: 3}
+"""As many have room beside each other, by the width of the figure."""
 
 _DAY_S = 86400.0
 
@@ -28,23 +28,29 @@ SHOWN = {"preemption": "dynamic", "gpu_type": "GPU type", "packed": "multi-GPU",
 
 def save_reductions(found: Sequence[Reduction], path: Path) -> None:
     """Draw what each strategy saves, a panel for each length and for every few models (Fig. 6.5)."""
-    panels = [
-        BarPanel(f"{days:g} days on the baseline's GPU", groups)
-        for days in dict.fromkeys(each.days for each in found)
-        for groups in _groups([each for each in found if each.days == days])
-    ]
-    label = "cost of the baseline /\ncost of the strategy"
-    wide, column = (draw_bars(panels, label, width=width) for width in (_WIDE_INCHES, COLUMN_INCHES))
+    wide, column = (
+        draw_bars(
+            [
+                BarPanel(f"cost of the baseline / cost, {days:g} days", groups)
+                for days in dict.fromkeys(each.days for each in found)
+                for groups in _groups([each for each in found if each.days == days], size)
+            ],
+            "reduction",
+            width=width,
+        )
+        for width, size in _MODELS_OF_PANEL.items()
+    )
     save_widths(wide, column, path)
 
 
-def _groups(found: Sequence[Reduction]) -> list[dict[str, dict[str, float | None]]]:
+def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, float | None]]]:
+    """Return what is saved of each model, at most so many models together."""
     models = list(dict.fromkeys(each.model for each in found))
     of_model: dict[str, dict[str, float | None]] = {model: {} for model in models}
     for each in found:
         of_model[each.model][SHOWN.get(each.strategy, each.strategy)] = each.reduction
-    parts = [models[i : i + _MODELS_OF_PANEL] for i in range(0, len(models), _MODELS_OF_PANEL)]
-    return [{_two_lines(model): of_model[model] for model in part} for part in parts]
+    parts = [models[i : i + size] for i in range(0, len(models), size)]
+    return [{model.replace(" (", "\n("): of_model[model] for model in part} for part in parts]
 
 
 def save_durations(found: Sequence[Reduction], path: Path) -> None:
@@ -59,13 +65,12 @@ def save_durations(found: Sequence[Reduction], path: Path) -> None:
     for model, days in sorted({(each.model, each.days) for each in found}):
         ratio = dollars[model, days, MULTI_CLOUD.name] / dollars[model, days, DYNAMIC.name]
         curves.setdefault(model, []).append(Point(days, ratio))
-    panels = [Panel(model, {"dynamic": curve}) for model, curve in curves.items()]
     wide, column = (
         draw_panels(
-            panels,
-            "length of the job\n(days on the baseline's GPU)",
-            "cost of staying /\ncost of moving",
-            "Dynamic against the best offer of all clouds at the start",
+            [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()],
+            "length (days)",
+            "staying / moving",
+            "Cost of staying with the best offer at the start over that of moving (batch size)",
             width=width,
         )
         for width in (None, COLUMN_INCHES)
@@ -89,8 +94,8 @@ def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
         draw_panels(
             panels,
             "preemptions per day",
-            "cost of the undisturbed\nbaseline / cost",
-            "What is left under restarts and preemptions (geometric mean of the models)",
+            "reduction",
+            "Cost of the undisturbed baseline over that under restarts and preemptions (mean of models)",
             width=width,
         )
         for width in (None, COLUMN_INCHES)
@@ -123,7 +128,3 @@ def save_prices(market: Market, path: Path) -> None:
 
 def _gpus(series: PriceSeries) -> str:
     return f"{series.offer.num_gpus} {series.offer.gpu_type.upper()}"
-
-
-def _two_lines(model: str) -> str:
-    return model.replace(" (", "\n(")
