@@ -36,7 +36,7 @@ SWEEPS = 100
 STRONGEST = 1.0
 """The regularization that is begun with."""
 
-CONVERGED = 1e-5
+CONVERGED = 1e-4
 """Change of an entry from one alternation to the next at which they end."""
 
 
