@@ -307,10 +307,12 @@ class ReproduceOptions:
     Attributes:
         size: ``full`` or ``small``.
         record: Whether the results are kept in the project.
+        num_processes: That make the cases of an item; None for one per processor.
     """
 
     size: str
     record: bool
+    num_processes: int | None
 
 
 @dataclass(frozen=True)
