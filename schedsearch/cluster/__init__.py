@@ -10,4 +10,6 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `allocation`: the share of the time of each configuration, and its independent check
 - `policies`: from a demand to an allocation
 - `prices`: what GPUs cost over time at several clouds, and what choosing and moving saves
+- `estimator`: throughputs of pairs of which few were measured
+- `inputs`: throughputs, traces and decisions as files
 """
