@@ -57,7 +57,9 @@ class FinishTimeFairness(SingleLevel):
                 best, found = ratio, shares
             if best <= bound * (1 + PRECISION):
                 break
-            bound = finish.next_bound(bound, program.prices, least)
+            last, bound = bound, finish.next_bound(bound, program.prices, least)
+            if bound == last:
+                break
         return found, best
 
 
