@@ -20,8 +20,8 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_al
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.registry import POLICIES, policy_of
 
-SEEDS = range(150)
-FEW_SEEDS = range(50)
+SEEDS = range(100)
+FEW_SEEDS = range(40)
 EXAMPLE = [[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]]
 """Three jobs on one V100 and one K80 (Sec. 5.4.1)."""
 
@@ -191,6 +191,28 @@ def test_more_gpus_never_lower_the_total_nor_lengthen_the_makespan() -> None:
         assert larger >= total * (1 - 1e-6)
         makespan, shorter = (decided("makespan", one).objective for one in (case, more))
         assert shorter <= makespan * (1 + 1e-6)
+
+
+def test_what_is_left_can_be_given_too() -> None:
+    """Two GPUs and two jobs, of which one needs a tenth of the time to end with the other."""
+    case = replace(case_of([2], [[10.0], [10.0]]), steps=np.array([1000.0, 100.0]))
+    found = policy_of("makespan", work_conserving=True).allocate(case.demand())
+    assert found.objective == pytest.approx(100.0)
+    assert found.rates == pytest.approx([10.0, 10.0])
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+@pytest.mark.parametrize("term", ["las", "makespan", "finish_time_fairness"])
+def test_giving_what_is_left_takes_nothing_from_the_least(term: str, is_wide: bool) -> None:
+    for seed in FEW_SEEDS:
+        case = random_case(seed, is_wide=is_wide).without_pairs()
+        plain, fuller = decided(term, case), policy_of(term, work_conserving=True).allocate(case.demand())
+        check_allocation(fuller)
+        assert fuller.objective == plain.objective
+        fastest = case.rates.max(axis=1)
+        assert (fuller.rates / fastest).sum() >= (plain.rates / fastest).sum() * (1 - 1e-6)
+        if term == "makespan":
+            assert (case.steps / fuller.rates).max() == pytest.approx(plain.objective, rel=1e-6)
 
 
 def test_an_agnostic_policy_divides_the_time_as_the_gpus() -> None:
