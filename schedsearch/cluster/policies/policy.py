@@ -85,29 +85,42 @@ class SingleLevel(ABC):
 class LeastFirst(SingleLevel):
     """A policy that raises the least of something, or lowers the largest, of all jobs.
 
-    Only that least is guaranteed: many allocations have it, and the solver returns one of them, a corner in
-    which other jobs may get no more than it needs although GPUs are left.
+    Only that least is guaranteed to each. Many allocations have it: often one long job alone decides it, and
+    a solver's corner leaves most GPUs to nobody.
 
     Attributes:
         work_conserving: Among the allocations with the best least, take one with the largest sum of
-            throughput / highest throughput alone. Water filling divides what is left more evenly.
+            throughput / highest throughput alone, which leaves no GPU to nobody that a job could use; where
+            not, the solver's first corner. What is above the least goes to who makes most of it; water
+            filling divides it fairly.
     """
 
-    work_conserving: bool = False
+    work_conserving: bool = True
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         program = self._programs.of(demand)
         shares, objective, needed = self._least(demand, program)
-        if self.work_conserving and demand.jobs:
-            program.set_floors(needed * (1 - SLACK))
-            fuller = program.maximize(worth(demand, np.ones(len(demand.jobs))))
-            if bool(np.all(demand.rates(fuller) >= needed * (1 - 10 * SLACK))):
-                shares = fuller
-        return shares, objective
+        return (_filled(program, needed, shares) if self.work_conserving else shares), objective
 
     @abstractmethod
     def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
         """Return the shares, the objective, and the throughput that it needs each job to have."""
+
+
+def _filled(program: Program, needed: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return shares in which each job has what it needs, and the sum of normalized throughputs is largest.
+
+    Where rounding keeps the solver from it, which needs throughputs that differ by some 1e8, they are the
+    shares that were given.
+    """
+    demand = program.demand
+    program.set_floors(needed * (1 - SLACK))
+    try:
+        fuller = program.maximize(worth(demand, np.ones(len(demand.jobs))))
+    except InfeasibleError:
+        return shares
+    is_enough = demand.rates(fuller) >= needed * (1 - 10 * SLACK)
+    return fuller if bool(is_enough.all()) else shares
 
 
 SLACK = 1e-8

