@@ -51,7 +51,9 @@ class Program:
         self._least = self._model.add_variable(lb=-np.inf)
         self._above_least: list[mathopt.LinearConstraint] = []
         self._rates = [mathopt.LinearSum(one) for one in terms]
+        self._fastest = demand.fastest_steps_per_s
         self._floors: list[mathopt.LinearConstraint] = []
+        self._by_least: list[tuple[mathopt.LinearConstraint, float]] = []
         self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
 
     def limit(self, coefficients: FloatArray, at_most: float) -> None:
@@ -83,7 +85,7 @@ class Program:
 
         The least is what `maximize_least` maximizes.
         """
-        self._model.add_linear_constraint(self._sum(coefficients) - factor * self._least <= 0)
+        self._by_least.append((self._model.add_linear_constraint(self._sum(coefficients) <= 0), factor))
 
     def maximize_gains(
         self, factors: FloatArray, jobs: Sequence[int], levels: FloatArray, at_most: float
@@ -132,11 +134,26 @@ class Program:
             InfeasibleError: No shares keep all rules.
         """
         chosen = range(len(self._rates)) if jobs is None else jobs
+        if not chosen:
+            return self.maximize(np.zeros(len(self._shares))), np.inf
         less = np.zeros(len(chosen)) if offsets is None else offsets
-        self._set_least(chosen, factors, less)
+        fastest = self._fastest[list(chosen)]
+        unit = float((factors * fastest).min())
+        self._set_least(chosen, _scaled(factors, fastest), less / unit)
+        for rule, factor in self._by_least:
+            rule.set_coefficient(self._least, -factor * unit)
         self._model.maximize(self._least)
         shares = self._solved()
         return shares, float((factors * self.demand.rates(shares)[list(chosen)] - less).min())
+
+    @property
+    def prices(self) -> FloatArray:
+        """Return by how much the last least would rise if the throughput of each job counted 1 more.
+
+        They are at least 0, of sum 1: no shares have a sum of price x factor x throughput above that least.
+        """
+        prices: FloatArray = np.array(self._last.dual_values(self._above_least))
+        return np.abs(prices)
 
     def _sum(self, coefficients: FloatArray) -> mathopt.LinearSum:
         chosen = np.flatnonzero(coefficients)
@@ -163,4 +180,20 @@ class Program:
         if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
             raise InfeasibleError("no shares of the time keep all rules")
         assert result.termination.reason == mathopt.TerminationReason.OPTIMAL, result.termination
+        self._last = result
         return result
+
+
+def _scaled(factors: FloatArray, fastest: FloatArray) -> FloatArray:
+    """Return the factors in a unit in which the least is at most 1; none counts above `MOST_OF_LEAST`."""
+    highest = factors * fastest
+    scaled: FloatArray = np.minimum(factors / highest.min(), MOST_OF_LEAST / fastest)
+    return scaled
+
+
+MOST_OF_LEAST = 1e8
+"""Factor times fastest throughput of a job, over that of the job that has the least of it, in a program.
+
+The solver's tolerances are of about 1e-8. A job above asks for less than that share of the time; it gets as
+much as one that is just there.
+"""
