@@ -39,7 +39,11 @@ class WaterFilling:
     """
 
     shares_space: bool = False
-    name: str = "water_filling"
+
+    @property
+    def name(self) -> str:
+        """Return its name, as on the command line."""
+        return "water_filling" + "_packed" * self.shares_space
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation; the objective is the least normalized throughput, as of `las`."""
