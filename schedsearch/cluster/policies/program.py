@@ -64,9 +64,10 @@ class Program:
         """Set what each job must at least get, in steps per second; 0 or less for nothing."""
         for floor in self._floors:
             self._model.delete_linear_constraint(floor)
+        units = np.where(self._fastest > 0, self._fastest, 1.0)
         self._floors = [
-            self._model.add_linear_constraint(rate >= least)
-            for rate, least in zip(self._rates, steps_per_s.tolist(), strict=True)
+            self._model.add_linear_constraint(rate * (1 / unit) >= least / unit)
+            for rate, unit, least in zip(self._rates, units.tolist(), steps_per_s.tolist(), strict=True)
             if least > 0
         ]
 
@@ -177,6 +178,8 @@ class Program:
 
     def _result(self) -> mathopt.SolveResult:
         result = self._solver.solve()
+        if result.termination.reason == mathopt.TerminationReason.IMPRECISE:  # from the basis it started at
+            result = mathopt.solve(self._model, mathopt.SolverType.GLOP)
         if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
             raise InfeasibleError("no shares of the time keep all rules")
         assert result.termination.reason == mathopt.TerminationReason.OPTIMAL, result.termination
