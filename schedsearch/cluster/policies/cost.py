@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import Program, Programs
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -42,6 +42,7 @@ class MinCost:
     """
 
     aim: Literal["steps_per_dollar", "dollars"] = "steps_per_dollar"
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
 
     shares_space: ClassVar[bool] = False
     name: ClassVar[str] = "min_cost"
@@ -65,7 +66,7 @@ class MinCost:
         real = demand.without_pairs()
         check_runnable(real, self.name)
         _check_prices(real, self.name)
-        program = Program(real)
+        program = self._programs.of(real)
         seconds, notes = self._seconds(program)
         program.set_floors(real.steps_left / seconds)
         per_dollar = real.configurations.steps_per_s[:, 0] * real.configurations.gpus / real.dollars_per_hour
@@ -221,7 +222,7 @@ def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray)
     if budget_dollars is None:
         _limit_dollars_per_step(program, cheapest)
     elif math.isfinite(budget_dollars):
-        program.limit_by_least(demand.dollars_per_hour, budget_dollars / unit_s * SECONDS_PER_HOUR)
+        program.limit(demand.dollars_per_hour, 0.0, per_least=budget_dollars / unit_s * SECONDS_PER_HOUR)
     shares, pace = program.maximize_least(unit_s / demand.steps_left)
     return Allocation(demand, shares, unit_s / pace)
 

@@ -12,6 +12,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.program import Programs
 from schedsearch.cluster.policies.water_filling import BoolArray, filled
 
 
@@ -52,6 +53,7 @@ class Hierarchical:
 
     entities: Mapping[str, Entity] = field(default_factory=dict)
     shares_space: bool = False
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -97,7 +99,7 @@ class Hierarchical:
                 weights[chosen] = entity.weight * own / own.sum()
             return weights
 
-        return filled(real, self.name, weights_of)
+        return filled(self._programs.of(real), self.name, weights_of)
 
 
 def _entity(name: str, given: Mapping[str, object] | Entity) -> Entity:
