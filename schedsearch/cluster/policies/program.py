@@ -25,6 +25,8 @@ The solver's tolerances are of this size. A job below it needs next to nothing, 
 """
 ATTRACTIVE = 1e-9
 """By how much a configuration must promise to raise an objective of about 1 to be taken up."""
+INFEASIBLE = (mathopt.TerminationReason.INFEASIBLE, mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED)
+"""What the solver says of an infeasible program, as none is unbounded."""
 COLUMNS_PER_JOB = 3
 """Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
 
@@ -280,7 +282,7 @@ class Program:
             if result.termination.reason == mathopt.TerminationReason.IMPRECISE:
                 result = mathopt.solve(self._model, mathopt.SolverType.HIGHS)
             reason = result.termination.reason
-            if reason == mathopt.TerminationReason.INFEASIBLE:
+            if reason in INFEASIBLE:
                 more = np.setdiff1d(np.arange(len(self.demand.configurations)), [*self._columns])
                 if not len(more):
                     raise InfeasibleError("no shares of the time keep all rules")
