@@ -116,8 +116,9 @@ class Program:
         unit = max(float(np.abs(coefficients).max(initial=0.0)), np.finfo(np.float64).tiny)
         row = self._model.add_linear_constraint(lb=-np.inf, ub=at_most / unit)
         limit = _Limit(coefficients / unit, row, per_least / unit)
-        for index, share in self._columns.items():
-            limit.row.set_coefficient(share, float(limit.coefficients[index]))
+        for index in np.flatnonzero(limit.coefficients).tolist():
+            if index in self._columns:
+                limit.row.set_coefficient(self._columns[index], float(limit.coefficients[index]))
         self._limits.append(limit)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
@@ -258,7 +259,8 @@ class Program:
                 for row in (rows.speed, *rows.floors):
                     row.set_coefficient(share, rate / rows.fastest)
             for limit in self._limits:
-                limit.row.set_coefficient(share, float(limit.coefficients[index]))
+                if limit.coefficients[index]:
+                    limit.row.set_coefficient(share, float(limit.coefficients[index]))
 
     def _set_least(self, weights: dict[mathopt.LinearConstraint, float]) -> None:
         """Set how much of the least the rows of jobs must have; the least is an objective if some do."""
