@@ -10,4 +10,5 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `allocation`: the share of the time of each configuration, and its independent check
 - `policies`: from a demand to an allocation
 - `partition`: a large cluster in parts, each with its own policy
+- `prices`: what GPUs cost over time at several clouds, and what choosing and moving saves
 """
