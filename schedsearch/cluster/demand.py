@@ -208,6 +208,13 @@ class Demand:
         np.add.at(rates, found.jobs, found.steps_per_s * shares[:, None])
         return rates[:-1]
 
+    def coefficients(self, factors: FloatArray) -> FloatArray:
+        """Return what each configuration adds to the sum of factor x throughput over the jobs."""
+        added: FloatArray = (
+            self.configurations.steps_per_s * np.append(factors, 0.0)[self.configurations.jobs]
+        ).sum(axis=1)
+        return added
+
     def times(self, shares: FloatArray) -> FloatArray:
         """Return the share of the time in which each job runs."""
         times = np.zeros(len(self.jobs) + 1)

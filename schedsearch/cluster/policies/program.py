@@ -25,6 +25,8 @@ The solver's tolerances are of this size. A job below it needs next to nothing, 
 """
 ATTRACTIVE = 1e-9
 """By how much a configuration must promise to raise an objective of about 1 to be taken up."""
+INFEASIBLE = (mathopt.TerminationReason.INFEASIBLE, mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED)
+"""What the solver says of an infeasible program, as none is unbounded."""
 COLUMNS_PER_JOB = 3
 """Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
 
@@ -48,10 +50,14 @@ class _JobRows:
 
 @dataclass(frozen=True, eq=False)
 class _Limit:
-    """A rule of a policy: the sum of shares times coefficients is within its bound."""
+    """A rule of a policy: the sum of shares times coefficients is within its bound.
+
+    The bound may grow with the least, by so much per unit of it.
+    """
 
     coefficients: FloatArray
     row: mathopt.LinearConstraint
+    per_least: float
 
 
 class Program:
@@ -99,12 +105,20 @@ class Program:
         alone = np.unique(demand.fastest_alone[demand.fastest_alone != NO_CONFIGURATION])
         self._take_up(np.setdiff1d(alone, kept))
 
-    def limit(self, coefficients: FloatArray, at_most: float) -> None:
-        """Add a rule: the sum of shares times coefficients is at most so much."""
+    def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
+        """Add a rule: the sum of shares times coefficients is at most so much.
+
+        Args:
+            coefficients: Of each configuration.
+            at_most: The bound.
+            per_least: What the bound has more for each unit of the least that `maximize_least` finds.
+        """
         unit = max(float(np.abs(coefficients).max(initial=0.0)), np.finfo(np.float64).tiny)
-        limit = _Limit(coefficients / unit, self._model.add_linear_constraint(lb=-np.inf, ub=at_most / unit))
-        for index, share in self._columns.items():
-            limit.row.set_coefficient(share, float(limit.coefficients[index]))
+        row = self._model.add_linear_constraint(lb=-np.inf, ub=at_most / unit)
+        limit = _Limit(coefficients / unit, row, per_least / unit)
+        for index in np.flatnonzero(limit.coefficients).tolist():
+            if index in self._columns:
+                limit.row.set_coefficient(self._columns[index], float(limit.coefficients[index]))
         self._limits.append(limit)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
@@ -133,14 +147,48 @@ class Program:
         self._set_objective(coefficients / unit)
         return self._solved(coefficients / unit)
 
+    def maximize_gains(
+        self, factors: FloatArray, jobs: Sequence[int], levels: FloatArray, at_most: float
+    ) -> FloatArray:
+        """Return by how much each job's factor times throughput can be above its level, in the sum.
+
+        Args:
+            factors: Of each of these jobs.
+            jobs: Whose gains are added; no gain counts for more than `at_most`.
+            levels: Of each of these jobs; none of them falls below its own.
+            at_most: Above 0.
+
+        Raises:
+            InfeasibleError: The levels and the floors cannot all be kept.
+        """
+        self._set_least({})
+        of_jobs = [self._rows[self.demand.jobs[job].name] for job in jobs]
+        gains = [self._model.add_variable(lb=0.0, ub=1.0) for _ in jobs]
+        units = 1 / (factors * [one.fastest for one in of_jobs])
+        for rows, gain, unit, level in zip(of_jobs, gains, units.tolist(), levels.tolist(), strict=True):
+            rows.speed.lower_bound = level * unit
+            rows.speed.set_coefficient(gain, -at_most * unit)
+        self._model.maximize(mathopt.LinearSum(gains))
+        try:
+            self._solved(np.zeros(len(self.demand.configurations)))
+            return at_most * np.array(self._result.variable_values(gains))
+        finally:
+            for rows, gain in zip(of_jobs, gains, strict=True):
+                rows.speed.lower_bound = 0.0
+                self._model.delete_variable(gain)
+
     def maximize_least(
-        self, factors: FloatArray, jobs: Sequence[int] | None = None
+        self,
+        factors: FloatArray,
+        jobs: Sequence[int] | None = None,
+        offsets: FloatArray | None = None,
     ) -> tuple[FloatArray, float]:
-        """Return the shares that maximize the least of factor times throughput, and that least.
+        """Return the shares that maximize the least of factor x throughput - offset, and that least.
 
         Args:
             factors: Of each of these jobs.
             jobs: All where none are given.
+            offsets: Of each of these jobs; 0 where none are given. The least is at least 0.
 
         Raises:
             InfeasibleError: No shares keep all rules.
@@ -151,13 +199,21 @@ class Program:
             return self.maximize(none), np.inf
         of_jobs = [self._rows[self.demand.jobs[job].name] for job in chosen]
         rows = [one.speed for one in of_jobs]
-        weights = 1 / (factors * [one.fastest for one in of_jobs])
-        weights = np.maximum(weights / weights.max(), LEAST_WEIGHT)
+        less = np.zeros(len(chosen)) if offsets is None else offsets
+        units = 1 / (factors * [one.fastest for one in of_jobs])
+        weights = np.maximum(units / units.max(), LEAST_WEIGHT)
         self._set_least(dict(zip(rows, weights.tolist(), strict=True)))
+        for row, bound in zip(rows, (less * units).tolist(), strict=True):
+            row.lower_bound = bound
+        for limit in self._limits:
+            if limit.per_least:
+                limit.row.set_coefficient(self._least, -limit.per_least / float(units.max()))
         self._set_objective(none)
         shares = self._solved(none)
         self._prices = weights * self._result.dual_values(rows)
-        return shares, float((factors * self.demand.rates(shares)[chosen]).min())
+        for row in rows:
+            row.lower_bound = 0.0
+        return shares, float((factors * self.demand.rates(shares)[chosen] - less).min())
 
     @property
     def prices(self) -> FloatArray:
@@ -203,7 +259,8 @@ class Program:
                 for row in (rows.speed, *rows.floors):
                     row.set_coefficient(share, rate / rows.fastest)
             for limit in self._limits:
-                limit.row.set_coefficient(share, float(limit.coefficients[index]))
+                if limit.coefficients[index]:
+                    limit.row.set_coefficient(share, float(limit.coefficients[index]))
 
     def _set_least(self, weights: dict[mathopt.LinearConstraint, float]) -> None:
         """Set how much of the least the rows of jobs must have; the least is an objective if some do."""
@@ -224,8 +281,10 @@ class Program:
         """Return the shares that are best among all configurations."""
         while True:
             result = self._solver.solve()
+            if result.termination.reason == mathopt.TerminationReason.IMPRECISE:
+                result = mathopt.solve(self._model, mathopt.SolverType.HIGHS)
             reason = result.termination.reason
-            if reason == mathopt.TerminationReason.INFEASIBLE:
+            if reason in INFEASIBLE:
                 more = np.setdiff1d(np.arange(len(self.demand.configurations)), [*self._columns])
                 if not len(more):
                     raise InfeasibleError("no shares of the time keep all rules")
