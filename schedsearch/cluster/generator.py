@@ -109,8 +109,7 @@ def _generated(
         slo_s = _slo_factor(of_slos.uniform(0, 1)) * duration_s if options.slos else math.inf
         yield Job(str(number), job_type, steps, gpus, weight, arrival_s, slo_s)
         if options.lam_s > 0:
-            rate = 1.0 / options.lam_s
-            arrival_s = -math.log(1.0 - of_gaps.random()) / rate + arrival_s
+            arrival_s -= math.log(1.0 - of_gaps.random()) * options.lam_s
 
 
 def _scale_factor(drawn: float) -> int:
