@@ -50,7 +50,7 @@ class Drawn:
         drawn += 1e-3
         times = demand.times(drawn).max(initial=1.0)
         used = np.bincount(demand.configurations.gpu_type, drawn * demand.configurations.gpus)
-        usage = (used / demand.workers[: len(used)]).max(initial=1.0)
+        usage = (used / np.maximum(demand.workers[: len(used)], 1)).max(initial=1.0)
         return Allocation(demand, drawn / max(times, usage), 0.0)
 
     def state_to_json(self) -> int:

@@ -138,11 +138,11 @@ def test_money_energy_and_shared_gpus() -> None:
 
 
 def test_finish_time_ratio_by_hand() -> None:
-    """Two jobs on one GPU: alone on its half each would take twice as long, so fair sharing gives 1."""
+    """On its half of a GPU a job takes twice as long; job 1 has all of it in its last round."""
     outcome = on_first(jobs_of((0.0, 3600.0), (0.0, 3600.0)))
-    assert outcome.jobs[0].isolated_s == pytest.approx(7200)
-    assert outcome.jobs[1].isolated_s == pytest.approx(7200)  # its last round alone is before a decision
-    assert outcome.average_finish_time_ratio == pytest.approx((6840 + 7200) / 2 / 7200)
+    assert [one.jct_s for one in outcome.jobs] == [6840, 7200]
+    assert [one.isolated_s for one in outcome.jobs] == [7200, 2 * 3240 + 360]
+    assert outcome.average_finish_time_ratio == pytest.approx((6840 / 7200 + 7200 / 6840) / 2)
 
 
 def test_a_window_ends_the_run_and_bounds_the_averages() -> None:
@@ -187,7 +187,7 @@ def test_progress_and_snapshots() -> None:
     assert seen[0] == Progress(0, 2, 0.0, 0)
     assert seen[-1].jobs_done == 2
     assert [one.jobs for one in outcome.snapshots[0].shares] == [("0",), ("1",)]
-    assert len(outcome.snapshots) == len(outcome.decisions.time_s) - 1  # the last decision is about no jobs
+    assert [one.time_s for one in outcome.snapshots] == outcome.decisions.time_s.tolist() == [0.0, 450.0]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_drawn_simulations_keep_all_rules(
         types_in_turn=types_in_turn,
         shuffles_types=random.choice((None, True)),
         fills_idle_gpus=fills_idle_gpus,
-        stop_at_s=2e6,
+        stop_at_s=1e5,
         checkpoint_s=costs_s[0],
         restart_s=costs_s[1],
         failures=failures,
@@ -270,8 +270,6 @@ def test_drawn_simulations_keep_all_rules(
     assert outcome.reason or not outcome.missing
     assert (outcome.rounds.busy_gpus <= np.array([*workers.values()])).all()
     assert (outcome.rounds.waiting_jobs >= 0).all()
-    if not failures and not math.isfinite(outcome.end_s):
-        assert outcome.reason == ""
 
 
 def broken(outcome: Outcome, **changes: object) -> Outcome:
