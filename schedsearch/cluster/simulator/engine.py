@@ -57,7 +57,11 @@ class Simulation:
         if self.num_jobs is not None and options.window is not None and options.window[1] > self.num_jobs:
             raise ClusterError(_short_trace(options.window, self.num_jobs))
         self.arrivals = Arrivals(trace, cluster, throughputs)
-        self.rounds = Rounds(cluster, options.round_s, options.fills_idle_gpus)
+        self.rounds = Rounds(
+            cluster,
+            options.round_s,
+            _chosen(options.fills_idle_gpus, policy, "fills_idle_gpus", otherwise=True),
+        )
         self.failures = GpuFailures.of(cluster, options.failures, options.seed)
         self.shuffler = Random(options.seed + 5)
         self.history = History(len(cluster.workers))
@@ -195,8 +199,7 @@ class Simulation:
         if not self.options.types_in_turn:
             return None
         order = list(range(len(self.cluster.workers)))
-        is_agnostic = bool(getattr(self.policy, "is_agnostic", False))
-        if is_agnostic if self.options.shuffles_types is None else self.options.shuffles_types:
+        if _chosen(self.options.shuffles_types, self.policy, "is_agnostic", otherwise=False):
             self.shuffler.shuffle(order)
         return order
 
@@ -250,6 +253,11 @@ class Simulation:
             self.reason = f"the policy gives no time to job {first}, nor to any other"
             return False
         return True
+
+
+def _chosen(option: bool | None, policy: Policy, attribute: str, *, otherwise: bool) -> bool:
+    """Return an option; where it is not given what the policy says, which need not say anything."""
+    return bool(getattr(policy, attribute, otherwise)) if option is None else option
 
 
 def _short_trace(window: tuple[int, int], num_jobs: int) -> str:

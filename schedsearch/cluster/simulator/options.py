@@ -42,13 +42,14 @@ class SimulationOptions:
         reset_s: Least time from one decision of the policy to the next. Until it has passed, a job that
             arrived meanwhile does not run.
         seed: Of all draws: the order of GPU types (seed + 5) and failures (seed + 7).
-        types_in_turn: GPU types choose their jobs one after another, as in Gavel's simulator; otherwise
-            all stand in one queue, which meets shares better (see `Rounds`).
-        shuffles_types: With types in turn their order is drawn in every round; otherwise it is that of the
-            cluster. Where nothing is given as Gavel does: drawn if the policy has an attribute
-            ``is_agnostic`` that is true.
-        fills_idle_gpus: GPUs that would idle run jobs to which the policy gave no time on this type, as
-            Gavel's simulator does, after all others of the type; otherwise a share of 0 is never run.
+        types_in_turn: GPU types choose their jobs one after another in the order of the cluster, as in
+            Gavel's simulator; otherwise all stand in one queue, which meets shares better (see `Rounds`).
+        shuffles_types: With types in turn their order is drawn in every round. Where nothing is given as
+            Gavel does: if the policy has an attribute ``is_agnostic`` that is true.
+        fills_idle_gpus: GPUs that would idle run jobs to which the policy gave no time on this type, but
+            some elsewhere or none at all; with types in turn before a later type can. Where nothing is
+            given as Gavel's simulator does: unless the policy has an attribute ``fills_idle_gpus`` that is
+            false, as first in first out should, and policies that spare money.
         window: First and last job, counted in the order of arrival, whose numbers are averaged; the last
             is not included. The run ends when these are done. All jobs where none is given.
         stop_at_s: Simulated time after which no round starts.
@@ -67,9 +68,9 @@ class SimulationOptions:
     round_s: float = 360.0
     reset_s: float = 1920.0
     seed: int = 0
-    types_in_turn: bool = False
+    types_in_turn: bool = True
     shuffles_types: bool | None = None
-    fills_idle_gpus: bool = False
+    fills_idle_gpus: bool | None = None
     window: tuple[int, int] | None = None
     stop_at_s: float = math.inf
     checkpoint_s: float = 0.0

@@ -157,6 +157,7 @@ def test_a_window_ends_the_run_and_bounds_the_averages() -> None:
 class Nothing:
     name: str = "nothing"
     shares_space: bool = False
+    fills_idle_gpus: bool = False
 
     def allocate(self, demand: Demand) -> Allocation:
         return Allocation(demand, np.zeros(len(demand.configurations)), 0.0)
@@ -167,6 +168,24 @@ def test_a_policy_that_gives_nobody_time_is_said() -> None:
     assert outcome.is_interrupted
     assert outcome.missing.startswith("the policy gives no time to job 0, nor to any other: 2 of 2 jobs")
     assert math.isnan(outcome.average_jct_s)
+
+
+def test_idle_gpus_run_what_has_no_share_unless_they_must_not() -> None:
+    """With types in turn a first type that idles takes a job that another type has a share of (Gavel)."""
+    cluster = GpuCluster({"k80": 1, "v100": 1})
+
+    @dataclass
+    class OnV100(OnFirstType):
+        def allocate(self, demand: Demand) -> Allocation:
+            return Allocation(demand, (demand.configurations.gpu_type == 1).astype(float), 0.0)
+
+    for options, jct_s in (
+        (SimulationOptions(), 200.0),
+        (SimulationOptions(types_in_turn=False), 100.0),
+        (SimulationOptions(fills_idle_gpus=False), 100.0),
+    ):
+        outcome = simulate(jobs_of((0.0, 100.0)), cluster, RATE_1, OnV100(), options)
+        assert outcome.average_jct_s == jct_s
 
 
 def test_stopping_in_time_says_what_is_missing() -> None:
