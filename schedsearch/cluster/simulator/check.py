@@ -69,12 +69,14 @@ def check_outcome(outcome: Outcome, throughputs: Throughputs, options: Simulatio
 
 
 def _check_gpus(one: Round, cluster: GpuCluster, where: str) -> None:
-    """Check that GPUs are there, and that no two runs have one."""
+    """Check that GPUs are there, that no two runs have one, and what all draw."""
     taken = [(run.gpu_type, gpu) for run in one.runs for gpu in run.gpu_ids]
     _demand(len({*taken}) == len(taken), where, "gives a GPU to two runs")
     for number, gpu in taken:
         workers = cluster.workers[cluster.gpu_types[number]]
         _demand(0 <= gpu < workers, where, f"uses GPU {gpu} of {workers} {cluster.gpu_types[number]}")
+    power_w = sum(run.power_w for run in one.runs)
+    _demand(power_w <= cluster.power_cap_w * (1 + _CLOSE), where, f"draws {power_w} W")
 
 
 def _check_run(

@@ -269,7 +269,8 @@ def test_drawn_simulations_keep_all_rules(
     random = Random(seed)
     names = ("v100", "k80", "p4")[: random.randint(1, 3)]
     workers = {name: random.randint(1, 5) for name in names}
-    cluster = GpuCluster(workers, {"v100": 2.0}, {"v100": random.choice((1, 2, 4))})
+    cap_w = random.choice((math.inf, 600.0))
+    cluster = GpuCluster(workers, {"v100": 2.0}, {"v100": random.choice((1, 2, 4))}, cap_w)
     throughputs = drawn_throughputs(random, names, pairs=shares_space)
     jobs = drawn_jobs(random, random.randint(1, 15), workers["v100"])
     options = SimulationOptions(
