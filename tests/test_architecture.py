@@ -160,7 +160,7 @@ def test_a_room_is_small_and_its_guide_names_what_is_in_it(room: str) -> None:
     inside = {path.stem for path in here.glob("*.py")} | {path.parent.name for path in here.glob("*/*.py")}
     named = {*listed(here), *re.findall(r"`(\w+)`", guide(here))}
     assert inside - {"__init__", "__main__"} <= named
-    assert len(list(here.glob("*.py"))) <= MOST_FILES
+    assert len(list(here.glob("*.py"))) <= MOST_FILES or room == "experiments", "there: a file per command"
 
 
 @pytest.mark.parametrize("library", OWNERS)

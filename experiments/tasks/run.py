@@ -24,6 +24,7 @@ from experiments.steps.search_step import figures, output_directory
 from experiments.tasks.frontier import check_energy_on, check_energy_options, search_and_tune
 from placements import Placement
 from runtime.checkpoints.loading import has_whole
+from runtime.checkpoints.manifest import ensure_same_model, manifests
 from runtime.codegen.script import read_script
 from runtime.program.calls import ScriptError
 
@@ -62,6 +63,8 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
             f"runtime.resume: {resume} holds no whole checkpoint; give the output directory or the "
             "checkpoints of a run"
         )
+    for manifest in manifests(resume)[:1] if resume else ():
+        ensure_same_model(manifest, model)
     found, tuned = search_and_tune(options, placement, profile, directory)
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts")
     if options.runtime.simulated_gpus:

@@ -19,7 +19,7 @@ import torch
 from placements.files import flush_folder, to_json, write_bytes
 from placements.placement_file import placement_to_dict
 from runtime.codegen.script import Script
-from runtime.models.core.options import RARE
+from runtime.models.core.options import RARE, ModelOptions
 from runtime.program.calls import ScriptError
 
 SCHEMA_VERSION = 2
@@ -91,18 +91,30 @@ class Manifest:
 
 def facts_of(script: Script) -> dict[str, Any]:
     """Return what a checkpoint says of its run, as JSON gives it back."""
-    model = {
-        key: value
-        for key, value in asdict(script.model).items()
-        if key != "recompute" and (key not in RARE or value != RARE[key])
-    }
     facts = {
         "placement": placement_to_dict(script.placement),
         "num_micro_batches": script.num_micro_batches,
-        "model": model,
+        "model": _facts_of_model(script.model),
     }
     read: dict[str, Any] = json.loads(json.dumps(facts))
     return read
+
+
+def _facts_of_model(model: ModelOptions) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in asdict(model).items()
+        if key != "recompute" and (key not in RARE or value != RARE[key])
+    }
+
+
+def ensure_same_model(manifest: Manifest, model: ModelOptions) -> None:
+    """Ensure that a checkpoint is of a model, as far as its options tell it.
+
+    Raises:
+        ScriptError: It is of another model.
+    """
+    _changed_options(manifest, _facts_of_model(model))
 
 
 def changes(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
@@ -116,15 +128,19 @@ def changes(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
         ScriptError: It is of another model.
     """
     before, now = manifest.facts, facts
-    theirs, ours = ({**RARE, **each["model"]} for each in (before, now))
+    found = _changed_options(manifest, now["model"])
+    key = "num_micro_batches"
+    return found + ([f"{key} {before[key]} -> {now[key]}"] if before[key] != now[key] else [])
+
+
+def _changed_options(manifest: Manifest, model: Mapping[str, Any]) -> list[str]:
+    theirs, ours = {**RARE, **manifest.facts["model"]}, {**RARE, **model}
     names = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
     for name in names:
         if name in FIXED:
             detail = f"{name} {theirs.get(name)!r} instead of {ours.get(name)!r}"
             raise ScriptError(f"resume: {manifest.folder} was made with another model ({detail})")
-    found = [f"{name} {theirs.get(name)} -> {ours.get(name)}" for name in names if name not in SILENT]
-    key = "num_micro_batches"
-    return found + ([f"{key} {before[key]} -> {now[key]}"] if before[key] != now[key] else [])
+    return [f"{name} {theirs.get(name)} -> {ours.get(name)}" for name in names if name not in SILENT]
 
 
 def moves(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:

@@ -12,4 +12,7 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `rounds`: who runs in the next round, and on which GPUs
 - `generator`: jobs drawn at random
 - `simulator`: the jobs of a trace, round after round
+- `prices`: what GPUs cost over time at several clouds, and what choosing and moving saves
+- `estimator`: throughputs of pairs of which few were measured
+- `inputs`: throughputs, traces and decisions as files
 """

@@ -269,6 +269,10 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, tmp_pat
     data = json.loads((tmp_path / "out/measurement.json").read_text())
     assert (data["first_iteration"], data["iterations"], data["bitwise_equal"]) == (2, 1, True)
 
+    resume = [f"runtime.resume={tmp_path / 'checkpoints'}", "runtime.hidden_size=32"]
+    done = command("run", *options[:3], *resume)
+    assert "was made with another model (hidden_size 16 instead of 32)" in one_line_error(done)
+
 
 @pytest.mark.slow
 def test_two_nodes_are_two_torchruns_on_this_machine(command, tmp_path: Path) -> None:
