@@ -6,7 +6,6 @@ import csv
 import math
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +15,12 @@ from schedsearch.cluster.generator import (
     COST_STUDY_DURATIONS_S,
     GeneratorOptions,
     generated,
-    read_job_types,
 )
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.inputs.job_type_file import read_job_types
+from schedsearch.cluster.jobs import Job, JobType
 
-TYPES = {"one": True, "two": False}
+TYPES = (JobType("one", True), JobType("two", False))
 RATES = throughputs_of({"one": {"v100": 2.0}, "two": {"v100": 5.0}}, (1, 2, 4, 8))
 
 
@@ -106,20 +105,3 @@ def test_wrong_options_are_one_line(options: dict[str, object], message: str) ->
     with pytest.raises(ClusterError, match=message) as error:
         drawn(1, **options)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("job_type,may_be_distributed\na,1\na,0\n", ":3: 'a' is there twice"),
-        ("job_type,may_be_distributed\na,yes\n", ":2: give job_type"),
-        ("job_type,may_be_distributed\n", "has no job types"),
-    ],
-)
-def test_wrong_files_of_types_name_the_line(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "types.csv"
-    path.write_text(text)
-    with pytest.raises(ClusterError, match=message):
-        read_job_types(path)
-    with pytest.raises(ClusterError, match="cannot be read"):
-        read_job_types(tmp_path / "none.csv")
