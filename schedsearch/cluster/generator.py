@@ -7,13 +7,15 @@ bit for bit, as Gavel's own generator. It does not know the cluster, nor how lon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from random import Random
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.jobs import Job, JobType
+from schedsearch.cluster.inputs import job_type_file
+from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
 COST_STUDY_DURATIONS_S = tuple(days * 86400.0 for days in (0.5, 1.0, 2.0, 4.0, 8.0))
@@ -60,11 +62,13 @@ class GeneratorOptions:
             raise ClusterError(f"trace.durations_s: {self.durations_s!r} are not all above 0; correct them")
 
 
-def generated(types: Sequence[JobType], throughputs: Throughputs, options: GeneratorOptions) -> Iterator[Job]:
+def generated(
+    types: Mapping[str, bool], throughputs: Throughputs, options: GeneratorOptions
+) -> Iterator[Job]:
     """Return jobs in the order of their arrival, named "0", "1" and so on.
 
     Args:
-        types: In the order from which they are drawn.
+        types: Whether each type may run on more than one GPU, in the order from which types are drawn.
         throughputs: Of these types, at least on the reference GPU type.
         options: What is drawn.
 
@@ -75,34 +79,35 @@ def generated(types: Sequence[JobType], throughputs: Throughputs, options: Gener
     return _generated(types, throughputs, options)
 
 
-def _check_types(types: Sequence[JobType], throughputs: Throughputs, options: GeneratorOptions) -> None:
+def _check_types(types: Mapping[str, bool], throughputs: Throughputs, options: GeneratorOptions) -> None:
     if not types:
         raise ClusterError("trace.types is empty; give at least one job type")
-    for one in types:
-        for gpus in (1, 2, 4, 8) if options.multi_gpu and one.may_be_distributed else (1,):
-            if not throughputs.rate(one.name, gpus, options.reference) > 0:
+    for job_type, may_be_distributed in types.items():
+        for gpus in (1, 2, 4, 8) if options.multi_gpu and may_be_distributed else (1,):
+            if not throughputs.rate(job_type, gpus, options.reference) > 0:
                 raise ClusterError(
-                    f"trace.types: {one.name!r} has no throughput on {gpus} {options.reference}; "
+                    f"trace.types: {job_type!r} has no throughput on {gpus} {options.reference}; "
                     "add one, leave the type out, or give another trace.reference"
                 )
 
 
 def _generated(
-    types: Sequence[JobType], throughputs: Throughputs, options: GeneratorOptions
+    types: Mapping[str, bool], throughputs: Throughputs, options: GeneratorOptions
 ) -> Iterator[Job]:
     of_jobs, of_gaps, of_slos = (Random(options.seed + number) for number in (2, 3, 6))
+    names = list(types)
     arrival_s = 0.0
     for number in count() if options.num_jobs is None else range(options.num_jobs):
         gpus = _scale_factor(of_jobs.uniform(0, 1))  # drawn even where it is not used
         gpus = gpus if options.multi_gpu else 1
         duration_s = _duration_s(of_jobs, options)
-        job_type = of_jobs.choice(types)
-        while gpus > 1 and not job_type.may_be_distributed:
-            job_type = of_jobs.choice(types)
-        steps = duration_s * throughputs.rate(job_type.name, gpus, options.reference)
+        job_type = of_jobs.choice(names)
+        while gpus > 1 and not types[job_type]:
+            job_type = of_jobs.choice(names)
+        steps = duration_s * throughputs.rate(job_type, gpus, options.reference)
         weight = 5.0 if options.priorities and of_jobs.uniform(0, 1) <= 0.2 else 1.0
         slo_s = _slo_factor(of_slos.uniform(0, 1)) * duration_s if options.slos else math.inf
-        yield Job(str(number), job_type.name, steps, gpus, weight, arrival_s, slo_s)
+        yield Job(str(number), job_type, steps, gpus, weight, arrival_s, slo_s)
         if options.lam_s > 0:
             arrival_s -= math.log(1.0 - of_gaps.random()) * options.lam_s
 
@@ -128,3 +133,12 @@ def _slo_factor(drawn: float) -> float:
     if drawn < 0.33:
         return 1.2
     return 2.0 if drawn < 0.67 else 10.0
+
+
+def read_job_types(path: str | Path) -> dict[str, bool]:
+    """Return the types of a CSV file as `generated` takes them, in the file's order.
+
+    Raises:
+        ClusterError: The file cannot be read or is wrong.
+    """
+    return {one.name: one.may_be_distributed for one in job_type_file.read_job_types(path)}

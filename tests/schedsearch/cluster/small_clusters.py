@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -14,6 +12,7 @@ from places import SHARED_DATA
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
@@ -104,11 +103,6 @@ def drawn_jobs(random: Random, count: int, most_gpus: int) -> list[Job]:
     return jobs
 
 
-def gavel_throughputs(name: str = "simulation_throughputs.json") -> Throughputs:
-    """Return throughputs of jobs alone, as measured by Gavel's authors."""
-    alone: dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]] = {}
-    for gpu_type, rows in json.loads((GAVEL / name).read_text()).items():
-        if "unconsolidated" not in gpu_type:
-            for key, row in rows.items():
-                alone.setdefault(ast.literal_eval(key), {})[gpu_type] = (OperatingPoint(row["null"]),)
-    return Throughputs(alone)
+def gavel_throughputs() -> Throughputs:
+    """Return throughputs as measured by Gavel's authors."""
+    return read_throughputs(GAVEL / "simulation_throughputs.json")

@@ -15,12 +15,12 @@ from schedsearch.cluster.generator import (
     COST_STUDY_DURATIONS_S,
     GeneratorOptions,
     generated,
+    read_job_types,
 )
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs.job_type_file import read_job_types
-from schedsearch.cluster.jobs import Job, JobType
+from schedsearch.cluster.jobs import Job
 
-TYPES = (JobType("one", True), JobType("two", False))
+TYPES = {"one": True, "two": False}
 RATES = throughputs_of({"one": {"v100": 2.0}, "two": {"v100": 5.0}}, (1, 2, 4, 8))
 
 
@@ -34,8 +34,9 @@ def duration_s(job: Job) -> float:
 
 @needs_gavel
 def test_the_first_jobs_are_gavels() -> None:
-    types = read_job_types(GAVEL / "job_types.csv")
-    jobs = generated(types, gavel_throughputs(), GeneratorOptions(seed=42, lam_s=9000))
+    jobs = generated(
+        read_job_types(GAVEL / "job_types.csv"), gavel_throughputs(), GeneratorOptions(seed=42, lam_s=9000)
+    )
     with (GAVEL / "first_jobs_seed42_lam9000.csv").open() as file:
         for row, job in zip(csv.DictReader(file), jobs, strict=False):
             assert (job.name, job.type) == (row["job"], row["job_type"])

@@ -24,10 +24,9 @@ from hypothesis import strategies as st
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
-from schedsearch.cluster.generator import GeneratorOptions, generated
+from schedsearch.cluster.generator import GeneratorOptions, generated, read_job_types
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.inputs.job_type_file import read_job_types
-from schedsearch.cluster.jobs import Job, JobType
+from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.simulator.check import check_outcome
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
@@ -147,7 +146,7 @@ def test_finish_time_ratio_by_hand() -> None:
 
 
 def test_a_window_ends_the_run_and_bounds_the_averages() -> None:
-    endless = generated([JobType("a", False)], RATE_1, GeneratorOptions(lam_s=100.0, durations_s=(50.0,)))
+    endless = generated({"a": False}, RATE_1, GeneratorOptions(lam_s=100.0, durations_s=(50.0,)))
     outcome = simulate(endless, ONE, RATE_1, OnFirstType(), replace(KEPT, window=(5, 8), reset_s=0.0))
     assert len(outcome.measured) == 3
     assert outcome.average_jct_s == pytest.approx(np.mean([one.jct_s for one in outcome.jobs[5:8]]))
