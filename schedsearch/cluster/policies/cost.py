@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class MinCost:
     _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
 
     shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
+    """A GPU that the program leaves idle is too dear for the jobs."""
     name: ClassVar[str] = "min_cost"
 
     def __post_init__(self) -> None:
@@ -182,9 +184,10 @@ class MakespanWithinBudget:
     budget_dollars: float = math.inf
 
     shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
     name: ClassVar[str] = "makespan_budget"
     _spent_dollars: float = field(default=0.0, init=False, repr=False)
-    _last: Allocation | None = field(default=None, init=False, repr=False)
+    _last: dict[str, tuple[float, float]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the budget."""
@@ -203,17 +206,32 @@ class MakespanWithinBudget:
         real = demand.without_pairs()
         check_runnable(real, self.name)
         if self._last is not None:
-            self._spent_dollars += _dollars_since(self._last, real)
-        left = self.budget_dollars - self._spent_dollars
+            left = {active.name: active.steps_left for active in real.jobs}
+            for name, (steps, dollars) in self._last.items():
+                self._spent_dollars += dollars * max(steps - left.get(name, 0.0), 0.0)
+        left_dollars = self.budget_dollars - self._spent_dollars
         cheapest = _cheapest_dollars_per_step(real)
         least = float(cheapest @ real.steps_left)
-        if self._last is None and least > left * (1 + EXACT):
+        if self._last is None and least > left_dollars * (1 + EXACT):
             raise InfeasibleError(
                 f"{self.name}: the jobs cost at least {least:.2f} dollars, which is above the budget of "
-                f"{left:.2f}; give budget_dollars={math.ceil(least * 100) / 100:.2f} or more"
+                f"{left_dollars:.2f}; give budget_dollars={math.ceil(least * 100) / 100:.2f} or more"
             )
-        self._last = _soonest(real, left if left > least * (1 + EXACT) else None, cheapest)
-        return self._last
+        found = _soonest(real, left_dollars if left_dollars > least * (1 + EXACT) else None, cheapest)
+        dollars_per_step = _dollars_per_s(real, found.shares) / found.rates
+        of_jobs = zip(real.steps_left.tolist(), dollars_per_step.tolist(), strict=True)
+        self._last = dict(zip((active.name for active in real.jobs), of_jobs, strict=True))
+        return found
+
+    def state_to_json(self) -> dict[str, Any]:
+        """Return what is spent, and of each job the steps left and the dollars per step at the last decision."""
+        return {"spent_dollars": self._spent_dollars, "last": self._last}
+
+    def restore_state(self, data: dict[str, Any]) -> None:
+        """Go on where a policy was that gave this state."""
+        self._spent_dollars = data["spent_dollars"]
+        last = data["last"]
+        self._last = None if last is None else {name: (one, other) for name, (one, other) in last.items()}
 
 
 def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray) -> Allocation:
@@ -275,14 +293,6 @@ def _cheapest_dollars_per_step(demand: Demand) -> FloatArray:
     dollars_per_s = demand.dollars_per_hour / SECONDS_PER_HOUR
     np.minimum.at(cheapest, found.jobs[:, 0], dollars_per_s / found.steps_per_s[:, 0])
     return cheapest
-
-
-def _dollars_since(last: Allocation, now: Demand) -> float:
-    """Return what the steps since an allocation have cost, at its dollars per step."""
-    demand = last.demand
-    left = {active.name: active.steps_left for active in now.jobs}
-    done = demand.steps_left - np.array([left.get(active.name, 0.0) for active in demand.jobs])
-    return float(_dollars_per_s(demand, last.shares) / last.rates @ np.maximum(done, 0.0))
 
 
 def _check_prices(demand: Demand, policy: str) -> None:

@@ -18,7 +18,8 @@ class Policy(Protocol):
     """Decides who runs where for what share of the time.
 
     It may keep what it knows from one decision to the next, to be faster or not to move jobs; decisions of
-    one run go to one object, in the order of time.
+    one run go to one object, in the order of time. In simulations it may have ``fills_idle_gpus = False``, so
+    that a GPU to which it gives no job idles, and the two methods of `simulator.resume.KeepsState`.
     """
 
     @property

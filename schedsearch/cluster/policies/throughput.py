@@ -33,6 +33,7 @@ class FirstInFirstOut(SingleLevel):
     loses little by going elsewhere.
     """
 
+    fills_idle_gpus: ClassVar[bool] = False
     term: ClassVar[str] = "fifo"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:

@@ -14,6 +14,7 @@ from cluster.small_clusters import Drawn, drawn_jobs, drawn_throughputs
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.check import check_outcome
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
@@ -98,3 +99,20 @@ def test_an_outcome_survives_its_file(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     with pytest.raises(ClusterError, match="cluster.json: is not the outcome of a simulation .*end_s"):
         read_outcome(path)
+
+
+@pytest.mark.parametrize("name", ["allox", "gandiva", "makespan_budget"])
+def test_policies_that_know_what_they_did_before_go_on(name: str, tmp_path: Path) -> None:
+    options = {"budget_dollars": 2500.0} if name == "makespan_budget" else {}
+    cluster = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5, "k80": 0.5})
+    jobs = [replace(job, scale_factor=1) for job in JOBS]
+
+    def simulated(on_progress: InterruptAt | None = None) -> Outcome:
+        policy = policy_of(name, **options)
+        return simulate(
+            jobs, cluster, THROUGHPUTS, policy, SimulationOptions(reset_s=0.0), on_progress, state
+        )
+
+    state = tmp_path / "state.json"
+    assert simulated(InterruptAt(40)).is_interrupted
+    assert outcome_to_json(simulated()) == outcome_to_json(simulated())

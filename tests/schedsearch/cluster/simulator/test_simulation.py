@@ -27,6 +27,7 @@ from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.generator import GeneratorOptions, generated, read_job_types
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.check import check_outcome
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
@@ -69,7 +70,7 @@ def test_gavels_published_completion_times(row: dict[str, str]) -> None:
         generated(read_job_types(GAVEL / "job_types.csv"), throughputs, drawn),
         GpuCluster({"v100": int(row["v100"]), "p100": int(row["p100"]), "k80": int(row["k80"])}),
         throughputs,
-        OnFirstType(),
+        policy_of(row["policy"]),
         SimulationOptions(window=(4000, 5000)),
     )
     assert f"{outcome.average_jct_s:.6f}" == row["average_jct_s"]
