@@ -224,7 +224,7 @@ class MakespanWithinBudget:
         return found
 
     def state_to_json(self) -> dict[str, Any]:
-        """Return what is spent, and of each job the steps left and the dollars per step at the last decision."""
+        """Return the dollars spent, and of each job its steps and dollars per step at the last decision."""
         return {"spent_dollars": self._spent_dollars, "last": self._last}
 
     def restore_state(self, data: dict[str, Any]) -> None:
