@@ -43,8 +43,8 @@ class Allocation:
 
     @property
     def power_w(self) -> float:
-        """Return what the GPUs that are used draw on average, in W."""
-        return float(self.demand.configurations.power_w @ self.shares)
+        """Return what all GPUs draw on average, in W; those without a job their idle power."""
+        return self.demand.idle_power_w + float(self.demand.added_power_w @ self.shares)
 
     def share_of(self, name: str) -> dict[str, float]:
         """Return the share of the time that a job spends on each type, alone or in a pair."""

@@ -101,15 +101,21 @@ class Demand:
         cluster: What there is.
         jobs: Those that have arrived and are not done.
         configurations: Those that fit in the cluster, each with throughputs above 0.
+        now_s: When it is asked, in seconds of the simulation.
     """
 
     cluster: GpuCluster
     jobs: tuple[ActiveJob, ...]
     configurations: Configurations
+    now_s: float = 0.0
 
     @classmethod
     def of(
-        cls, cluster: GpuCluster, jobs: Sequence[ActiveJob], configurations: Iterable[Configuration]
+        cls,
+        cluster: GpuCluster,
+        jobs: Sequence[ActiveJob],
+        configurations: Iterable[Configuration],
+        now_s: float = 0.0,
     ) -> Demand:
         """Return the demand of jobs and configurations given one by one.
 
@@ -134,6 +140,7 @@ class Demand:
                 np.array([one.power_w for one in kept], dtype=np.float64),
                 np.array([one.clock_mhz for one in kept], dtype=np.int64),
             ),
+            now_s,
         )
 
     @cached_property
@@ -158,9 +165,13 @@ class Demand:
 
     @cached_property
     def alone_steps_per_s(self) -> FloatArray:
-        """Return the best throughput of each job alone on each type, shape (jobs, types); 0 for none."""
+        """Return the best throughput of each job alone on each type, shape (jobs, types); 0 for none.
+
+        It is that on its usual number of GPUs, its scale factor.
+        """
         table = np.zeros((len(self.jobs), len(self.workers)))
-        alone = self.configurations.only(self.configurations.is_alone)
+        found = self.configurations
+        alone = found.only(found.is_alone & (found.gpus == self.scale_factors[found.jobs[:, 0]]))
         np.maximum.at(table, (alone.jobs[:, 0], alone.gpu_type), alone.steps_per_s[:, 0])
         return table
 
@@ -176,6 +187,25 @@ class Demand:
         prices = np.array([self.cluster.price_of(gpu_type) for gpu_type in self.cluster.gpu_types])
         dollars: FloatArray = prices[self.configurations.gpu_type] * self.configurations.gpus
         return dollars
+
+    @cached_property
+    def added_power_w(self) -> FloatArray:
+        """Return what each configuration draws above what its GPUs draw while no job is on them, in W."""
+        added: FloatArray = (
+            self.configurations.power_w
+            - self._idle_power_w[self.configurations.gpu_type] * self.configurations.gpus
+        )
+        return added
+
+    @property
+    def idle_power_w(self) -> float:
+        """Return what all GPUs together draw while there are no jobs, in W."""
+        return float(self._idle_power_w @ self.workers)
+
+    @cached_property
+    def _idle_power_w(self) -> FloatArray:
+        of_type = self.cluster.idle_power_w
+        return np.array([of_type.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types])
 
     def rates(self, shares: FloatArray) -> FloatArray:
         """Return the effective throughput of each job in steps per second (dissertation, Sec. 5.3.1)."""

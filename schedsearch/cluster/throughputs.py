@@ -52,21 +52,28 @@ class Throughputs:
         found = self.pairs.get((other, one, scale_factor), {})
         return {gpu_type: (second, first) for gpu_type, (first, second) in found.items()}
 
-    def demand(self, cluster: GpuCluster, jobs: Sequence[ActiveJob], *, shares_space: bool = False) -> Demand:
-        """Return the demand of jobs, with configurations of two jobs if they may share GPUs."""
-        return Demand.of(cluster, jobs, self._configurations(cluster, jobs, shares_space))
+    def demand(
+        self,
+        cluster: GpuCluster,
+        jobs: Sequence[ActiveJob],
+        *,
+        shares_space: bool = False,
+        now_s: float = 0.0,
+    ) -> Demand:
+        """Return the demand of jobs at a time, with configurations of two jobs if they may share GPUs."""
+        return Demand.of(cluster, jobs, self._configurations(cluster, jobs, shares_space), now_s)
 
     def _configurations(
         self, cluster: GpuCluster, jobs: Sequence[ActiveJob], shares_space: bool
     ) -> Iterator[Configuration]:
         for index, active in enumerate(jobs):
-            gpus = active.job.scale_factor
-            for gpu_type, points in self.alone.get((active.job.type, gpus), {}).items():
-                if cluster.workers.get(gpu_type, 0) >= gpus:
-                    for point in points:
-                        yield Configuration(
-                            (index,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz
-                        )
+            for gpus in active.job.scale_factors:
+                for gpu_type, points in self.alone.get((active.job.type, gpus), {}).items():
+                    if cluster.workers.get(gpu_type, 0) >= gpus:
+                        for point in points:
+                            yield Configuration(
+                                (index,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz
+                            )
         if not shares_space:
             return
         for (one, first), (two, second) in combinations(enumerate(jobs), 2):

@@ -47,7 +47,7 @@ class Program:
         for gpus, workers in zip(of_type, demand.workers.tolist(), strict=True):
             self._model.add_linear_constraint(mathopt.LinearSum(gpus) <= workers)
         if np.isfinite(demand.cluster.power_cap_w):
-            self.limit(found.power_w, demand.cluster.power_cap_w)
+            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
         self._least = self._model.add_variable(lb=-np.inf)
         self._above_least: list[mathopt.LinearConstraint] = []
         self._rates = [mathopt.LinearSum(one) for one in terms]
