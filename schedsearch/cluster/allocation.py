@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +26,14 @@ class Allocation:
         demand: What it was asked.
         shares: Of the time in which each configuration of the demand runs; 0 to 1.
         objective: What the policy maximizes or minimizes, in its own unit.
+        valid_until_s: When to decide again at the latest, in seconds of the simulation, although no job came
+            or ended.
     """
 
     demand: Demand
     shares: FloatArray
     objective: float
+    valid_until_s: float = math.inf
 
     @property
     def rates(self) -> FloatArray:

@@ -56,6 +56,12 @@ class GpuCluster:
                     )
         if not self.power_cap_w > 0:
             raise ClusterError(f"cluster.power_cap_w: {self.power_cap_w!r} is not above 0; give watts")
+        idle_w = sum(self.idle_power_w.get(gpu_type, 0.0) * count for gpu_type, count in self.workers.items())
+        if idle_w >= self.power_cap_w:
+            raise ClusterError(
+                f"cluster.power_cap_w: {self.power_cap_w!r} W are drawn by idle GPUs alone, which draw "
+                f"{idle_w:.6g} W; give more"
+            )
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

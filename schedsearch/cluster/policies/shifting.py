@@ -1,0 +1,171 @@
+"""Jobs shifted in time: energy has a price that changes, in money or carbon, and jobs that can wait do so.
+
+The program is that of one decision, once for each interval of the signal that is still to come: shares of
+each interval's time, within its GPUs and power, and for each job the steps that it must have done by the end
+of its window. Only what it says of the present interval is run; the next decision sees further. For one job
+this is `schedsearch.energy.least_cost_policy`, whose bound it reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, diags_array, hstack, kron, vstack
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError
+from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.energy import KEPT, FloorRules, Floors
+from schedsearch.cluster.policies.program import Program
+from schedsearch.energy import Interval
+
+_J_PER_KWH = 3.6e6
+"""Joules in a kilowatt-hour."""
+
+_INFEASIBLE = 2
+"""What scipy calls a program without an answer."""
+
+
+@dataclass(frozen=True)
+class LeastSignalCost:
+    """Takes the least cost of energy over the intervals to come that does each job's steps in its window.
+
+    The floors are those of `FloorRules`, each on average over the job's window: until its SLO or the horizon,
+    whichever is first. The objective is the cost of all energy until the horizon, in the unit of the price.
+
+    Attributes:
+        signal: Prices from second 0 of the simulation on; after its end it begins again.
+        horizon_s: How far it looks ahead, at most; above 0.
+        rules: Of the floors.
+
+    Raises:
+        ClusterError: The signal is empty, or the horizon is not above 0.
+    """
+
+    signal: tuple[Interval, ...]
+    horizon_s: float = 86400.0
+    rules: FloorRules = field(default_factory=FloorRules)
+    name: str = "least_signal_cost"
+    shares_space: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the signal and the horizon."""
+        if not self.signal:
+            raise ClusterError("signal: has no intervals; give at least one")
+        if not 0 < self.horizon_s < math.inf:
+            raise ClusterError(f"horizon_s: {self.horizon_s!r} is not a time above 0; give seconds")
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return what is run in the present interval.
+
+        Raises:
+            InfeasibleError: See `FloorRules.set`.
+        """
+        floors = self.rules.set(Program(demand))
+        intervals = tuple(coming(self.signal, demand.now_s, self.horizon_s))
+        shares, cost = least_cost_shares(demand, floors, intervals)
+        return Allocation(demand, shares[0], cost, demand.now_s + intervals[0].duration_s)
+
+
+def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iterator[Interval]:
+    """Yield the intervals of a signal that repeats, from a time on, until the horizon.
+
+    >>> day = (Interval(10.0, 1.0), Interval(10.0, 2.0))
+    >>> [(one.duration_s, one.price_per_kwh) for one in coming(day, 35.0, 17.0)]
+    [(5.0, 2.0), (10.0, 1.0), (2.0, 2.0)]
+    """
+    length_s = math.fsum(interval.duration_s for interval in signal)
+    skipped_s, left_s = math.fmod(now_s, length_s), horizon_s
+    for interval in cycle(signal):
+        duration_s = min(interval.duration_s - skipped_s, left_s)
+        skipped_s = max(skipped_s - interval.duration_s, 0.0)
+        if duration_s > 0:
+            yield Interval(duration_s, interval.price_per_kwh)
+            left_s -= duration_s
+        if left_s <= 0:
+            return
+
+
+def least_cost_shares(
+    demand: Demand, floors: Floors, intervals: tuple[Interval, ...]
+) -> tuple[FloatArray, float]:
+    """Return the shares of each interval, shape (intervals, configurations), and the cost of all energy.
+
+    Raises:
+        InfeasibleError: The floors cannot be kept.
+    """
+    durations = np.array([interval.duration_s for interval in intervals])
+    prices = np.array([interval.price_per_kwh for interval in intervals]) / _J_PER_KWH
+    horizon_s = float(durations.sum())
+    window_s = np.minimum(floors.window_s, horizon_s)
+    least_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
+    begins = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
+    in_window_s = np.clip(window_s[:, None] - begins, 0.0, durations)
+    asked = np.flatnonzero(least_steps)
+    found = linprog(
+        np.kron(durations * prices, demand.added_power_w),
+        A_ub=vstack(
+            [
+                -_steps(demand, in_window_s / np.maximum(least_steps, 1e-300)[:, None])[asked],
+                _steps(demand, durations / demand.steps_left[:, None]),
+                kron(np.eye(len(intervals)), _rules(demand)),
+            ],
+            format="csr",
+        ),
+        b_ub=np.concatenate(
+            [
+                np.full(len(asked), -KEPT),
+                np.ones(len(demand.jobs)),
+                np.tile(_limits(demand), len(intervals)),
+            ]
+        ),
+        method="highs",
+    )
+    if found.status == _INFEASIBLE:
+        raise InfeasibleError("no shares of the intervals to come keep all floors")
+    assert found.status == 0, found.message
+    shares: FloatArray = np.maximum(found.x.reshape(len(intervals), -1), 0.0)
+    return shares, float(found.fun + demand.idle_power_w * (durations @ prices))
+
+
+def _steps(demand: Demand, seconds: FloatArray) -> csr_array:
+    """Return the steps of each job by the shares of all intervals' configurations, one after the other.
+
+    Args:
+        demand: Whose jobs and configurations.
+        seconds: What a job's time in each interval counts for; shape (jobs, intervals).
+    """
+    rates = _by_job(demand, demand.configurations.steps_per_s)
+    return csr_array(hstack([diags_array(of_jobs) @ rates for of_jobs in seconds.T]))
+
+
+def _rules(demand: Demand) -> csr_array:
+    """Return what shares of one interval take: of each job's time, each type's GPUs, and the power."""
+    found = demand.configurations
+    types = np.arange(len(demand.workers))
+    gpus = np.where(found.gpu_type == types[:, None], found.gpus, 0)
+    time = _by_job(demand, np.ones(found.jobs.shape))
+    return csr_array(vstack([time, gpus, demand.added_power_w[None, :] if _has_cap(demand) else gpus[:0]]))
+
+
+def _limits(demand: Demand) -> FloatArray:
+    spare_w = demand.cluster.power_cap_w - demand.idle_power_w
+    return np.concatenate([np.ones(len(demand.jobs)), demand.workers, [spare_w] if _has_cap(demand) else []])
+
+
+def _has_cap(demand: Demand) -> bool:
+    return math.isfinite(demand.cluster.power_cap_w)
+
+
+def _by_job(demand: Demand, values: FloatArray) -> csr_array:
+    """Return values of the jobs of each configuration as a matrix; shape (jobs, configurations)."""
+    jobs = demand.configurations.jobs
+    columns = np.repeat(np.arange(len(jobs))[:, None], 2, axis=1)
+    is_there = jobs != NOBODY
+    shape = len(demand.jobs), len(jobs)
+    return csr_array((values[is_there], (jobs[is_there], columns[is_there])), shape=shape)
