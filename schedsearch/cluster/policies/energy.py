@@ -16,7 +16,7 @@ The first are kept before the second. Among all allocations that give so much, t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Floors:
 
 @dataclass(frozen=True)
 class FloorRules:
-    """How floors are set; see the module.
+    """How floors are set; see the module. Policies that have floors have these options.
 
     Attributes:
         least_share: Of its max-min fair throughput that a job without SLO gets; 0 to 1.
@@ -67,7 +67,7 @@ class FloorRules:
         if not 0 <= self.spare_s < math.inf:
             raise ClusterError(f"spare_s: {self.spare_s!r} is not a time; give seconds of 0 or more")
 
-    def set(self, program: Program) -> Floors:
+    def set_floors(self, program: Program) -> Floors:
         """Set the floors of a program's demand, and return them.
 
         Raises:
@@ -96,16 +96,16 @@ class FloorRules:
             program.set_floors(floors)
         return Floors(floors, np.where(keeps_slo, left_s, np.inf))
 
+    def _cheapest(self, demand: Demand, cost: FloatArray) -> FloatArray:
+        program = Program(demand)
+        self.set_floors(program)
+        return program.maximize(-cost)
+
 
 @dataclass(frozen=True)
-class LeastEnergy:
-    """Takes the least average power that gives each job its floor; the objective is that power, in W.
+class LeastEnergy(FloorRules):
+    """Takes the least average power that gives each job its floor; the objective is that power, in W."""
 
-    Attributes:
-        rules: Of the floors.
-    """
-
-    rules: FloorRules = field(default_factory=FloorRules)
     name: str = "least_energy_slo"
     shares_space: bool = False
 
@@ -113,25 +113,23 @@ class LeastEnergy:
         """Return the allocation of least power.
 
         Raises:
-            InfeasibleError: See `FloorRules.set`.
+            InfeasibleError: See `set_floors`.
         """
-        shares = _cheapest(demand, self.rules, demand.added_power_w)
+        shares = self._cheapest(demand, demand.added_power_w)
         return Allocation(demand, shares, demand.idle_power_w + float(demand.added_power_w @ shares))
 
 
 @dataclass(frozen=True)
-class LeastCost:
+class LeastCost(FloorRules):
     """Takes the least dollars per hour that give each job its floor: GPUs that are used, and electricity.
 
     The objective is these dollars per hour, with the electricity of idle GPUs.
 
     Attributes:
         dollars_per_kwh: Price of electricity; 0 where the GPUs' price has it.
-        rules: Of the floors.
     """
 
     dollars_per_kwh: float = 0.1
-    rules: FloorRules = field(default_factory=FloorRules)
     name: str = "least_cost_slo"
     shares_space: bool = False
 
@@ -139,18 +137,12 @@ class LeastCost:
         """Return the allocation of least cost.
 
         Raises:
-            InfeasibleError: See `FloorRules.set`.
+            InfeasibleError: See `set_floors`.
         """
         of_power = self.dollars_per_kwh / 1e3
         dollars_per_hour = demand.dollars_per_hour + of_power * demand.added_power_w
-        shares = _cheapest(demand, self.rules, dollars_per_hour)
+        shares = self._cheapest(demand, dollars_per_hour)
         return Allocation(demand, shares, of_power * demand.idle_power_w + float(dollars_per_hour @ shares))
-
-
-def _cheapest(demand: Demand, rules: FloorRules, cost: FloatArray) -> FloatArray:
-    program = Program(demand)
-    rules.set(program)
-    return program.maximize(-cost)
 
 
 def _best_rates(program: Program) -> FloatArray:

@@ -9,9 +9,9 @@ this is `schedsearch.energy.least_cost_policy`, whose bound it reaches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import cycle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, pairwise
 
 import numpy as np
 from scipy.optimize import linprog
@@ -32,7 +32,7 @@ _INFEASIBLE = 2
 
 
 @dataclass(frozen=True)
-class LeastSignalCost:
+class LeastSignalCost(FloorRules):
     """Takes the least cost of energy over the intervals to come that does each job's steps in its window.
 
     The floors are those of `FloorRules`, each on average over the job's window: until its SLO or the horizon,
@@ -41,20 +41,19 @@ class LeastSignalCost:
     Attributes:
         signal: Prices from second 0 of the simulation on; after its end it begins again.
         horizon_s: How far it looks ahead, at most; above 0.
-        rules: Of the floors.
 
     Raises:
         ClusterError: The signal is empty, or the horizon is not above 0.
     """
 
-    signal: tuple[Interval, ...]
+    signal: tuple[Interval, ...] = ()
     horizon_s: float = 86400.0
-    rules: FloorRules = field(default_factory=FloorRules)
     name: str = "least_signal_cost"
     shares_space: bool = False
 
     def __post_init__(self) -> None:
         """Check the signal and the horizon."""
+        super().__post_init__()
         if not self.signal:
             raise ClusterError("signal: has no intervals; give at least one")
         if not 0 < self.horizon_s < math.inf:
@@ -64,10 +63,11 @@ class LeastSignalCost:
         """Return what is run in the present interval.
 
         Raises:
-            InfeasibleError: See `FloorRules.set`.
+            InfeasibleError: See `set_floors`.
         """
-        floors = self.rules.set(Program(demand))
-        intervals = tuple(coming(self.signal, demand.now_s, self.horizon_s))
+        floors = self.set_floors(Program(demand))
+        signal = coming(self.signal, demand.now_s, self.horizon_s)
+        intervals = cut_at(floors.window_s.tolist(), signal)
         shares, cost = least_cost_shares(demand, floors, intervals)
         return Allocation(demand, shares[0], cost, demand.now_s + intervals[0].duration_s)
 
@@ -91,10 +91,31 @@ def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iter
             return
 
 
+def cut_at(times_s: Sequence[float], signal: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Return a signal whose intervals end at some times after its begin, too.
+
+    >>> [one.duration_s for one in cut_at([12.0, 4.0, 50.0], [Interval(10.0, 1.0), Interval(10.0, 2.0)])]
+    [4.0, 6.0, 2.0, 8.0]
+    """
+    found, begin_s = [], 0.0
+    for interval in signal:
+        end_s = begin_s + interval.duration_s
+        inside = sorted({time_s for time_s in times_s if begin_s < time_s < end_s})
+        for left_s, right_s in pairwise([begin_s, *inside, end_s]):
+            found.append(Interval(right_s - left_s, interval.price_per_kwh))
+        begin_s = end_s
+    return tuple(found)
+
+
 def least_cost_shares(
     demand: Demand, floors: Floors, intervals: tuple[Interval, ...]
 ) -> tuple[FloatArray, float]:
     """Return the shares of each interval, shape (intervals, configurations), and the cost of all energy.
+
+    Args:
+        demand: At the begin of the first interval.
+        floors: Each on average over its window, or over all intervals if these end before.
+        intervals: Of which one ends at the end of each window that is not beyond them all.
 
     Raises:
         InfeasibleError: The floors cannot be kept.

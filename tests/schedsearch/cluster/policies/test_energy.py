@@ -80,7 +80,7 @@ def test_with_clocks_fairness_is_never_worse_under_a_cap(seed: int) -> None:
 
 def test_a_job_with_time_runs_at_the_lower_clock() -> None:
     """1000 steps in 125 s are 8 steps/s: 200 W all the time. The other has nothing promised."""
-    found = LeastEnergy(FloorRules(least_share=0.0)).allocate(two_speeds(slo_s=125.0))
+    found = LeastEnergy(least_share=0.0).allocate(two_speeds(slo_s=125.0))
     check_allocation(found)
     assert found.rates == pytest.approx([8.0, 0.0])
     assert found.objective == pytest.approx(200.0)
@@ -89,14 +89,14 @@ def test_a_job_with_time_runs_at_the_lower_clock() -> None:
 
 def test_a_hurried_job_mixes_clocks_and_the_other_has_its_share() -> None:
     """9 steps/s are half of both clocks, 300 W. Half of the fair 10 steps/s is 5/8 of 200 W."""
-    found = LeastEnergy(FloorRules(least_share=0.5)).allocate(two_speeds(slo_s=1000 / 9))
+    found = LeastEnergy(least_share=0.5).allocate(two_speeds(slo_s=1000 / 9))
     assert found.rates == pytest.approx([9.0, 5.0])
     assert found.objective == pytest.approx(300 + 200 * 5 / 8)
 
 
 def test_gpu_hours_can_be_dearer_than_energy() -> None:
     """9 steps/s at the higher clock are 0.9 GPUs at 3 $/h and 360 W; at both clocks one GPU and 300 W."""
-    policy = LeastCost(dollars_per_kwh=1.0, rules=FloorRules(least_share=0.0))
+    policy = LeastCost(dollars_per_kwh=1.0, least_share=0.0)
     found = policy.allocate(two_speeds(slo_s=1000 / 9))
     assert found.objective == pytest.approx(0.9 * 3 + 0.36)
     dear = replace(policy, dollars_per_kwh=100.0).allocate(two_speeds(slo_s=1000 / 9))
@@ -104,7 +104,7 @@ def test_gpu_hours_can_be_dearer_than_energy() -> None:
 
 
 def test_an_slo_that_is_too_much_is_named_with_what_would_do() -> None:
-    strict = LeastEnergy(FloorRules(is_strict=True))
+    strict = LeastEnergy(is_strict=True)
     with pytest.raises(
         InfeasibleError, match=r"job first: its SLO in 50 s cannot be kept alone: no power cap"
     ):
@@ -119,7 +119,7 @@ def test_an_slo_that_is_too_much_is_named_with_what_would_do() -> None:
 
 
 def test_an_slo_that_is_lost_leaves_the_job_its_fair_share() -> None:
-    found = LeastEnergy(FloorRules(least_share=1.0)).allocate(two_speeds(slo_s=50.0))
+    found = LeastEnergy(least_share=1.0).allocate(two_speeds(slo_s=50.0))
     assert found.rates == pytest.approx([10.0, 10.0], rel=1e-5)
 
 
@@ -164,15 +164,16 @@ def dense_least(demand: Demand, cost: list[float], least_share: float) -> float:
 def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     demand = random_demand(seed, cap_share=float(rng.uniform(0.2, 1)) if rng.random() < 0.6 else math.inf)
-    rules = FloorRules(least_share=float(rng.uniform(0, 1)))
-    energy, cost = LeastEnergy(rules).allocate(demand), LeastCost(0.2, rules).allocate(demand)
+    least_share = float(rng.uniform(0, 1))
+    energy = LeastEnergy(least_share).allocate(demand)
+    cost = LeastCost(least_share, dollars_per_kwh=0.2).allocate(demand)
     for allocation in (energy, cost):
         check_allocation(allocation)
     watts = demand.added_power_w.tolist()
-    wanted = demand.idle_power_w + dense_least(demand, watts, rules.least_share)
+    wanted = demand.idle_power_w + dense_least(demand, watts, least_share)
     assert energy.objective == pytest.approx(wanted, rel=1e-5)
     dollars = [gpus + 0.2 * w / 1e3 for gpus, w in zip(demand.dollars_per_hour, watts, strict=True)]
-    wanted = 0.2 * demand.idle_power_w / 1e3 + dense_least(demand, dollars, rules.least_share)
+    wanted = 0.2 * demand.idle_power_w / 1e3 + dense_least(demand, dollars, least_share)
     assert cost.objective == pytest.approx(wanted, rel=1e-5)
 
 
@@ -181,7 +182,7 @@ def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
 def test_the_least_is_that_of_the_best_vertex(slo_s: float, cap_w: float) -> None:
     """All vertices of the polytope of four shares, by solving every choice of four rules as equations."""
     demand = two_speeds(cap_w=cap_w, slo_s=slo_s)
-    found = LeastEnergy(FloorRules(least_share=0.0)).allocate(demand)
+    found = LeastEnergy(least_share=0.0).allocate(demand)
     needed = min(1000 / slo_s, 0 if 1000 / slo_s > _alone(cap_w) else math.inf)
     rows, limits = dense_rules(demand)
     rows += [[-rate for rate in dense_rate(demand, 0)], *(-np.eye(4)).tolist()]
