@@ -2,9 +2,12 @@
 
 In the order in which to read:
 
-- `policy`: what a policy is
+- `policy`: what a policy is, and the forms of a single-level one: as it is, agnostic, with space sharing
 - `program`: the linear program that they share
-- `fairness`: max-min fairness
+- `fairness`: max-min fairness and the isolated split
+- `finish_time`: makespan and finish-time fairness
+- `throughput`: the largest total throughput, first in first out, shortest job first
 - `energy`: least energy or cost with SLOs and fair shares
 - `shifting`: the same while the price of energy changes
+- `registry`: policies by name
 """

@@ -23,6 +23,8 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.fairness import fair_factors
+from schedsearch.cluster.policies.policy import check_runnable
 from schedsearch.cluster.policies.program import Program
 
 KEPT = 1 - 1e-7
@@ -59,6 +61,8 @@ class FloorRules:
     least_share: float = 0.9
     spare_s: float = 0.0
     is_strict: bool = False
+    name: str = "floors"
+    shares_space: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -71,10 +75,12 @@ class FloorRules:
         """Set the floors of a program's demand, and return them.
 
         Raises:
-            InfeasibleError: It is strict, and some SLOs cannot be kept; the message names the first job in
-                order of SLOs that is too much, and the power that would do where the cap is in the way.
+            InfeasibleError: A job has no throughput; or it is strict, and some SLOs cannot be kept. The
+                message names the first job in order of SLOs that is too much, and the power that would do
+                where the cap is in the way.
         """
         demand = program.demand
+        check_runnable(demand, self.name)
         left_s = np.array([active.slo_left_s for active in demand.jobs])
         best = _best_rates(program)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -88,9 +94,9 @@ class FloorRules:
         share = _share_that_can_be_kept(program, wanted)
         floors = wanted * (share * KEPT if share < 1 else 1.0)
         program.set_floors(floors)
-        others = np.flatnonzero(~keeps_slo & (best > 0))
+        others = np.flatnonzero(~keeps_slo)
         if others.size:
-            factors = (demand.scale_factors / (demand.weights * demand.proportional_steps_per_s))[others]
+            factors = fair_factors(demand, self.name)[others]
             _, least = program.maximize_least(factors, others.tolist())
             floors[others] = self.least_share * max(least, 0.0) * KEPT / factors
             program.set_floors(floors)
@@ -107,7 +113,6 @@ class LeastEnergy(FloorRules):
     """Takes the least average power that gives each job its floor; the objective is that power, in W."""
 
     name: str = "least_energy_slo"
-    shares_space: bool = False
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation of least power.
@@ -129,9 +134,8 @@ class LeastCost(FloorRules):
         dollars_per_kwh: Price of electricity; 0 where the GPUs' price has it.
     """
 
-    dollars_per_kwh: float = 0.1
     name: str = "least_cost_slo"
-    shares_space: bool = False
+    dollars_per_kwh: float = 0.1
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation of least cost.

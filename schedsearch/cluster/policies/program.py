@@ -51,6 +51,7 @@ class Program:
         self._least = self._model.add_variable(lb=-np.inf)
         self._above_least: list[mathopt.LinearConstraint] = []
         self._rates = [mathopt.LinearSum(one) for one in terms]
+        self._fastest = demand.fastest_steps_per_s
         self._floors: list[mathopt.LinearConstraint] = []
         self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
 
@@ -101,10 +102,21 @@ class Program:
             InfeasibleError: No shares keep all rules.
         """
         chosen = range(len(self._rates)) if jobs is None else jobs
-        self._set_least(chosen, factors)
+        if not chosen:
+            return self.maximize(np.zeros(len(self._shares))), np.inf
+        self._set_least(chosen, _scaled(factors, self._fastest[list(chosen)]))
         self._model.maximize(self._least)
         shares = self._solved()
         return shares, float((factors * self.demand.rates(shares)[list(chosen)]).min())
+
+    @property
+    def prices(self) -> FloatArray:
+        """Return by how much the last least would rise if the throughput of each job counted 1 more.
+
+        They are at least 0, of sum 1: no shares have a sum of price x factor x throughput above that least.
+        """
+        prices: FloatArray = np.array(self._result.dual_values(self._above_least))
+        return np.abs(prices)
 
     def _set_least(self, jobs: Sequence[int], factors: FloatArray) -> None:
         for one in self._above_least:
@@ -119,5 +131,21 @@ class Program:
         if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
             raise InfeasibleError("no shares of the time keep all rules")
         assert result.termination.reason == mathopt.TerminationReason.OPTIMAL, result.termination
+        self._result = result
         shares: FloatArray = np.maximum(np.array(result.variable_values(self._shares)), 0.0)
         return shares
+
+
+def _scaled(factors: FloatArray, fastest: FloatArray) -> FloatArray:
+    """Return the factors in a unit in which the least is at most 1; none counts above `MOST_OF_LEAST`."""
+    highest = factors * fastest
+    scaled: FloatArray = np.minimum(factors / highest.min(), MOST_OF_LEAST / fastest)
+    return scaled
+
+
+MOST_OF_LEAST = 1e8
+"""Factor times fastest throughput of a job, over that of the job that has the least of it, in a program.
+
+The solver's tolerances are of about 1e-8. A job above asks for less than that share of the time; it gets as
+much as one that is just there.
+"""

@@ -46,10 +46,9 @@ class LeastSignalCost(FloorRules):
         ClusterError: The signal is empty, or the horizon is not above 0.
     """
 
+    name: str = "least_signal_cost"
     signal: tuple[Interval, ...] = ()
     horizon_s: float = 86400.0
-    name: str = "least_signal_cost"
-    shares_space: bool = False
 
     def __post_init__(self) -> None:
         """Check the signal and the horizon."""
