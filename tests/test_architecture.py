@@ -60,8 +60,9 @@ OWNERS = {
     "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/bounds/memory_occupancy.py",
-        "schedsearch/energy/",
+        "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/shifting.py",
+        "schedsearch/energy/",
     ],
     "networkx": [
         "schedsearch/baselines/structure.py",

@@ -9,5 +9,6 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `throughputs`: how fast each type of job runs where, and the demand that follows
 - `allocation`: the share of the time of each configuration, and its independent check
 - `policies`: from a demand to an allocation
+- `partition`: a large cluster in parts, each with its own policy
 - `planned_jobs`: throughput and power of models from their plans, schedules and frontiers
 """

@@ -26,6 +26,7 @@ class Allocation:
         demand: What it was asked.
         shares: Of the time in which each configuration of the demand runs; 0 to 1.
         objective: What the policy maximizes or minimizes, in its own unit.
+        notes: What the policy could not do and left out, one line each.
         valid_until_s: When to decide again at the latest, in seconds of the simulation, although no job came
             or ended.
     """
@@ -33,6 +34,7 @@ class Allocation:
     demand: Demand
     shares: FloatArray
     objective: float
+    notes: tuple[str, ...] = ()
     valid_until_s: float = math.inf
 
     @property

@@ -37,7 +37,7 @@ class Configuration:
         gpus: How many it takes.
         steps_per_s: Of each of the jobs; above 0.
         power_w: Of all its GPUs, in W; 0 where it is not known.
-        clock_mhz: Of its GPUs; 0 where they run as they are delivered.
+        clock_mhz: Of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
     """
 
     jobs: tuple[int, ...]
@@ -248,6 +248,13 @@ class Demand:
         found = self.configurations
         np.add.at(rates, found.jobs, found.steps_per_s * shares[:, None])
         return rates[:-1]
+
+    def coefficients(self, factors: FloatArray) -> FloatArray:
+        """Return what each configuration adds to the sum of factor x throughput over the jobs."""
+        added: FloatArray = (
+            self.configurations.steps_per_s * np.append(factors, 0.0)[self.configurations.jobs]
+        ).sum(axis=1)
+        return added
 
     def times(self, shares: FloatArray) -> FloatArray:
         """Return the share of the time in which each job runs."""

@@ -18,7 +18,7 @@ class OperatingPoint:
     Attributes:
         steps_per_s: Of all its GPUs together.
         power_w: Of all its GPUs, on average; 0 where it is not known.
-        clock_mhz: Of its GPUs; 0 where they run as they are delivered.
+        clock_mhz: Of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
     """
 
     steps_per_s: float

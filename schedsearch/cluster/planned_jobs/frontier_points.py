@@ -54,8 +54,10 @@ def frontier_points(frontier: Frontier, most_points: int, idle_power_w: float = 
 
 
 def operating_point(plan: FrequencyPlan) -> OperatingPoint:
-    """Return a plan that is run again and again: its iterations per second and its power."""
-    return OperatingPoint(1e3 / plan.time_ms, plan.energy_mj / plan.time_ms)
+    """Return a plan that is run again and again: its iterations per second, its power and its mean clock."""
+    clocks = [clock for of_block in plan.clock_mhz.values() for clock in of_block]
+    mean_mhz = round(sum(clocks) / len(clocks)) if clocks else 0
+    return OperatingPoint(1e3 / plan.time_ms, plan.energy_mj / plan.time_ms, mean_mhz)
 
 
 def plan_of(frontier: Frontier, steps_per_s: float) -> FrequencyPlan:

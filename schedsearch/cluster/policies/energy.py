@@ -38,10 +38,12 @@ class Floors:
     Attributes:
         steps_per_s: Of each job.
         window_s: The time over which each must get it on average: until its SLO, or without end.
+        notes: SLOs that cannot be kept, a line each.
     """
 
     steps_per_s: FloatArray
     window_s: FloatArray
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,17 @@ class FloorRules:
             _, least = program.maximize_least(factors, others.tolist())
             floors[others] = self.least_share * max(least, 0.0) * KEPT / factors
             program.set_floors(floors)
-        return Floors(floors, np.where(keeps_slo, left_s, np.inf))
+        lost = np.flatnonzero(has_slo & ~keeps_slo).tolist()
+        notes = [f"job {demand.jobs[job].name}: nothing keeps its SLO; it has a fair share" for job in lost]
+        if share < 1:
+            notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
+        return Floors(floors, np.where(keeps_slo, left_s, np.inf), tuple(notes))
 
-    def _cheapest(self, demand: Demand, cost: FloatArray) -> FloatArray:
+    def _cheapest(self, demand: Demand, cost: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
+        """Return the shares of least cost that give each job its floor, and what could not be done."""
         program = Program(demand)
-        self.set_floors(program)
-        return program.maximize(-cost)
+        floors = self.set_floors(program)
+        return program.maximize(-cost), floors.notes
 
 
 @dataclass(frozen=True)
@@ -120,8 +127,8 @@ class LeastEnergy(FloorRules):
         Raises:
             InfeasibleError: See `set_floors`.
         """
-        shares = self._cheapest(demand, demand.added_power_w)
-        return Allocation(demand, shares, demand.idle_power_w + float(demand.added_power_w @ shares))
+        shares, notes = self._cheapest(demand, demand.added_power_w)
+        return Allocation(demand, shares, demand.idle_power_w + float(demand.added_power_w @ shares), notes)
 
 
 @dataclass(frozen=True)
@@ -145,8 +152,9 @@ class LeastCost(FloorRules):
         """
         of_power = self.dollars_per_kwh / 1e3
         dollars_per_hour = demand.dollars_per_hour + of_power * demand.added_power_w
-        shares = self._cheapest(demand, dollars_per_hour)
-        return Allocation(demand, shares, of_power * demand.idle_power_w + float(dollars_per_hour @ shares))
+        shares, notes = self._cheapest(demand, dollars_per_hour)
+        dollars = of_power * demand.idle_power_w + float(dollars_per_hour @ shares)
+        return Allocation(demand, shares, dollars, notes)
 
 
 def _best_rates(program: Program) -> FloatArray:

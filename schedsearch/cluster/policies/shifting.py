@@ -22,7 +22,7 @@ from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.energy import KEPT, FloorRules, Floors
 from schedsearch.cluster.policies.program import Program
-from schedsearch.energy import Interval
+from schedsearch.energy import Interval, read_signal
 
 _J_PER_KWH = 3.6e6
 """Joules in a kilowatt-hour."""
@@ -58,6 +58,24 @@ class LeastSignalCost(FloorRules):
         if not 0 < self.horizon_s < math.inf:
             raise ClusterError(f"horizon_s: {self.horizon_s!r} is not a time above 0; give seconds")
 
+    @classmethod
+    def of_file(
+        cls,
+        signal: str,
+        horizon_s: float = 86400.0,
+        least_share: float = 0.9,
+        spare_s: float = 0.0,
+        is_strict: bool = False,
+    ) -> LeastSignalCost:
+        """Return the policy for the signal of a CSV file; see `schedsearch.energy.read_signal`.
+
+        Raises:
+            EnergyError: The file cannot be read or is wrong.
+            ClusterError: A number is out of its range.
+        """
+        found = read_signal(signal)
+        return cls(least_share, spare_s, is_strict, signal=found, horizon_s=horizon_s)
+
     def allocate(self, demand: Demand) -> Allocation:
         """Return what is run in the present interval.
 
@@ -68,7 +86,8 @@ class LeastSignalCost(FloorRules):
         signal = coming(self.signal, demand.now_s, self.horizon_s)
         intervals = cut_at(floors.window_s.tolist(), signal)
         shares, cost = least_cost_shares(demand, floors, intervals)
-        return Allocation(demand, shares[0], cost, demand.now_s + intervals[0].duration_s)
+        until_s = demand.now_s + intervals[0].duration_s
+        return Allocation(demand, shares[0], cost, floors.notes, until_s)
 
 
 def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iterator[Interval]:

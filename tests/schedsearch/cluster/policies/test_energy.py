@@ -121,6 +121,7 @@ def test_an_slo_that_is_too_much_is_named_with_what_would_do() -> None:
 def test_an_slo_that_is_lost_leaves_the_job_its_fair_share() -> None:
     found = LeastEnergy(least_share=1.0).allocate(two_speeds(slo_s=50.0))
     assert found.rates == pytest.approx([10.0, 10.0], rel=1e-5)
+    assert found.notes == ("job first: nothing keeps its SLO; it has a fair share",)
 
 
 @pytest.mark.parametrize("rules", [{"least_share": 1.5}, {"spare_s": -1.0}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.planned_jobs.frontier_points import frontier_points
 from schedsearch.cluster.policies.energy import FloorRules, Floors, LeastEnergy
 from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.shifting import LeastSignalCost, cut_at, least_cost_shares
 from schedsearch.energy import FrequencyPlan, Frontier, Interval, least_cost_policy
 from schedsearch.energy import Job as OneJob
@@ -152,3 +154,11 @@ def test_steps_that_do_not_fit_are_an_error_and_floors_never_are() -> None:
 def test_wrong_signals_are_refused(signal: tuple[Interval, ...], horizon_s: float, field: str) -> None:
     with pytest.raises(ClusterError, match=field):
         LeastSignalCost(signal=signal, horizon_s=horizon_s)
+
+
+def test_by_name_it_reads_the_signal_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "carbon.csv"
+    path.write_text("duration_s,price_per_kwh\n100,3\n100,1\n")
+    policy = policy_of("least_signal_cost", signal=str(path), horizon_s=200.0)
+    assert policy == LeastSignalCost(signal=DAY, horizon_s=200.0)
+    assert policy_of("least_energy_slo", least_share=0.5) == LeastEnergy(0.5)
