@@ -9,9 +9,9 @@ this is `schedsearch.energy.least_cost_policy`, whose bound it reaches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import cycle, pairwise
+from itertools import cycle
 
 import numpy as np
 from scipy.optimize import linprog
@@ -83,8 +83,7 @@ class LeastSignalCost(FloorRules):
             InfeasibleError: See `set_floors`.
         """
         floors = self.set_floors(Program(demand))
-        signal = coming(self.signal, demand.now_s, self.horizon_s)
-        intervals = cut_at(floors.window_s.tolist(), signal)
+        intervals = tuple(coming(self.signal, demand.now_s, self.horizon_s))
         shares, cost = least_cost_shares(demand, floors, intervals)
         until_s = demand.now_s + intervals[0].duration_s
         return Allocation(demand, shares[0], cost, floors.notes, until_s)
@@ -109,78 +108,53 @@ def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iter
             return
 
 
-def cut_at(times_s: Sequence[float], signal: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Return a signal whose intervals end at some times after its begin, too.
-
-    >>> [one.duration_s for one in cut_at([12.0, 4.0, 50.0], [Interval(10.0, 1.0), Interval(10.0, 2.0)])]
-    [4.0, 6.0, 2.0, 8.0]
-    """
-    found, begin_s = [], 0.0
-    for interval in signal:
-        end_s = begin_s + interval.duration_s
-        inside = sorted({time_s for time_s in times_s if begin_s < time_s < end_s})
-        for left_s, right_s in pairwise([begin_s, *inside, end_s]):
-            found.append(Interval(right_s - left_s, interval.price_per_kwh))
-        begin_s = end_s
-    return tuple(found)
-
-
 def least_cost_shares(
     demand: Demand, floors: Floors, intervals: tuple[Interval, ...]
 ) -> tuple[FloatArray, float]:
     """Return the shares of each interval, shape (intervals, configurations), and the cost of all energy.
 
+    A job runs in its window only: in an interval in which this ends, for the part before. Its GPUs and power
+    are then kept for it during the whole interval, which is on the safe side.
+
     Args:
         demand: At the begin of the first interval.
         floors: Each on average over its window, or over all intervals if these end before.
-        intervals: Of which one ends at the end of each window that is not beyond them all.
+        intervals: One after the other.
 
     Raises:
         InfeasibleError: The floors cannot be kept.
     """
     durations = np.array([interval.duration_s for interval in intervals])
     prices = np.array([interval.price_per_kwh for interval in intervals]) / _J_PER_KWH
-    horizon_s = float(durations.sum())
-    window_s = np.minimum(floors.window_s, horizon_s)
+    window_s = np.minimum(floors.window_s, durations.sum())
     least_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
     begins = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
     in_window_s = np.clip(window_s[:, None] - begins, 0.0, durations)
     asked = np.flatnonzero(least_steps)
-    found = linprog(
-        np.kron(durations * prices, demand.added_power_w),
-        A_ub=vstack(
-            [
-                -_steps(demand, in_window_s / np.maximum(least_steps, 1e-300)[:, None])[asked],
-                _steps(demand, durations / demand.steps_left[:, None]),
-                kron(np.eye(len(intervals)), _rules(demand)),
-            ],
-            format="csr",
-        ),
-        b_ub=np.concatenate(
-            [
-                np.full(len(asked), -KEPT),
-                np.ones(len(demand.jobs)),
-                np.tile(_limits(demand), len(intervals)),
-            ]
-        ),
-        method="highs",
+    jobs = demand.configurations.jobs
+    of_second = np.where((jobs[:, 1] == NOBODY)[:, None], np.inf, in_window_s[jobs[:, 1]])
+    seconds = np.minimum(in_window_s[jobs[:, 0]], of_second)  # of each configuration in each interval
+    cost = (seconds * demand.added_power_w[:, None] * prices).T.ravel()
+    is_there = (seconds > 0).T.ravel()
+    rates = _by_job(demand, demand.configurations.steps_per_s)
+    steps = csr_array(hstack([rates @ diags_array(of_interval) for of_interval in seconds.T]))
+    rules = vstack(
+        [
+            -(diags_array(1 / least_steps[asked]) @ steps[asked]),
+            diags_array(1 / demand.steps_left) @ steps,
+            kron(np.eye(len(intervals)), _rules(demand)),
+        ],
+        format="csc",
     )
+    limits = [np.full(len(asked), -KEPT), np.ones(len(demand.jobs)), np.tile(_limits(demand), len(intervals))]
+    found = linprog(cost[is_there], A_ub=rules[:, is_there], b_ub=np.concatenate(limits), method="highs")
     if found.status == _INFEASIBLE:
         raise InfeasibleError("no shares of the intervals to come keep all floors")
     assert found.status == 0, found.message
-    shares: FloatArray = np.maximum(found.x.reshape(len(intervals), -1), 0.0)
-    return shares, float(found.fun + demand.idle_power_w * (durations @ prices))
-
-
-def _steps(demand: Demand, seconds: FloatArray) -> csr_array:
-    """Return the steps of each job by the shares of all intervals' configurations, one after the other.
-
-    Args:
-        demand: Whose jobs and configurations.
-        seconds: What a job's time in each interval counts for; shape (jobs, intervals).
-    """
-    rates = _by_job(demand, demand.configurations.steps_per_s)
-    return csr_array(hstack([diags_array(of_jobs) @ rates for of_jobs in seconds.T]))
+    shares = np.zeros(len(cost))
+    shares[is_there] = np.maximum(found.x, 0.0)
+    by_interval: FloatArray = shares.reshape(len(intervals), -1)
+    return by_interval, float(found.fun + demand.idle_power_w * (durations @ prices))
 
 
 def _rules(demand: Demand) -> csr_array:

@@ -19,7 +19,7 @@ from schedsearch.cluster.planned_jobs.frontier_points import frontier_points
 from schedsearch.cluster.policies.energy import FloorRules, Floors, LeastEnergy
 from schedsearch.cluster.policies.program import Program
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.policies.shifting import LeastSignalCost, cut_at, least_cost_shares
+from schedsearch.cluster.policies.shifting import LeastSignalCost, least_cost_shares
 from schedsearch.energy import FrequencyPlan, Frontier, Interval, least_cost_policy
 from schedsearch.energy import Job as OneJob
 
@@ -91,25 +91,24 @@ def test_for_one_job_it_reaches_the_bound_of_the_policy_of_one_job(seed: int) ->
 def dense_cost(demand: Demand, floors: Floors, intervals: tuple[Interval, ...]) -> float:
     """Return the least cost of intervals, by a program written down row by row."""
     n, horizon_s = len(demand.configurations), math.fsum(one.duration_s for one in intervals)
-    rows, limits = [], []
-    for k in range(len(intervals)):
+    rows, limits, begin_s = [], [], 0.0
+    inside = []  # seconds of each interval in which each configuration may run
+    for k, interval in enumerate(intervals):
         for row, limit in zip(*dense_rules(demand), strict=True):
             rows.append([0.0] * (n * k) + row + [0.0] * (n * (len(intervals) - k - 1)))
             limits.append(limit)
+        for i in range(n):
+            ends = [float(floors.window_s[job]) for job in demand.configurations[i][0]]
+            inside.append(min(max(min(ends) - begin_s, 0.0), interval.duration_s))
+        begin_s += interval.duration_s
     for job, active in enumerate(demand.jobs):
-        end_s, done, in_window, begin_s = min(float(floors.window_s[job]), horizon_s), [], [], 0.0
-        for interval in intervals:
-            inside_s = min(max(end_s - begin_s, 0.0), interval.duration_s)
-            done += [rate * interval.duration_s for rate in dense_rate(demand, job)]
-            in_window += [-rate * inside_s for rate in dense_rate(demand, job)]
-            begin_s += interval.duration_s
-        rows += [done, in_window]
+        end_s = min(float(floors.window_s[job]), horizon_s)
+        done = [rate * s for rate, s in zip(dense_rate(demand, job) * len(intervals), inside, strict=True)]
+        rows += [done, [-steps for steps in done]]
         limits += [active.steps_left, -min(float(floors.steps_per_s[job]) * end_s, active.steps_left)]
-    cost = [
-        interval.price_per_kwh * interval.duration_s * watts / 3.6e6
-        for interval in intervals
-        for watts in demand.added_power_w
-    ]
+    prices = [interval.price_per_kwh for interval in intervals for _ in range(n)]
+    watts = [*demand.added_power_w] * len(intervals)
+    cost = [price * w * s / 3.6e6 for price, w, s in zip(prices, watts, inside, strict=True)]
     found = linprog(cost, rows, limits, method="highs-ds")
     assert found.status == 0, found.message
     waiting = sum(one.price_per_kwh * one.duration_s for one in intervals) * demand.idle_power_w / 3.6e6
@@ -122,7 +121,6 @@ def test_the_least_cost_is_that_of_a_dense_program(seed: int) -> None:
     demand = random_demand(seed, cap_share=float(rng.uniform(0.2, 1)) if rng.random() < 0.5 else math.inf)
     intervals = tuple(Interval(float(rng.uniform(10, 60)), float(rng.uniform(-0.2, 3))) for _ in range(4))
     floors = FloorRules(least_share=0.8).set_floors(Program(demand))
-    intervals = cut_at(floors.window_s.tolist(), intervals)
     shares, cost = least_cost_shares(demand, floors, intervals)
     for each in shares:
         check_allocation(Allocation(demand, each, 0.0))
