@@ -10,5 +10,8 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `allocation`: the share of the time of each configuration, and its independent check
 - `policies`: from a demand to an allocation
 - `partition`: a large cluster in parts, each with its own policy
+- `rounds`: who runs in the next round, and on which GPUs
+- `generator`: jobs drawn at random
+- `simulator`: the jobs of a trace, round after round
 - `planned_jobs`: throughput and power of models from their plans, schedules and frontiers
 """

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from schedsearch.cluster.demand import FloatArray
 from schedsearch.cluster.simulator.outcome import Outcome
@@ -45,7 +46,7 @@ class EnergyOverTime:
         by_time = np.bincount(where, np.concatenate([[all_idle_w], added_w, -added_w]), minlength=len(times))
         return times, np.cumsum(by_time)
 
-    def kwh_until(self, times_s: FloatArray) -> FloatArray:
+    def kwh_until(self, times_s: npt.ArrayLike) -> FloatArray:
         """Return the energy from 0 until each of some times, in kWh."""
         changes_s, power_w = self._changes
         ends_s = np.append(changes_s, max(changes_s[-1], float(np.max(times_s, initial=0.0))) + 1.0)

@@ -134,7 +134,7 @@ class StudyResult:
         rows = []
         for name, outcome in self.outcomes.items():
             energy, cap_w = self.energy(name), outcome.cluster.power_cap_w
-            kwh = float(energy.kwh_until([self.end_s])[0])
+            kwh = float(energy.kwh_until(self.end_s))
             rows.append(
                 {
                     "run": name,
