@@ -5,4 +5,5 @@
 - `panels`: curves side by side; `bars`: bars in groups; `comparison`: schedules above each other
 - `power`: timelines whose colours are powers
 - `plan`: stages over GPUs, and how these share the layers
+- `cluster_study`: what each run of a study saves, and its power over the day
 """

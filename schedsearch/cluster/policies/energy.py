@@ -37,7 +37,8 @@ class Floors:
 
     Attributes:
         steps_per_s: Of each job.
-        window_s: The time over which each must get it on average: until its SLO, or without end.
+        window_s: The time over which each must get it on average: until its SLO less what is spared, or
+            without end.
         notes: SLOs that cannot be kept, a line each.
     """
 
@@ -106,7 +107,9 @@ class FloorRules:
         notes = [f"job {demand.jobs[job].name}: nothing keeps its SLO; it has a fair share" for job in lost]
         if share < 1:
             notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
-        return Floors(floors, np.where(keeps_slo, left_s, np.inf), tuple(notes))
+        with np.errstate(divide="ignore"):
+            window_s = np.where(keeps_slo, demand.steps_left / wanted, np.inf)
+        return Floors(floors, window_s, tuple(notes))
 
     def _cheapest(self, demand: Demand, cost: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
         """Return the shares of least cost that give each job its floor, and what could not be done."""

@@ -27,6 +27,9 @@ from schedsearch.energy import Interval, read_signal
 _J_PER_KWH = 3.6e6
 """Joules in a kilowatt-hour."""
 
+_SOONER = 1e-6
+"""By which share of the mean price the end of the horizon is dearer than now."""
+
 _INFEASIBLE = 2
 """What scipy calls a program without an answer."""
 
@@ -134,7 +137,10 @@ def least_cost_shares(
     jobs = demand.configurations.jobs
     of_second = np.where((jobs[:, 1] == NOBODY)[:, None], np.inf, in_window_s[jobs[:, 1]])
     seconds = np.minimum(in_window_s[jobs[:, 0]], of_second)  # of each configuration in each interval
-    cost = (seconds * demand.added_power_w[:, None] * prices).T.ravel()
+    joules = seconds * demand.added_power_w[:, None]
+    # Of equal prices the earlier is taken, or else a job may be put off again and again.
+    later = _SOONER * np.abs(prices).mean() * begins / durations.sum()
+    cost, sooner = (joules * prices).T.ravel(), (joules * (prices + later)).T.ravel()
     is_there = (seconds > 0).T.ravel()
     rates = _by_job(demand, demand.configurations.steps_per_s)
     steps = csr_array(hstack([rates @ diags_array(of_interval) for of_interval in seconds.T]))
@@ -147,14 +153,14 @@ def least_cost_shares(
         format="csc",
     )
     limits = [np.full(len(asked), -KEPT), np.ones(len(demand.jobs)), np.tile(_limits(demand), len(intervals))]
-    found = linprog(cost[is_there], A_ub=rules[:, is_there], b_ub=np.concatenate(limits), method="highs")
+    found = linprog(sooner[is_there], A_ub=rules[:, is_there], b_ub=np.concatenate(limits), method="highs")
     if found.status == _INFEASIBLE:
         raise InfeasibleError("no shares of the intervals to come keep all floors")
     assert found.status == 0, found.message
     shares = np.zeros(len(cost))
     shares[is_there] = np.maximum(found.x, 0.0)
     by_interval: FloatArray = shares.reshape(len(intervals), -1)
-    return by_interval, float(found.fun + demand.idle_power_w * (durations @ prices))
+    return by_interval, float(cost @ shares + demand.idle_power_w * (durations @ prices))
 
 
 def _rules(demand: Demand) -> csr_array:
