@@ -51,7 +51,7 @@ class EnergyOverTime:
         changes_s, power_w = self._changes
         ends_s = np.append(changes_s, max(changes_s[-1], float(np.max(times_s, initial=0.0))) + 1.0)
         joules = np.concatenate([[0.0], np.cumsum(power_w * np.diff(ends_s))])
-        found: FloatArray = np.interp(times_s, ends_s, joules) / _J_PER_KWH
+        found: FloatArray = np.interp(np.asarray(times_s, dtype=np.float64), ends_s, joules) / _J_PER_KWH
         return found
 
     def cost(self, signal: tuple[Interval, ...], until_s: float) -> float:

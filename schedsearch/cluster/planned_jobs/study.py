@@ -38,6 +38,9 @@ class StudyOptions:
         spare_s: Likewise.
         horizon_s: See `LeastSignalCost`.
         round_s: Length of a round, after which jobs may change places.
+
+    Raises:
+        ClusterError: A run is not known.
     """
 
     runs: tuple[str, ...]
@@ -48,6 +51,12 @@ class StudyOptions:
     spare_s: float = 1800.0
     horizon_s: float = 86400.0
     round_s: float = 360.0
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        for name in self.runs:
+            if name not in RUNS:
+                raise ClusterError(f"runs: {name!r} is not known; use {', '.join(RUNS)}")
 
 
 @dataclass(frozen=True)
@@ -180,11 +189,8 @@ def study(
         on_run: Told the name of each run before it begins.
 
     Raises:
-        ClusterError: A run is not known, there are no jobs, or a job cannot run.
+        ClusterError: There are no jobs, or a job cannot run.
     """
-    for name in options.runs:
-        if name not in RUNS:
-            raise ClusterError(f"runs: {name!r} is not known; use {', '.join(RUNS)}")
     if not jobs:
         raise ClusterError("trace: has no jobs; give more days or jobs_per_day")
     wanted = {*options.runs, *(RUNS[name].baseline for name in options.runs)}

@@ -31,6 +31,10 @@ KEPT = 1 - 1e-7
 """Of a floor that a program before found to be possible: its rounding errors are left to it."""
 
 
+LEAST_ASKED = 1e-6
+"""Of its best throughput that a job with an SLO is given at least: less is beyond the solver's precision."""
+
+
 @dataclass(frozen=True)
 class Floors:
     """What jobs must at least get.
@@ -93,7 +97,7 @@ class FloorRules:
         if self.is_strict:
             _require(demand, np.where(has_slo, needed, 0.0))
         keeps_slo = has_slo & (needed <= best)
-        wanted = np.where(keeps_slo, np.minimum(hurried, best), 0.0)
+        wanted = np.where(keeps_slo, np.clip(hurried, LEAST_ASKED * best, best), 0.0)
         share = _share_that_can_be_kept(program, wanted)
         floors = wanted * (share * KEPT if share < 1 else 1.0)
         program.set_floors(floors)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 import numpy as np
@@ -39,7 +39,10 @@ class LeastSignalCost(FloorRules):
     """Takes the least cost of energy over the intervals to come that does each job's steps in its window.
 
     The floors are those of `FloorRules`, each on average over the job's window: until its SLO or the horizon,
-    whichever is first. The objective is the cost of all energy until the horizon, in the unit of the price.
+    whichever is first. A job without SLO is promised an end when it is first seen: that of its floor then.
+    Its window ends there, and once it is behind, it has its floor in every interval; else it would be put off
+    from decision to decision. The objective is the cost of all energy until the horizon, in the unit of the
+    price.
 
     Attributes:
         signal: Prices from second 0 of the simulation on; after its end it begins again.
@@ -52,6 +55,7 @@ class LeastSignalCost(FloorRules):
     name: str = "least_signal_cost"
     signal: tuple[Interval, ...] = ()
     horizon_s: float = 86400.0
+    _promised_s: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the signal and the horizon."""
@@ -85,11 +89,32 @@ class LeastSignalCost(FloorRules):
         Raises:
             InfeasibleError: See `set_floors`.
         """
-        floors = self.set_floors(Program(demand))
         intervals = tuple(coming(self.signal, demand.now_s, self.horizon_s))
+        floors = self._with_promises(demand, self.set_floors(Program(demand)), intervals[0].duration_s)
         shares, cost = least_cost_shares(demand, floors, intervals)
         until_s = demand.now_s + intervals[0].duration_s
         return Allocation(demand, shares[0], cost, floors.notes, until_s)
+
+    def state_to_json(self) -> dict[str, float]:
+        """Return the promises, by name of the job, as plain data."""
+        return self._promised_s
+
+    def restore_state(self, data: dict[str, float]) -> None:
+        """Know again what was promised."""
+        self._promised_s.update(data)
+
+    def _with_promises(self, demand: Demand, floors: Floors, interval_s: float) -> Floors:
+        """Return the floors in which jobs without SLO have until their promised ends."""
+        rates, window_s = floors.steps_per_s.copy(), floors.window_s.copy()
+        for job in np.flatnonzero(~np.isfinite(window_s) & (rates > 0)).tolist():
+            name, steps_left = demand.jobs[job].name, demand.steps_left[job]
+            end_s = self._promised_s.setdefault(name, demand.now_s + steps_left / rates[job])
+            left_s = end_s - demand.now_s
+            if left_s > 0 and steps_left / left_s <= rates[job]:
+                rates[job], window_s[job] = steps_left / left_s, left_s
+            else:
+                window_s[job] = interval_s
+        return replace(floors, steps_per_s=rates, window_s=window_s)
 
 
 def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iterator[Interval]:

@@ -108,12 +108,21 @@ def test_a_decision_ends_with_its_interval() -> None:
     assert outcome.slo_violations == 0
 
 
+def test_a_job_without_slo_is_not_put_off_beyond_its_promise() -> None:
+    """Each hour is cheaper than the one before, so putting it off always pays; alone it takes 2 hours."""
+    signal = tuple(Interval(3600.0, 1000.0 - hour) for hour in range(240))
+    policy = LeastSignalCost(0.5, signal=signal, horizon_s=86400.0)
+    outcome = simulate(
+        [Job("one", "gpt", 7200.0, 1)], CLUSTER, TABLE.highest_clocks, policy, SimulationOptions()
+    )
+    assert outcome.jobs[0].finish_s <= 2 * 7200.0 + 360
+
+
 def test_wrong_studies_are_refused() -> None:
-    options = StudyOptions(("fastest",), 500.0, DAY)
     with pytest.raises(ClusterError, match="runs: 'fastest' is not known; use highest_clocks"):
-        study(TABLE, [Job("one", "gpt", 1.0)], CLUSTER, options)
+        StudyOptions(("fastest",), 500.0, DAY)
     with pytest.raises(ClusterError, match="trace: has no jobs"):
-        study(TABLE, [], CLUSTER, replace(options, runs=("frontier",)))
+        study(TABLE, [], CLUSTER, StudyOptions(("frontier",), 500.0, DAY))
     with pytest.raises(ClusterError, match="models: none runs in the cluster"):
         drawn_jobs(TABLE.throughputs, GpuCluster({"h100": 2}), DrawOptions())
     with pytest.raises(ClusterError, match=r"trace.hours: \(2.0, 1.0\) is not two times"):
