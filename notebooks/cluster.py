@@ -66,7 +66,7 @@ result = study(table, jobs, cluster, StudyOptions(runs, 7500.0, signal, spare_s=
 pd.DataFrame(result.rows()).set_index("run").drop(columns="in_words")
 
 # %%
-draw_savings(result)
+draw_savings(result.rows())
 
 # %%
-draw_power_by_hour(result)
+draw_power_by_hour(result.kw_by_hour())

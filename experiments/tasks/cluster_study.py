@@ -130,8 +130,8 @@ def _save(found: StudyResult, directory: Path) -> None:
     csv.writer(text, lineterminator="\n").writerows([list(rows[0]), *(list(row.values()) for row in rows)])
     write_text(directory / "cluster_study.csv", text.getvalue())
     write_text(directory / "cluster_study.md", "".join(f"{line}\n" for line in _shown(found)))
-    save_figure(draw_savings(found), directory / "savings")
-    save_figure(draw_power_by_hour(found), directory / "power_by_hour")
+    save_figure(draw_savings(rows), directory / "savings")
+    save_figure(draw_power_by_hour(found.kw_by_hour()), directory / "power_by_hour")
 
 
 def _shown(found: StudyResult) -> list[str]:

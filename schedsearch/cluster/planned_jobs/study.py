@@ -134,6 +134,10 @@ class StudyResult:
         """Return what a run draws over time."""
         return EnergyOverTime(self.outcomes[name])
 
+    def kw_by_hour(self) -> dict[str, list[float]]:
+        """Return the mean power of each run in each hour of the day, in kW."""
+        return {name: self.energy(name).kw_by_hour(self.end_s).tolist() for name in self.outcomes}
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the figures of each run; savings are shares of the baseline's figure."""
         figures = {row["run"]: row for row in self._figures()}
