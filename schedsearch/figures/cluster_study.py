@@ -15,7 +15,7 @@ _SHOWN = {"kwh": "energy", "kg_co2": "CO2", "average_jct_h": "completion"}
 
 
 def draw_savings(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw energy, carbon and completion times of each run, a row of the study, as shares of its baseline's."""
+    """Draw energy, carbon and completion times of each row of a study as shares of its baseline's."""
     bars = {
         name: {row["run"]: 1 - row[f"{key}_saved"] for row in rows if row["baseline"]}
         for key, name in _SHOWN.items()

@@ -176,7 +176,10 @@ class Program:
         return shares
 
     def _result(self) -> mathopt.SolveResult:
-        result = self._solver.solve()
+        try:
+            result = self._solver.solve()
+        except (AttributeError, RuntimeError):  # GLOP lost its basis; MathOpt then fails to say so
+            result = mathopt.solve(self._model, mathopt.SolverType.GLOP)
         if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
             raise InfeasibleError("no shares of the time keep all rules")
         assert result.termination.reason == mathopt.TerminationReason.OPTIMAL, result.termination
