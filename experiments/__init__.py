@@ -20,7 +20,7 @@ Each command has a file here that hands its task to Hydra:
 
     search, frontier, run, profile, check, compare, predict, prices
     bubble_by_in_flight, bubble_by_memory, time_by_transfer
-    plan, reproduce
+    plan, reproduce, cluster_study
 
 One more makes a table of what they left:
 

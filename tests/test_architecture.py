@@ -61,6 +61,7 @@ OWNERS = {
     "scipy": [
         "schedsearch/bounds/memory_occupancy.py",
         "schedsearch/cluster/policies/allox.py",
+        "schedsearch/cluster/policies/shifting.py",
         "schedsearch/energy/",
     ],
     "networkx": [

@@ -28,6 +28,13 @@ SMALL: dict[str, dict[str, Any]] = {
         "slowdowns": (1.0, 1.2),
     },
     "planning": {"model": "gpt3_1.3b", "cluster": "a100_8", "batch": 8, "search_time_limit_s": 1},
+    "cluster": {
+        "models": {"gpt3_1.3b": 16},
+        "counts": [2, 4],
+        "workers": {"a100": 4},
+        "days": 1,
+        "jobs_per_day": 5,
+    },
     "zero_bubble_real_times": {"num_devices": 2, "num_micro_batches": 4, "time_limit_s": 2},
 }
 """What is put in the place of a notebook's parameters."""

@@ -435,3 +435,35 @@ class PricesOptions:
     durations: tuple[float, ...]
     sweep_restart_s: tuple[float, ...]
     sweep_preemptions_per_day: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ClusterStudyOptions:
+    """The config of `experiments.cluster_study`; see `schedsearch.cluster.planned_jobs`."""
+
+    models: list[Any]
+    batches: list[Any]
+    counts: list[Any]
+    gpu_types: list[Any]
+    workers: list[Any]
+    most_points: int
+    num_plans: int
+    search_time_limit_s: float
+    cache_dir: str | None
+    days: float
+    jobs_per_day: float
+    hours: list[Any]
+    slo_share: float
+    slo_factors: list[Any]
+    seed: int
+    runs: list[Any]
+    power_cap_w: float
+    idle_power_w: list[Any] | None
+    dollars_per_hour: list[Any] | None
+    dollars_per_kwh: float
+    carbon_g_per_kwh: list[Any]
+    signal: str | None
+    least_share: float
+    spare_s: float
+    horizon_s: float
+    round_s: float

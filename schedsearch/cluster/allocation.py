@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +27,15 @@ class Allocation:
         shares: Of the time in which each configuration of the demand runs; 0 to 1.
         objective: What the policy maximizes or minimizes, in its own unit.
         notes: What the policy could not do and left out, one line each.
+        valid_until_s: When to decide again at the latest, in seconds of the simulation, although no job came
+            or ended.
     """
 
     demand: Demand
     shares: FloatArray
     objective: float
     notes: tuple[str, ...] = ()
+    valid_until_s: float = math.inf
 
     @property
     def rates(self) -> FloatArray:
@@ -45,8 +49,8 @@ class Allocation:
 
     @property
     def power_w(self) -> float:
-        """Return what the GPUs that are used draw on average, in W."""
-        return float(self.demand.configurations.power_w @ self.shares)
+        """Return what all GPUs draw on average, in W; those without a job their idle power."""
+        return self.demand.idle_power_w + float(self.demand.added_power_w @ self.shares)
 
     def share_of(self, name: str) -> dict[str, float]:
         """Return the share of the time that a job spends on each type, alone or in a pair."""

@@ -37,7 +37,7 @@ class Configuration:
         gpus: How many it takes.
         steps_per_s: Of each of the jobs; above 0.
         power_w: Of all its GPUs, in W; 0 where it is not known.
-        clock_mhz: Of its GPUs; 0 where they run as they are delivered.
+        clock_mhz: Of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
     """
 
     jobs: tuple[int, ...]
@@ -104,15 +104,21 @@ class Demand:
         cluster: What there is.
         jobs: Those that have arrived and are not done.
         configurations: Those that fit in the cluster, each with throughputs above 0.
+        now_s: When it is asked, in seconds of the simulation.
     """
 
     cluster: GpuCluster
     jobs: tuple[ActiveJob, ...]
     configurations: Configurations
+    now_s: float = 0.0
 
     @classmethod
     def of(
-        cls, cluster: GpuCluster, jobs: Sequence[ActiveJob], configurations: Iterable[Configuration]
+        cls,
+        cluster: GpuCluster,
+        jobs: Sequence[ActiveJob],
+        configurations: Iterable[Configuration],
+        now_s: float = 0.0,
     ) -> Demand:
         """Return the demand of jobs and configurations given one by one.
 
@@ -142,6 +148,7 @@ class Demand:
                 np.array([one.power_w for one in kept], dtype=np.float64),
                 np.array([one.clock_mhz for one in kept], dtype=np.int64),
             ),
+            now_s,
         )
 
     @cached_property
@@ -166,11 +173,23 @@ class Demand:
 
     @cached_property
     def alone_steps_per_s(self) -> FloatArray:
-        """Return the best throughput of each job alone on each type, shape (jobs, types); 0 for none."""
+        """Return the best throughput of each job alone on each type, shape (jobs, types); 0 for none.
+
+        It is that on its usual number of GPUs, its scale factor.
+        """
         table = np.zeros((len(self.jobs), len(self.workers)))
-        alone = self.configurations.only(self.configurations.is_alone)
+        alone = self.configurations.only(self._is_usual)
         np.maximum.at(table, (alone.jobs[:, 0], alone.gpu_type), alone.steps_per_s[:, 0])
         return table
+
+    @cached_property
+    def _is_usual(self) -> npt.NDArray[np.bool_]:
+        """Return which configurations are of one job on its usual number of GPUs."""
+        found = self.configurations
+        is_usual: npt.NDArray[np.bool_] = found.is_alone & (
+            found.gpus == self.scale_factors[found.jobs[:, 0]]
+        )
+        return is_usual
 
     @cached_property
     def fastest_steps_per_s(self) -> FloatArray:
@@ -187,10 +206,13 @@ class Demand:
 
     @cached_property
     def fastest_alone(self) -> IntArray:
-        """Return the fastest configuration of each job alone on each type, (jobs, types); -1 for none."""
+        """Return the fastest configuration of each job alone on each type, (jobs, types); -1 for none.
+
+        It is that on its usual number of GPUs, its scale factor.
+        """
         table = np.full((len(self.jobs), len(self.workers)), NO_CONFIGURATION, dtype=np.int64)
         slowest_first = np.argsort(self.configurations.steps_per_s[:, 0], kind="stable")
-        alone = slowest_first[self.configurations.is_alone[slowest_first]]
+        alone = slowest_first[self._is_usual[slowest_first]]
         table[self.configurations.jobs[alone, 0], self.configurations.gpu_type[alone]] = alone
         return table
 
@@ -200,6 +222,25 @@ class Demand:
         prices = np.array([self.cluster.price_of(gpu_type) for gpu_type in self.cluster.gpu_types])
         dollars: FloatArray = prices[self.configurations.gpu_type] * self.configurations.gpus
         return dollars
+
+    @cached_property
+    def added_power_w(self) -> FloatArray:
+        """Return what each configuration draws above what its GPUs draw while no job is on them, in W."""
+        added: FloatArray = (
+            self.configurations.power_w
+            - self._idle_power_w[self.configurations.gpu_type] * self.configurations.gpus
+        )
+        return added
+
+    @property
+    def idle_power_w(self) -> float:
+        """Return what all GPUs together draw while there are no jobs, in W."""
+        return float(self._idle_power_w @ self.workers)
+
+    @cached_property
+    def _idle_power_w(self) -> FloatArray:
+        of_type = self.cluster.idle_power_w
+        return np.array([of_type.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types])
 
     def rates(self, shares: FloatArray) -> FloatArray:
         """Return the effective throughput of each job in steps per second (dissertation, Sec. 5.3.1)."""

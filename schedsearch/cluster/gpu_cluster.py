@@ -20,6 +20,8 @@ class GpuCluster:
         dollars_per_hour: Price of one GPU of each type; types without a price have none.
         gpus_per_server: GPUs of each type in one server; 1 where nothing is said.
         power_cap_w: What all GPUs together may draw on average, in W; none by default.
+        idle_power_w: What one GPU of each type draws while no job is on it, in W; 0 where nothing is said, as
+            for GPUs that are switched off or given back.
 
     Raises:
         ClusterError: A number is out of its range, or a type has a price or servers but no GPUs.
@@ -29,6 +31,7 @@ class GpuCluster:
     dollars_per_hour: Mapping[str, float] = field(default_factory=dict)
     gpus_per_server: Mapping[str, int] = field(default_factory=dict)
     power_cap_w: float = math.inf
+    idle_power_w: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -39,7 +42,7 @@ class GpuCluster:
                 raise ClusterError(
                     f"cluster.workers.{gpu_type}: {count!r} is not a number of GPUs; give 0 or more"
                 )
-        for name in ("dollars_per_hour", "gpus_per_server"):
+        for name in ("dollars_per_hour", "gpus_per_server", "idle_power_w"):
             for gpu_type, value in getattr(self, name).items():
                 if gpu_type not in self.workers:
                     raise ClusterError(
@@ -53,6 +56,12 @@ class GpuCluster:
                     )
         if not self.power_cap_w > 0:
             raise ClusterError(f"cluster.power_cap_w: {self.power_cap_w!r} is not above 0; give watts")
+        idle_w = sum(self.idle_power_w.get(gpu_type, 0.0) * count for gpu_type, count in self.workers.items())
+        if idle_w >= self.power_cap_w:
+            raise ClusterError(
+                f"cluster.power_cap_w: {self.power_cap_w!r} W are drawn by idle GPUs alone, which draw "
+                f"{idle_w:.6g} W; give more"
+            )
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

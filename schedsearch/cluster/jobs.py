@@ -29,11 +29,12 @@ class Job:
         name: Its own among all jobs.
         type: What it trains, as tables of throughputs name it.
         steps: Mini-batches until it is done, of all its GPUs together; may be a fraction.
-        scale_factor: GPUs that it runs on at once.
+        scale_factor: GPUs that it runs on at once; what is its fair share is counted for these.
         weight: Of its share in fair policies: twice the weight, twice the throughput. Above 0.
         arrival_s: When it is submitted, in seconds.
         slo_s: Seconds after its arrival in which it should be done; infinite for none.
         entity: Whom it belongs to in hierarchical policies; "" for nobody.
+        other_scale_factors: Further numbers of GPUs that it may run on instead; a step stays the same work.
 
     Raises:
         ClusterError: A number is out of its range.
@@ -47,12 +48,14 @@ class Job:
     arrival_s: float = 0.0
     slo_s: float = math.inf
     entity: str = ""
+    other_scale_factors: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         for name, wanted, is_right in (
             ("steps", "a number of steps above 0", math.isfinite(self.steps) and self.steps > 0),
             ("scale_factor", "a number of GPUs above 0", self.scale_factor >= 1),
+            ("other_scale_factors", "other numbers of GPUs above 0", self._has_right_counts),
             ("weight", "a weight above 0", math.isfinite(self.weight) and self.weight > 0),
             ("arrival_s", "a time of 0 s or later", math.isfinite(self.arrival_s) and self.arrival_s >= 0),
             ("slo_s", "a time above 0 s after the arrival", self.slo_s > 0),
@@ -61,6 +64,16 @@ class Job:
                 raise ClusterError(
                     f"job {self.name}: {name}: {getattr(self, name)!r} is not {wanted}; correct it"
                 )
+
+    @property
+    def scale_factors(self) -> tuple[int, ...]:
+        """Return all numbers of GPUs that it may run on, the usual one first."""
+        return (self.scale_factor, *self.other_scale_factors)
+
+    @property
+    def _has_right_counts(self) -> bool:
+        counts = self.scale_factors
+        return min(counts) >= 1 and len({*counts}) == len(counts)
 
 
 @dataclass(frozen=True)

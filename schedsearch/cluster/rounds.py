@@ -235,6 +235,14 @@ class Rounds:
         owed = [self.deficits_s.get(key, 0.0) for key in found.keys]
         self._owed_s: FloatArray = np.array(owed, dtype=np.float64)
         self._gpus: list[int] = found.gpus.tolist()
+        idle_w = [self.cluster.idle_power_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types]
+        self._spare_w = self.cluster.power_cap_w - sum(
+            watts * workers for watts, workers in zip(idle_w, self.cluster.workers.values(), strict=True)
+        )
+        self._added_w: list[float] = [
+            power_w - idle_w[number] * gpus
+            for power_w, number, gpus in zip(found.power_w, found.gpu_type, found.gpus, strict=True)
+        ]
         self._with: dict[str, list[int]] = {}
         for candidate, key in enumerate(found.keys):
             for name in key[0]:
@@ -253,18 +261,21 @@ class Rounds:
         return queue
 
     def _chosen(self, queue: Sequence[int], usable: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the candidates of each type that run."""
-        keys, gpus, power_w = self.candidates.keys, self._gpus, self.candidates.power_w
-        spare_w = self.cluster.power_cap_w
+        """Return the candidates of each type that run.
+
+        Under a power cap those that would go beyond it wait, as for GPUs; one that does so alone runs alone,
+        for else it never would.
+        """
+        keys, gpus = self.candidates.keys, self._gpus
         left = [len(ids) for ids in usable]
         chosen: list[list[int]] = [[] for _ in usable]
         taken: set[str] = set()
-        free = sum(left)
+        free, spare_w = sum(left), self._spare_w
         for candidate in queue:
             jobs, number = keys[candidate][0], keys[candidate][1]
-            fits = gpus[candidate] <= left[number] and power_w[candidate] <= spare_w
-            if fits and taken.isdisjoint(jobs):
-                spare_w -= power_w[candidate]
+            has_power = self._added_w[candidate] <= spare_w or not taken
+            if has_power and gpus[candidate] <= left[number] and taken.isdisjoint(jobs):
+                spare_w -= self._added_w[candidate]
                 left[number] -= gpus[candidate]
                 free -= gpus[candidate]
                 taken.update(jobs)

@@ -27,7 +27,7 @@ class OperatingPoint:
     Attributes:
         steps_per_s: Of all its GPUs together.
         power_w: Of all its GPUs, on average; 0 where it is not known.
-        clock_mhz: Of its GPUs; 0 where they run as they are delivered.
+        clock_mhz: Of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
     """
 
     steps_per_s: float
@@ -62,9 +62,16 @@ class Throughputs:
         found = self.pairs.get((other, one, scale_factor), {})
         return {gpu_type: (second, first) for gpu_type, (first, second) in found.items()}
 
-    def demand(self, cluster: GpuCluster, jobs: Sequence[ActiveJob], *, shares_space: bool = False) -> Demand:
-        """Return the demand of jobs, with configurations of two jobs if they may share GPUs."""
-        kinds = [(active.job.type, active.job.scale_factor) for active in jobs]
+    def demand(
+        self,
+        cluster: GpuCluster,
+        jobs: Sequence[ActiveJob],
+        *,
+        shares_space: bool = False,
+        now_s: float = 0.0,
+    ) -> Demand:
+        """Return the demand of jobs at a time, with configurations of two jobs if they may share GPUs."""
+        kinds = [(active.job.type, active.job.scale_factors) for active in jobs]
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
         kind_of = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
         rows = [self._rows_alone(cluster, *kind) for kind in numbers]
@@ -75,13 +82,14 @@ class Throughputs:
             first, second = np.triu_indices(len(jobs), 1)
             found.append(_gathered(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
         columns = (np.concatenate(column) for column in zip(*found, strict=True))
-        return Demand(cluster, tuple(jobs), Configurations(*columns))
+        return Demand(cluster, tuple(jobs), Configurations(*columns), now_s)
 
-    def _rows_alone(self, cluster: GpuCluster, job_type: str, gpus: int) -> _Rows:
+    def _rows_alone(self, cluster: GpuCluster, job_type: str, counts: tuple[int, ...]) -> _Rows:
         return self._kept_rows(
-            (_fitting(cluster, gpus), job_type, gpus),
+            (_fitting(cluster, counts), job_type, counts),
             lambda: [
                 Configuration((0,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz)
+                for gpus in counts
                 for gpu_type, points in self.alone.get((job_type, gpus), {}).items()
                 if cluster.workers.get(gpu_type, 0) >= gpus
                 for point in points
@@ -90,14 +98,20 @@ class Throughputs:
         )
 
     def _rows_of_pair(
-        self, cluster: GpuCluster, one: str, gpus: int, other: str, gpus_of_other: int
+        self,
+        cluster: GpuCluster,
+        one: str,
+        counts: tuple[int, ...],
+        other: str,
+        counts_of_other: tuple[int, ...],
     ) -> _Rows:
+        gpus = counts[0]  # two jobs share GPUs on their usual number only
         return self._kept_rows(
-            (_fitting(cluster, gpus), one, gpus, other, gpus_of_other),
+            (_fitting(cluster, counts[:1]), one, gpus, other, counts_of_other[0]),
             lambda: [
                 Configuration((0, 1), gpu_type, gpus, rates)
                 for gpu_type, rates in self.pair(one, other, gpus).items()
-                if gpus == gpus_of_other and cluster.workers.get(gpu_type, 0) >= gpus
+                if gpus == counts_of_other[0] and cluster.workers.get(gpu_type, 0) >= gpus
             ],
             cluster,
         )
@@ -112,8 +126,10 @@ class Throughputs:
         return self._rows[key]
 
 
-def _fitting(cluster: GpuCluster, gpus: int) -> tuple[tuple[str, bool], ...]:
-    return tuple((gpu_type, workers >= gpus) for gpu_type, workers in cluster.workers.items())
+def _fitting(cluster: GpuCluster, counts: tuple[int, ...]) -> tuple[tuple[str, bool], ...]:
+    return tuple(
+        (gpu_type, workers >= gpus) for gpu_type, workers in cluster.workers.items() for gpus in counts
+    )
 
 
 class _Rows(NamedTuple):

@@ -6,4 +6,5 @@
 - `power`: timelines whose colours are powers
 - `prices`: prices over time
 - `plan`: stages over GPUs, and how these share the layers
+- `cluster_study`: what each run of a study saves, and its power over the day
 """

@@ -12,5 +12,7 @@ In the order in which to read:
 - `cost`: least cost, least cost with deadlines, least makespan within a budget
 - `allox`: least average completion time by matching
 - `gandiva`: sharing of GPUs by trial
+- `energy`: least energy or cost with SLOs and fair shares
+- `shifting`: the same while the price of energy changes
 - `registry`: policies by name
 """

@@ -31,6 +31,12 @@ COLUMNS_PER_JOB = 3
 """Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
 
 
+_WITHOUT_REDUCED_COSTS = mathopt.ModelSolveParameters(
+    reduced_costs_filter=mathopt.VariableFilter(filtered_items=())
+)
+"""Nobody asks for them, and to bring them to Python takes as long as a small program."""
+
+
 @dataclass(frozen=True, eq=False)
 class _JobRows:
     """The rows of a job.
@@ -237,7 +243,7 @@ class Program:
                     fastest or 1.0,
                 )
         if np.isfinite(demand.cluster.power_cap_w):
-            self.limit(demand.configurations.power_w, demand.cluster.power_cap_w)
+            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
 
     def _jobs_of(self, index: int) -> list[tuple[int, _JobRows, float]]:
         """Return the jobs of a configuration, their rows, and their throughputs in it."""
@@ -280,9 +286,7 @@ class Program:
     def _solved(self, coefficients: FloatArray) -> FloatArray:
         """Return the shares that are best among all configurations."""
         while True:
-            result = self._solver.solve()
-            if result.termination.reason == mathopt.TerminationReason.IMPRECISE:
-                result = mathopt.solve(self._model, mathopt.SolverType.HIGHS)
+            result = self._solve()
             reason = result.termination.reason
             if reason in INFEASIBLE:
                 more = np.setdiff1d(np.arange(len(self.demand.configurations)), [*self._columns])
@@ -300,6 +304,17 @@ class Program:
         shares = np.zeros(len(self.demand.configurations))
         shares[[*self._columns]] = result.variable_values([*self._columns.values()])
         return np.maximum(shares, 0.0)
+
+    def _solve(self) -> mathopt.SolveResult:
+        """Solve from the last basis; anew where GLOP lost it, and with HiGHS where GLOP is not sure."""
+        try:
+            result = self._solver.solve(model_params=_WITHOUT_REDUCED_COSTS)
+        except (AttributeError, RuntimeError):  # an error of GLOP, of which MathOpt 9.15 cannot say which
+            self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
+            result = self._solver.solve(model_params=_WITHOUT_REDUCED_COSTS)
+        if result.termination.reason == mathopt.TerminationReason.IMPRECISE:
+            result = mathopt.solve(self._model, mathopt.SolverType.HIGHS)
+        return result
 
     def _attractive(self, coefficients: FloatArray) -> IntArray:
         """Return configurations not taken up that could raise the objective, by their reduced cost."""

@@ -10,11 +10,13 @@ from functools import partial
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.allox import AlloX
 from schedsearch.cluster.policies.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
+from schedsearch.cluster.policies.energy import LeastCost, LeastEnergy
 from schedsearch.cluster.policies.fairness import IsolatedSplit, MaxMinFairness
 from schedsearch.cluster.policies.finish_time import FinishTimeFairness, Makespan
 from schedsearch.cluster.policies.gandiva import Gandiva
 from schedsearch.cluster.policies.hierarchical import Hierarchical
 from schedsearch.cluster.policies.policy import Policy, SingleLevel
+from schedsearch.cluster.policies.shifting import LeastSignalCost
 from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
 from schedsearch.cluster.policies.water_filling import WaterFilling
 
@@ -53,6 +55,12 @@ _KNOWN: Mapping[str, tuple[_Maker, str]] = {
     "makespan_budget": (MakespanWithinBudget, "the least time until all jobs are done, within a budget"),
     "allox": (AlloX, "the least average completion time, by matching"),
     "gandiva": (Gandiva, "jobs share GPUs by trial (Gandiva)"),
+    "least_energy_slo": (LeastEnergy, "the least power within SLOs, and a share of what is fair for others"),
+    "least_cost_slo": (LeastCost, "the least dollars of GPUs and electricity, with the same floors"),
+    "least_signal_cost": (
+        LeastSignalCost.of_file,
+        "the least cost or carbon of energy over time, with the same floors",
+    ),
     "max_total_throughput": (MaxTotalThroughput, "the largest sum of steps per second"),
     "isolated": (IsolatedSplit, "1/n of the GPUs of each type for each of n jobs"),
 }

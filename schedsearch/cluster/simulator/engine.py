@@ -70,6 +70,7 @@ class Simulation:
         self.now_s = 0.0
         self.decided_s = 0.0
         self.is_stale = False
+        self.valid_until_s = math.inf
         self.table = JobTable()
         self.done = 0
         self.reason = ""
@@ -104,7 +105,7 @@ class Simulation:
         busy_s = dict(zip(cluster.workers, self.history.busy_s.tolist(), strict=True))
         idle_kwh = math.fsum(
             power_w * (cluster.workers[gpu_type] * self.now_s - busy_s[gpu_type]) / 3.6e6
-            for gpu_type, power_w in options.idle_power_w.items()
+            for gpu_type, power_w in {**cluster.idle_power_w, **options.idle_power_w}.items()
         )
         return Outcome(
             self.policy.name,
@@ -146,7 +147,8 @@ class Simulation:
 
     def _decide_if_due(self) -> None:
         elapsed_s = self.now_s - self.decided_s
-        if self.is_stale and (elapsed_s >= self.options.reset_s or self.decided_s == 0):
+        is_due = self.is_stale and (elapsed_s >= self.options.reset_s or self.decided_s == 0)
+        if is_due or self.now_s >= self.valid_until_s:
             demand = self._demand()
             allocation = None if demand is None else self.policy.allocate(demand)
             self.history.settle(self.rounds.decide(allocation, elapsed_s))
@@ -155,6 +157,7 @@ class Simulation:
                 self._note_snapshot(allocation)
             self.history.decide(self.now_s, len(self.table.index))
             self.decided_s, self.is_stale = self.now_s, False
+            self.valid_until_s = math.inf if allocation is None else allocation.valid_until_s
 
     def _demand(self) -> Demand | None:
         """Return what the policy is asked: about jobs that can run on the GPUs that are not away."""
@@ -171,7 +174,8 @@ class Simulation:
         if not names:
             return None
         active = self.table.active(names, self.now_s)
-        return self.throughputs.demand(cluster, active, shares_space=self.policy.shares_space)
+        shares_space = self.policy.shares_space
+        return self.throughputs.demand(cluster, active, shares_space=shares_space, now_s=self.now_s)
 
     def _note_isolated(self, demand: Demand) -> None:
         """Note how fast each job would be on 1/n of the GPUs of each type, at most all the time."""
@@ -241,13 +245,13 @@ class Simulation:
 
     def _wait(self) -> bool:
         """Go on to the next event when nothing runs; return whether there is one."""
-        repair_s = self.failures.next_repair_s()
+        event_s = min(self.failures.next_repair_s(), self.valid_until_s)
         if self.arrivals.next is not None:
-            self.now_s = max(self.now_s, min(self.arrivals.next.arrival_s, repair_s))
+            self.now_s = max(self.now_s, min(self.arrivals.next.arrival_s, event_s))
         elif self.is_stale:
             self.decided_s = 0.0  # nobody else will come, so the decision need not wait
-        elif math.isfinite(repair_s):
-            self.now_s = repair_s
+        elif math.isfinite(event_s):
+            self.now_s = event_s
         else:
             first = next(iter(self.table.index))
             self.reason = f"the policy gives no time to job {first}, nor to any other"

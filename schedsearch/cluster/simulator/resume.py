@@ -49,6 +49,7 @@ def to_json(simulation: Simulation) -> dict[str, Any]:
         "now_s": simulation.now_s,
         "decided_s": simulation.decided_s,
         "is_stale": simulation.is_stale,
+        "valid_until_s": none_for_odd(simulation.valid_until_s),
         "done": simulation.done,
         "rounds": _rounds_to_json(simulation.rounds),
         "failures": simulation.failures.to_json(),
@@ -85,6 +86,8 @@ def restore(simulation: Simulation, data: object, path: Path) -> None:
     simulation.table.restore(state["table"])
     for name in ("now_s", "decided_s", "is_stale", "done"):
         setattr(simulation, name, state[name])
+    until_s = state["valid_until_s"]
+    simulation.valid_until_s = np.inf if until_s is None else until_s
     _restore_rounds(simulation.rounds, state["rounds"])
     simulation.failures = GpuFailures.from_json(state["failures"], simulation.options.failures)
     simulation.shuffler = random_from_json(state["shuffler"])

@@ -15,6 +15,7 @@ from experiments.config.option_list import COMMANDS, CONFIG, kinds_of, names_of,
 from experiments.config.options import read_fields, read_options
 from experiments.config.records import (
     CheckOptions,
+    ClusterStudyOptions,
     CompareOptions,
     FrontierCommandOptions,
     MemorySweepOptions,
@@ -45,6 +46,7 @@ RECORDS: dict[str, type] = {
     "bubble_by_in_flight": SweepOptions,
     "bubble_by_memory": MemorySweepOptions,
     "time_by_transfer": TransferSweepOptions,
+    "cluster_study": ClusterStudyOptions,
 }
 
 

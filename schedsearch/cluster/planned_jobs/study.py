@@ -1,0 +1,213 @@
+"""One trace on one cluster under several policies: energy, money, carbon, completion times, SLOs.
+
+Each is held against a baseline that is named: a run at the highest clocks with the same power cap. Energy is
+counted until the same time for all, the end of the last run, with idle GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.planned_jobs.energy_over_time import EnergyOverTime
+from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughputs
+from schedsearch.cluster.policies.energy import LeastCost, LeastEnergy
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.shifting import LeastSignalCost
+from schedsearch.cluster.policies.water_filling import WaterFilling
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.energy import Interval
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What is compared.
+
+    Attributes:
+        runs: Keys of `RUNS`; the baselines of those that have one are run too.
+        power_cap_w: Of the runs under a cap.
+        signal: Grams of CO2 per kWh over time, from 0 on; after its end it begins again.
+        dollars_per_kwh: Of electricity.
+        least_share: See `FloorRules`.
+        spare_s: Likewise.
+        horizon_s: See `LeastSignalCost`.
+        round_s: Length of a round, after which jobs may change places.
+
+    Raises:
+        ClusterError: A run is not known.
+    """
+
+    runs: tuple[str, ...]
+    power_cap_w: float
+    signal: tuple[Interval, ...]
+    dollars_per_kwh: float = 0.1
+    least_share: float = 0.9
+    spare_s: float = 1800.0
+    horizon_s: float = 86400.0
+    round_s: float = 360.0
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        for name in self.runs:
+            if name not in RUNS:
+                raise ClusterError(f"runs: {name!r} is not known; use {', '.join(RUNS)}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One way to run the trace.
+
+    Attributes:
+        in_words: What it is.
+        policy: Made anew for each run.
+        has_clocks: It may use all points of the frontiers; otherwise only the highest clocks.
+        is_capped: It keeps the power cap.
+        baseline: What it is held against; "" for a baseline.
+    """
+
+    in_words: str
+    policy: Callable[[StudyOptions], Policy]
+    has_clocks: bool = True
+    is_capped: bool = False
+    baseline: str = "highest_clocks"
+
+
+def _fair(_: StudyOptions) -> Policy:
+    return WaterFilling()
+
+
+RUNS: Mapping[str, Run] = {
+    "highest_clocks": Run("max-min fairness, all clocks at maximum", _fair, has_clocks=False, baseline=""),
+    "frontier": Run("max-min fairness, with the plans of the frontiers", _fair),
+    "highest_clocks_capped": Run(
+        "max-min fairness under the cap, all clocks at maximum",
+        _fair,
+        has_clocks=False,
+        is_capped=True,
+        baseline="",
+    ),
+    "frontier_capped": Run(
+        "max-min fairness under the cap, with the plans of the frontiers",
+        _fair,
+        is_capped=True,
+        baseline="highest_clocks_capped",
+    ),
+    "least_energy": Run(
+        "least energy within SLOs and fair shares", lambda of: LeastEnergy(of.least_share, of.spare_s)
+    ),
+    "least_cost": Run(
+        "least dollars of GPUs and electricity, likewise",
+        lambda of: LeastCost(of.least_share, of.spare_s, dollars_per_kwh=of.dollars_per_kwh),
+    ),
+    "least_carbon": Run(
+        "least carbon over the hours to come, likewise",
+        lambda of: LeastSignalCost(of.least_share, of.spare_s, signal=of.signal, horizon_s=of.horizon_s),
+    ),
+}
+"""The runs that can be compared, by name."""
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What became of the trace in each run.
+
+    Attributes:
+        options: What was compared.
+        outcomes: By name of the run.
+    """
+
+    options: StudyOptions
+    outcomes: Mapping[str, Outcome]
+
+    @property
+    def end_s(self) -> float:
+        """Return the end of the last run, until which energy is counted."""
+        return max(outcome.end_s for outcome in self.outcomes.values())
+
+    def energy(self, name: str) -> EnergyOverTime:
+        """Return what a run draws over time."""
+        return EnergyOverTime(self.outcomes[name])
+
+    def kw_by_hour(self) -> dict[str, list[float]]:
+        """Return the mean power of each run in each hour of the day, in kW."""
+        return {name: self.energy(name).kw_by_hour(self.end_s).tolist() for name in self.outcomes}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the figures of each run; savings are shares of the baseline's figure."""
+        figures = {row["run"]: row for row in self._figures()}
+        return [row | _savings(row, figures.get(row["baseline"])) for row in figures.values()]
+
+    def _figures(self) -> list[dict[str, Any]]:
+        rows = []
+        for name, outcome in self.outcomes.items():
+            energy, cap_w = self.energy(name), outcome.cluster.power_cap_w
+            kwh = float(energy.kwh_until(self.end_s))
+            rows.append(
+                {
+                    "run": name,
+                    "in_words": RUNS[name].in_words,
+                    "baseline": RUNS[name].baseline,
+                    "kwh": kwh,
+                    "dollars": outcome.dollars + self.options.dollars_per_kwh * kwh,
+                    "kg_co2": energy.cost(self.options.signal, self.end_s) / 1e3,
+                    "average_jct_h": outcome.average_jct_s / 3600,
+                    "makespan_h": outcome.makespan_s / 3600,
+                    "utilisation": sum(outcome.busy_s.values()) / (outcome.cluster.num_gpus * self.end_s),
+                    "slo_misses": outcome.slo_violations,
+                    "jobs_with_slo": sum(math.isfinite(one.job.slo_s) for one in outcome.measured),
+                    "jobs_done": sum(one.is_done for one in outcome.measured),
+                    "peak_kw": energy.peak_w / 1e3,
+                    "share_above_cap": energy.share_above(cap_w) if math.isfinite(cap_w) else None,
+                }
+            )
+        return rows
+
+
+def _savings(row: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> dict[str, float | None]:
+    return {
+        f"{name}_saved": None if baseline is None else 1 - row[name] / baseline[name]
+        for name in ("kwh", "dollars", "kg_co2", "average_jct_h")
+    }
+
+
+def study(
+    table: PlannedThroughputs,
+    jobs: Sequence[Job],
+    cluster: GpuCluster,
+    options: StudyOptions,
+    on_run: Callable[[str], None] | None = None,
+) -> StudyResult:
+    """Simulate the trace in each run.
+
+    Args:
+        table: Of all models of the jobs.
+        jobs: In the order of their arrival.
+        cluster: Without a cap; capped runs have that of the options.
+        options: What is compared.
+        on_run: Told the name of each run before it begins.
+
+    Raises:
+        ClusterError: There are no jobs, or a job cannot run.
+    """
+    if not jobs:
+        raise ClusterError("trace: has no jobs; give more days or jobs_per_day")
+    wanted = {*options.runs, *(RUNS[name].baseline for name in options.runs)}
+    outcomes = {}
+    for name in (name for name in RUNS if name in wanted):
+        if on_run is not None:
+            on_run(name)
+        run = RUNS[name]
+        outcomes[name] = simulate(
+            jobs,
+            replace(cluster, power_cap_w=options.power_cap_w) if run.is_capped else cluster,
+            table.throughputs if run.has_clocks else table.highest_clocks,
+            run.policy(options),
+            SimulationOptions(round_s=options.round_s, reset_s=0.0, records_rounds=True),
+        )
+    return StudyResult(options, outcomes)

@@ -1,0 +1,224 @@
+"""The least energy or money with which jobs keep their deadlines and none gets much less than its fair share.
+
+A configuration has a clock, so these policies choose speeds too: a job that has time runs slowly, where a
+step takes less energy. (Max-min fairness under a power cap chooses clocks as well; it needs no policy of its
+own, since the cap is a rule of all programs.)
+
+What each job must at least get:
+
+- one with an SLO: the steps it has left over the time it has left;
+- one without, or whose SLO nothing can keep any more: a share of what max-min fairness would give it beside
+  the others' SLOs.
+
+The first are kept before the second. Among all allocations that give so much, the cheapest is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError
+from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.fairness import fair_factors
+from schedsearch.cluster.policies.policy import check_runnable
+from schedsearch.cluster.policies.program import Program
+
+KEPT = 1 - 1e-7
+"""Of a floor that a program before found to be possible: its rounding errors are left to it."""
+
+
+LEAST_ASKED = 1e-6
+"""Of its best throughput that a job with an SLO is given at least: less is beyond the solver's precision."""
+
+
+@dataclass(frozen=True)
+class Floors:
+    """What jobs must at least get.
+
+    Attributes:
+        steps_per_s: Of each job.
+        window_s: The time over which each must get it on average: until its SLO less what is spared, or
+            without end.
+        notes: SLOs that cannot be kept, a line each.
+    """
+
+    steps_per_s: FloatArray
+    window_s: FloatArray
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FloorRules:
+    """How floors are set; see the module. Policies that have floors have these options.
+
+    Attributes:
+        least_share: Of its max-min fair throughput that a job without SLO gets; 0 to 1.
+        spare_s: How long before its SLO a job is to be done, as rounds give shares of the time only in steps.
+        is_strict: SLOs that cannot be kept together are an error; if not, those that nothing can keep are
+            given up, and of the others each gets the same share of what it needs.
+
+    Raises:
+        ClusterError: A number is out of its range.
+    """
+
+    least_share: float = 0.9
+    spare_s: float = 0.0
+    is_strict: bool = False
+    name: str = "floors"
+    shares_space: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not 0 <= self.least_share <= 1:
+            raise ClusterError(f"least_share: {self.least_share!r} is not between 0 and 1; give a share")
+        if not 0 <= self.spare_s < math.inf:
+            raise ClusterError(f"spare_s: {self.spare_s!r} is not a time; give seconds of 0 or more")
+
+    def set_floors(self, program: Program) -> Floors:
+        """Set the floors of a program's demand, and return them.
+
+        Raises:
+            InfeasibleError: A job has no throughput; or it is strict, and some SLOs cannot be kept. The
+                message names the first job in order of SLOs that is too much, and the power that would do
+                where the cap is in the way.
+        """
+        demand = program.demand
+        check_runnable(demand, self.name)
+        left_s = np.array([active.slo_left_s for active in demand.jobs])
+        best = _best_rates(program)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.where(left_s > 0, demand.steps_left / left_s, np.inf)
+            hurried = np.where(left_s > self.spare_s, demand.steps_left / (left_s - self.spare_s), np.inf)
+        has_slo = np.isfinite(left_s)
+        if self.is_strict:
+            _require(demand, np.where(has_slo, needed, 0.0))
+        keeps_slo = has_slo & (needed <= best)
+        wanted = np.where(keeps_slo, np.clip(hurried, LEAST_ASKED * best, best), 0.0)
+        share = _share_that_can_be_kept(program, wanted)
+        floors = wanted * (share * KEPT if share < 1 else 1.0)
+        program.set_floors(floors)
+        others = np.flatnonzero(~keeps_slo)
+        if others.size:
+            factors = fair_factors(demand, self.name)[others]
+            _, least = program.maximize_least(factors, others.tolist())
+            floors[others] = self.least_share * max(least, 0.0) * KEPT / factors
+            program.set_floors(floors)
+        lost = np.flatnonzero(has_slo & ~keeps_slo).tolist()
+        notes = [f"job {demand.jobs[job].name}: nothing keeps its SLO; it has a fair share" for job in lost]
+        if share < 1:
+            notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
+        with np.errstate(divide="ignore"):
+            window_s = np.where(keeps_slo, demand.steps_left / wanted, np.inf)
+        return Floors(floors, window_s, tuple(notes))
+
+    def _cheapest(self, demand: Demand, cost: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
+        """Return the shares of least cost that give each job its floor, and what could not be done."""
+        program = Program(demand)
+        floors = self.set_floors(program)
+        return program.maximize(-cost), floors.notes
+
+
+@dataclass(frozen=True)
+class LeastEnergy(FloorRules):
+    """Takes the least average power that gives each job its floor; the objective is that power, in W."""
+
+    name: str = "least_energy_slo"
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation of least power.
+
+        Raises:
+            InfeasibleError: See `set_floors`.
+        """
+        shares, notes = self._cheapest(demand, demand.added_power_w)
+        return Allocation(demand, shares, demand.idle_power_w + float(demand.added_power_w @ shares), notes)
+
+
+@dataclass(frozen=True)
+class LeastCost(FloorRules):
+    """Takes the least dollars per hour that give each job its floor: GPUs that are used, and electricity.
+
+    The objective is these dollars per hour, with the electricity of idle GPUs.
+
+    Attributes:
+        dollars_per_kwh: Price of electricity; 0 where the GPUs' price has it.
+    """
+
+    name: str = "least_cost_slo"
+    dollars_per_kwh: float = 0.1
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation of least cost.
+
+        Raises:
+            InfeasibleError: See `set_floors`.
+        """
+        of_power = self.dollars_per_kwh / 1e3
+        dollars_per_hour = demand.dollars_per_hour + of_power * demand.added_power_w
+        shares, notes = self._cheapest(demand, dollars_per_hour)
+        dollars = of_power * demand.idle_power_w + float(dollars_per_hour @ shares)
+        return Allocation(demand, shares, dollars, notes)
+
+
+def _best_rates(program: Program) -> FloatArray:
+    """Return the highest throughput of each job if it were the only one, with the power cap."""
+    demand, found = program.demand, program.demand.configurations
+    best, power_w = np.zeros(len(demand.jobs) + 1), np.zeros(len(demand.jobs) + 1)
+    np.maximum.at(best, found.jobs, found.steps_per_s)
+    np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))
+    spare_w = demand.cluster.power_cap_w - demand.idle_power_w
+    for job in np.flatnonzero(power_w[:-1] > spare_w):  # the cap may not let it run at its best all the time
+        program.set_floors(np.zeros(len(demand.jobs)))
+        of_job = np.where(found.jobs == job, found.steps_per_s, 0.0).sum(axis=1)
+        best[job] = of_job @ program.maximize(of_job)
+    return best[:-1]
+
+
+def _share_that_can_be_kept(program: Program, wanted: FloatArray) -> float:
+    """Return the largest share, at most 1, of what each job wants that all can have together."""
+    jobs = np.flatnonzero(wanted)
+    if not jobs.size:
+        return 1.0
+    program.set_floors(np.zeros(len(wanted)))
+    _, share = program.maximize_least(1 / wanted[jobs], jobs.tolist())
+    return min(max(share, 0.0), 1.0)
+
+
+def _require(demand: Demand, needed: FloatArray) -> None:
+    """Raise an error if SLOs cannot be kept, with the first in their order that is too much."""
+    jobs = sorted(np.flatnonzero(needed).tolist(), key=lambda job: demand.jobs[job].slo_left_s)
+    if _can_be_kept(Program(demand), needed, jobs):
+        return
+    low, high = 0, len(jobs)  # the first `low` can be kept, the first `high` cannot
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _can_be_kept(Program(demand), needed, jobs[:middle]) else (low, middle)
+    job = demand.jobs[jobs[low]]
+    if job.slo_left_s <= 0:
+        raise InfeasibleError(f"job {job.name}: its SLO was {-job.slo_left_s:.6g} s ago; give a later one")
+    beside = f"beside the {low} jobs with earlier ones" if low else "alone"
+    what = f"job {job.name}: its SLO in {job.slo_left_s:.6g} s cannot be kept {beside}"
+    raise InfeasibleError(f"{what}: {_remedy(demand, needed, jobs)}")
+
+
+def _remedy(demand: Demand, needed: FloatArray, jobs: list[int]) -> str:
+    """Return what would do: a power cap, or else later SLOs."""
+    program = Program(replace(demand, cluster=replace(demand.cluster, power_cap_w=math.inf)))
+    if not np.isfinite(needed).all() or not _can_be_kept(program, needed, jobs):
+        return "no power cap is in the way; give a later SLO, or more GPUs"
+    program.set_floors(needed)
+    watts = demand.idle_power_w + float(demand.added_power_w @ program.maximize(-demand.added_power_w))
+    cap_w = demand.cluster.power_cap_w
+    return f"all together need {watts:.6g} W of a cap of {cap_w:.6g} W; raise power_cap_w, or give later SLOs"
+
+
+def _can_be_kept(program: Program, needed: FloatArray, jobs: list[int]) -> bool:
+    if not np.isfinite(needed[jobs]).all():
+        return False
+    wanted = np.zeros(len(needed))
+    wanted[jobs] = needed[jobs]
+    return _share_that_can_be_kept(program, wanted) >= KEPT

@@ -1,0 +1,88 @@
+"""From models to throughputs: what is planned, kept in files, and put into a table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from schedsearch.cluster.allocation import check_allocation
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.planned_jobs import planned_frontier as module
+from schedsearch.cluster.planned_jobs.planned_frontier import PlannedOn, kept_frontier, planned_frontier
+from schedsearch.cluster.planned_jobs.planned_throughputs import planned_throughputs
+from schedsearch.cluster.policies.fairness import MaxMinFairness
+
+ONE = PlannedOn("gpt3_1.3b", "a100", 2, 16, num_plans=5)
+
+
+def test_a_model_becomes_throughputs_on_each_type_and_count() -> None:
+    found = [planned_frontier(replace(ONE, gpu_type=t, gpus=n)) for t in ("a100", "h100") for n in (2, 4)]
+    table = planned_throughputs(found, most_points=3)
+    assert table.counts("gpt3_1.3b") == (2, 4)
+    for (_, gpus), of_type in table.throughputs.alone.items():
+        for gpu_type, points in of_type.items():
+            (highest,) = table.highest_clocks.alone["gpt3_1.3b", gpus][gpu_type]
+            speeds = [point.steps_per_s for point in points]
+            assert 1 < len(points) <= 3
+            assert speeds == sorted(speeds, reverse=True)
+            assert speeds[0] >= highest.steps_per_s * (1 - 1e-9)
+            assert points[0].power_w <= highest.power_w * (1 + 1e-9)
+            # An A100 draws 84 W while it waits and 467 W at the most, an H100 146 W and 818 W.
+            assert all(84 * gpus < point.power_w < 820 * gpus for point in points)
+    assert table.throughputs.rate("gpt3_1.3b", 2, "h100") > table.throughputs.rate("gpt3_1.3b", 2, "a100")
+
+
+def test_a_job_may_run_on_several_numbers_of_gpus() -> None:
+    """Alone on eight GPUs it takes four, its largest number, although its fair share is counted for two."""
+    table = planned_throughputs([planned_frontier(replace(ONE, gpus=n)) for n in (2, 4)]).throughputs
+    job = ActiveJob(Job("one", "gpt3_1.3b", 100.0, 2, other_scale_factors=(4,)), 100.0)
+    demand = table.demand(GpuCluster({"a100": 8}), [job])
+    assert {*demand.configurations.gpus.tolist()} == {2, 4}
+    allocation = MaxMinFairness().allocate(demand)
+    check_allocation(allocation)
+    on_four, on_two = (table.rate("gpt3_1.3b", gpus, "a100") for gpus in (4, 2))
+    assert allocation.rates == pytest.approx([on_four])
+    assert allocation.objective == pytest.approx(2 * on_four / on_two)
+
+
+def test_a_model_that_does_not_fit_is_left_out_with_the_reason() -> None:
+    found = planned_frontier(PlannedOn("llama2_13b", "a100", 1, 16))
+    assert found.frontier is None
+    table = planned_throughputs([found])
+    assert "80 GiB less 4 in reserve are too little" in table.left_out[found.asked]
+    assert not table.throughputs.alone
+
+
+def test_what_was_planned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = kept_frontier(ONE, tmp_path)
+    monkeypatch.setattr(module, "plan", lambda *_, **__: pytest.fail("planned again"))
+    again = kept_frontier(ONE, tmp_path)
+    assert planned_throughputs([again]).throughputs.alone == planned_throughputs([first]).throughputs.alone
+
+
+def test_files_of_other_options_or_with_mistakes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gpt3_1.3b_a100_2_16.json"
+    kept_frontier(ONE, tmp_path)
+    with pytest.raises(
+        ClusterError, match=r"16\.json: asked: was planned with other options; remove the file"
+    ):
+        kept_frontier(replace(ONE, num_plans=6), tmp_path)
+    data = json.loads(path.read_text())
+    data["frontier"]["plans"] = []
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"16\.json: plans: .* at least one plan"):
+        kept_frontier(ONE, tmp_path)
+
+
+def test_wrong_questions_are_refused() -> None:
+    with pytest.raises(ClusterError, match="'k80' is not a GPU that can be planned for; use a100"):
+        planned_frontier(replace(ONE, gpu_type="k80"))
+    one, two = planned_frontier(ONE), planned_frontier(replace(ONE, batch=32))
+    with pytest.raises(ClusterError, match="is planned for batches of 16 and 32; use one"):
+        planned_throughputs([one, two])
+    with pytest.raises(ClusterError, match="is planned twice for 2 a100"):
+        planned_throughputs([one, one])

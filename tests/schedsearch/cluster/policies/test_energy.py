@@ -1,0 +1,201 @@
+"""Least energy and cost with SLOs, and fairness under a power cap, against dense programs and by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from demands_at_random import dense_most_of_least, dense_rate, dense_rules, random_demand
+from scipy.optimize import linprog
+
+from schedsearch.cluster.allocation import InfeasibleError, check_allocation
+from schedsearch.cluster.demand import Configuration, Demand
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.policies.energy import FloorRules, LeastCost, LeastEnergy
+from schedsearch.cluster.policies.fairness import MaxMinFairness
+
+FAST, SLOW = (10.0, 400.0), (8.0, 200.0)
+"""Steps per second and W of one GPU at two clocks."""
+
+
+def two_speeds(cap_w: float = math.inf, slo_s: float = math.inf, idle_w: float = 0.0) -> Demand:
+    """Return two equal jobs of 1000 steps on two GPUs with two clocks; the first has an SLO."""
+    cluster = GpuCluster({"a100": 2}, {"a100": 3.0}, {}, cap_w, {"a100": idle_w})
+    jobs = [
+        ActiveJob(Job("first", "any", 1000.0, slo_s=slo_s), 1000.0),
+        ActiveJob(Job("second", "any", 1e3), 1e3),
+    ]
+    points = [(job, *point) for job in range(2) for point in (FAST, SLOW)]
+    return Demand.of(
+        cluster, jobs, [Configuration((job,), "a100", 1, (rate,), watts) for job, rate, watts in points]
+    )
+
+
+def fastest_only(demand: Demand) -> Demand:
+    """Return the demand without all configurations of the same job and GPUs that are slower than another."""
+    found = demand.configurations
+    keys = [found[i] for i in range(len(found))]
+    best = {key: max(found.steps_per_s[i][0] for i, k in enumerate(keys) if k == key) for key in keys}
+    kept = [found.steps_per_s[i][0] == best[key] for i, key in enumerate(keys)]
+    return replace(demand, configurations=found.only(np.array(kept)))
+
+
+def test_under_a_cap_fairness_picks_lower_clocks_instead_of_idle_gpus() -> None:
+    """At the highest clock 400 W run one of two GPUs, 5 steps/s each; at the lower clock both, 8 each."""
+    demand = two_speeds(cap_w=400.0)
+    at_highest = MaxMinFairness().allocate(fastest_only(demand))
+    with_clocks = MaxMinFairness().allocate(demand)
+    check_allocation(with_clocks)
+    assert at_highest.objective == pytest.approx(0.5)
+    assert with_clocks.objective == pytest.approx(0.8)
+    assert with_clocks.power_w == pytest.approx(400.0)
+
+
+def test_idle_gpus_count_against_the_cap() -> None:
+    """Of 460 W two idle GPUs draw 60, and 340 W more run each at the higher clock half of the time."""
+    demand = two_speeds(cap_w=460.0, idle_w=30.0)
+    found = MaxMinFairness().allocate(fastest_only(demand))
+    check_allocation(found)
+    assert found.objective == pytest.approx(400 / 370 / 2)
+    assert found.power_w == pytest.approx(460.0)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_with_clocks_fairness_is_never_worse_under_a_cap(seed: int) -> None:
+    demand = random_demand(
+        seed, cap_share=float(np.random.default_rng(seed).uniform(0.1, 0.8))
+    ).without_pairs()
+    with_clocks = MaxMinFairness().allocate(demand)
+    check_allocation(with_clocks)
+    assert with_clocks.objective >= MaxMinFairness().allocate(fastest_only(demand)).objective - 1e-7
+    factors = demand.scale_factors / (demand.weights * demand.proportional_steps_per_s)
+    assert with_clocks.objective == pytest.approx(
+        dense_most_of_least(demand, dict(enumerate(factors)), {}), rel=1e-5
+    )
+
+
+def test_a_job_with_time_runs_at_the_lower_clock() -> None:
+    """1000 steps in 125 s are 8 steps/s: 200 W all the time. The other has nothing promised."""
+    found = LeastEnergy(least_share=0.0).allocate(two_speeds(slo_s=125.0))
+    check_allocation(found)
+    assert found.rates == pytest.approx([8.0, 0.0])
+    assert found.objective == pytest.approx(200.0)
+    assert found.power_w == pytest.approx(200.0)
+
+
+def test_a_hurried_job_mixes_clocks_and_the_other_has_its_share() -> None:
+    """9 steps/s are half of both clocks, 300 W. Half of the fair 10 steps/s is 5/8 of 200 W."""
+    found = LeastEnergy(least_share=0.5).allocate(two_speeds(slo_s=1000 / 9))
+    assert found.rates == pytest.approx([9.0, 5.0])
+    assert found.objective == pytest.approx(300 + 200 * 5 / 8)
+
+
+def test_gpu_hours_can_be_dearer_than_energy() -> None:
+    """9 steps/s at the higher clock are 0.9 GPUs at 3 $/h and 360 W; at both clocks one GPU and 300 W."""
+    policy = LeastCost(dollars_per_kwh=1.0, least_share=0.0)
+    found = policy.allocate(two_speeds(slo_s=1000 / 9))
+    assert found.objective == pytest.approx(0.9 * 3 + 0.36)
+    dear = replace(policy, dollars_per_kwh=100.0).allocate(two_speeds(slo_s=1000 / 9))
+    assert dear.objective == pytest.approx(3 + 30)
+
+
+def test_an_slo_that_is_too_much_is_named_with_what_would_do() -> None:
+    strict = LeastEnergy(is_strict=True)
+    with pytest.raises(
+        InfeasibleError, match=r"job first: its SLO in 50 s cannot be kept alone: no power cap"
+    ):
+        strict.allocate(two_speeds(slo_s=50.0))
+    with pytest.raises(InfeasibleError, match=r"first: .* need 300 W of a cap of 250 W; raise power_cap_w"):
+        strict.allocate(two_speeds(cap_w=250.0, slo_s=1000 / 9))
+    late = two_speeds(slo_s=50.0)
+    late = replace(late, jobs=(replace(late.jobs[0], waited_s=60.0), late.jobs[1]))
+    with pytest.raises(InfeasibleError, match="job first: its SLO was 10 s ago"):
+        strict.allocate(late)
+    assert strict.allocate(two_speeds(cap_w=300.0, slo_s=1000 / 9)).power_w == pytest.approx(300.0)
+
+
+def test_an_slo_that_is_lost_leaves_the_job_its_fair_share() -> None:
+    found = LeastEnergy(least_share=1.0).allocate(two_speeds(slo_s=50.0))
+    assert found.rates == pytest.approx([10.0, 10.0], rel=1e-5)
+    assert found.notes == ("job first: nothing keeps its SLO; it has a fair share",)
+
+
+@pytest.mark.parametrize("rules", [{"least_share": 1.5}, {"spare_s": -1.0}])
+def test_wrong_rules_are_refused(rules: dict[str, float]) -> None:
+    with pytest.raises(ClusterError, match=next(iter(rules))):
+        FloorRules(**rules)
+
+
+def dense_least(demand: Demand, cost: list[float], least_share: float) -> float:
+    """Return the least cost by the rules of the module, each program dense."""
+    best = {job: dense_most_of_least(demand, {job: 1.0}, {}) for job in range(len(demand.jobs))}
+    needed = {
+        job: active.steps_left / active.slo_left_s
+        for job, active in enumerate(demand.jobs)
+        if 0 < active.slo_left_s < math.inf
+    }
+    kept = {job: rate for job, rate in needed.items() if rate <= best[job]}
+    share = (
+        min(dense_most_of_least(demand, {job: 1 / rate for job, rate in kept.items()}, {}), 1.0)
+        if kept
+        else 1.0
+    )
+    floors = {job: rate * min(share, 1.0) * (1 - 1e-7) for job, rate in kept.items()}
+    others = [job for job in range(len(demand.jobs)) if job not in kept]
+    if others:
+        factors = {
+            job: demand.jobs[job].job.scale_factor
+            / (demand.jobs[job].job.weight * demand.proportional_steps_per_s[job])
+            for job in others
+        }
+        least = dense_most_of_least(demand, factors, floors)
+        floors |= {job: least_share * least * (1 - 1e-7) / factors[job] for job in others}
+    rows, limits = dense_rules(demand)
+    rows += [[-rate for rate in dense_rate(demand, job)] for job in floors]
+    found = linprog(cost, rows, [*limits, *(-floor for floor in floors.values())], method="highs-ds")
+    assert found.status == 0, found.message
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
+    rng = np.random.default_rng(1000 + seed)
+    demand = random_demand(seed, cap_share=float(rng.uniform(0.2, 1)) if rng.random() < 0.6 else math.inf)
+    least_share = float(rng.uniform(0, 1))
+    energy = LeastEnergy(least_share).allocate(demand)
+    cost = LeastCost(least_share, dollars_per_kwh=0.2).allocate(demand)
+    for allocation in (energy, cost):
+        check_allocation(allocation)
+    watts = demand.added_power_w.tolist()
+    wanted = demand.idle_power_w + dense_least(demand, watts, least_share)
+    assert energy.objective == pytest.approx(wanted, rel=1e-5)
+    dollars = [gpus + 0.2 * w / 1e3 for gpus, w in zip(demand.dollars_per_hour, watts, strict=True)]
+    wanted = 0.2 * demand.idle_power_w / 1e3 + dense_least(demand, dollars, least_share)
+    assert cost.objective == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("slo_s", [100.0, 105.0, 111.0, 120.0, 125.0, 150.0, 400.0])
+@pytest.mark.parametrize("cap_w", [math.inf, 420.0, 380.0])
+def test_the_least_is_that_of_the_best_vertex(slo_s: float, cap_w: float) -> None:
+    """All vertices of the polytope of four shares, by solving every choice of four rules as equations."""
+    demand = two_speeds(cap_w=cap_w, slo_s=slo_s)
+    found = LeastEnergy(least_share=0.0).allocate(demand)
+    needed = min(1000 / slo_s, 0 if 1000 / slo_s > _alone(cap_w) else math.inf)
+    rows, limits = dense_rules(demand)
+    rows += [[-rate for rate in dense_rate(demand, 0)], *(-np.eye(4)).tolist()]
+    a, b = np.array(rows), np.array([*limits, -needed, *[0.0] * 4])
+    vertices = [
+        np.linalg.solve(a[list(some)], b[list(some)])
+        for some in combinations(range(len(a)), 4)
+        if abs(np.linalg.det(a[list(some)])) > 1e-9
+    ]
+    least = min(demand.added_power_w @ x for x in vertices if np.all(a @ x <= b + 1e-9))
+    assert found.objective == pytest.approx(least, abs=1e-4)
+
+
+def _alone(cap_w: float) -> float:
+    return 10.0 if cap_w >= 400 else 8 + 2 * (cap_w - 200) / 200  # at both clocks
