@@ -11,4 +11,5 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `policies`: from a demand to an allocation
 - `generator`: jobs drawn at random
 - `simulator`: the jobs of a trace, round after round
+- `inputs`: throughputs, traces and decisions as files
 """
