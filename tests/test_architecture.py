@@ -58,7 +58,11 @@ OWNERS = {
     "omegaconf": ["experiments/"],
     "tqdm": ["experiments/config/progress.py"],
     "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
-    "scipy": ["schedsearch/bounds/memory_occupancy.py", "schedsearch/energy/"],
+    "scipy": [
+        "schedsearch/bounds/memory_occupancy.py",
+        "schedsearch/cluster/policies/allox.py",
+        "schedsearch/energy/",
+    ],
     "networkx": [
         "schedsearch/baselines/structure.py",
         "schedsearch/bounds/memory_need.py",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
-from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import Demand
+import numpy as np
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
+from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
+from schedsearch.cluster.gpu_cluster import ClusterError
 
 
 class Policy(Protocol):
@@ -24,8 +29,90 @@ class Policy(Protocol):
         """Return whether it looks at configurations of two jobs; where not, nobody need make them."""
 
     def allocate(self, demand: Demand) -> Allocation:
-        """Return an allocation.
+        """Return an allocation; its demand is without pairs where the policy does not look at them.
 
         Raises:
             InfeasibleError: Nothing does what the policy asks for; the message says why.
         """
+
+
+@dataclass(frozen=True)
+class SingleLevel(ABC):
+    """One of Gavel's policies, in its three forms: as it is, agnostic of the types, with space sharing.
+
+    An *agnostic* policy takes all types for equal: each job runs on any as on the first one of the cluster
+    that it can run on. Its objective is in these throughputs; what jobs then get is their real throughput.
+
+    Attributes:
+        shares_space: Two jobs may run on the same GPUs.
+        is_agnostic: It takes all types for equal.
+    """
+
+    shares_space: bool = False
+    is_agnostic: bool = False
+
+    term: ClassVar[str]
+    """Its name without what says which form it is."""
+
+    def __post_init__(self) -> None:
+        """Check that the two are not asked for together."""
+        if self.shares_space and self.is_agnostic:
+            raise ClusterError(
+                f"policy {self.term}: agnostic and packed exclude each other, as pairs have throughputs"
+            )
+
+    @property
+    def name(self) -> str:
+        """Return its name, as on the command line."""
+        return self.term + "_agnostic" * self.is_agnostic + "_packed" * self.shares_space
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation that is best for the policy."""
+        real = demand if self.shares_space else demand.without_pairs()
+        if not self.is_agnostic:
+            return Allocation(real, *self._best(real))
+        shares, objective = self._best(with_equal_types(real))
+        return spread(Allocation(real, shares, objective))
+
+    @abstractmethod
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        """Return the share of each configuration, and the objective."""
+
+
+def check_runnable(demand: Demand, policy: str) -> None:
+    """Check that each job makes steps alone on some type; else its least throughput is always 0.
+
+    Raises:
+        InfeasibleError: One does not.
+    """
+    for active, rate in zip(demand.jobs, demand.alone_steps_per_s.max(axis=1).tolist(), strict=True):
+        if not rate > 0:
+            raise InfeasibleError(
+                f"{policy}: job {active.name} has no throughput on any GPU type that has its "
+                f"{active.job.scale_factor} GPUs; leave it out, or give its throughput"
+            )
+
+
+def with_equal_types(demand: Demand) -> Demand:
+    """Return the demand as an agnostic policy sees it: each job as fast on all types as on its first one."""
+    is_there = demand.fastest_alone != NO_CONFIGURATION
+    first = is_there.argmax(axis=1) if is_there.size else np.zeros(len(is_there), dtype=np.int64)
+    reference = np.append(demand.alone_steps_per_s[np.arange(len(demand.jobs)), first], 0.0)
+    return demand.with_rates(reference[demand.configurations.jobs])
+
+
+def spread(allocation: Allocation) -> Allocation:
+    """Return an allocation in which each job has the same time, divided among its types as their GPUs.
+
+    Policies that take all types for equal leave it to the solver on which of them a job runs. Where such a
+    division does not fit, as some jobs cannot run everywhere, the allocation is left as it is.
+    """
+    demand = allocation.demand
+    parts = (demand.fastest_alone != NO_CONFIGURATION) * demand.workers
+    times = demand.times(allocation.shares) / np.maximum(parts.sum(axis=1), 1)
+    divided = Allocation(demand, demand.shares_alone(parts * times[:, None]), allocation.objective)
+    try:
+        check_allocation(divided)
+    except ClusterError:
+        return allocation
+    return divided

@@ -51,17 +51,14 @@ class Program:
         self._least = self._model.add_variable(lb=-np.inf)
         self._above_least: list[mathopt.LinearConstraint] = []
         self._rates = [mathopt.LinearSum(one) for one in terms]
+        self._fastest = demand.fastest_steps_per_s
         self._floors: list[mathopt.LinearConstraint] = []
+        self._by_least: list[tuple[mathopt.LinearConstraint, float]] = []
         self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
 
     def limit(self, coefficients: FloatArray, at_most: float) -> None:
         """Add a rule: the sum of shares times coefficients is at most so much."""
-        terms = [
-            factor * share
-            for factor, share in zip(coefficients.tolist(), self._shares, strict=True)
-            if factor
-        ]
-        self._model.add_linear_constraint(mathopt.LinearSum(terms) <= at_most)
+        self._model.add_linear_constraint(self._sum(coefficients) <= at_most)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
         """Set what each job must at least get, in steps per second; 0 or less for nothing."""
@@ -79,45 +76,124 @@ class Program:
         Raises:
             InfeasibleError: No shares keep all rules.
         """
-        self._set_least([], np.zeros(0))
-        terms = [
-            factor * share
-            for factor, share in zip(coefficients.tolist(), self._shares, strict=True)
-            if factor
-        ]
-        self._model.maximize(mathopt.LinearSum(terms))
+        self._set_least([], np.zeros(0), np.zeros(0))
+        self._model.maximize(self._sum(coefficients))
         return self._solved()
 
+    def limit_by_least(self, coefficients: FloatArray, factor: float) -> None:
+        """Add a rule: the sum of shares times coefficients is at most a factor times the least.
+
+        The least is what `maximize_least` maximizes.
+        """
+        self._by_least.append((self._model.add_linear_constraint(self._sum(coefficients) <= 0), factor))
+
+    def maximize_gains(
+        self, factors: FloatArray, jobs: Sequence[int], levels: FloatArray, at_most: float
+    ) -> FloatArray:
+        """Return by how much each job's factor times throughput can be above its level, in the sum.
+
+        Args:
+            factors: Of each of these jobs.
+            jobs: Whose gains are added; no gain counts for more than `at_most`.
+            levels: Of each of these jobs; none of them falls below its own.
+            at_most: Above 0.
+
+        Raises:
+            InfeasibleError: The levels and the floors cannot all be kept.
+        """
+        self._set_least([], np.zeros(0), np.zeros(0))
+        gains = [self._model.add_variable(lb=0.0, ub=at_most) for _ in jobs]
+        rules = [
+            self._model.add_linear_constraint(factor * self._rates[job] - gain >= level)
+            for gain, job, factor, level in zip(gains, jobs, factors.tolist(), levels.tolist(), strict=True)
+        ]
+        self._model.maximize(mathopt.LinearSum(gains))
+        try:
+            found = np.array(self._result().variable_values(gains))
+        finally:
+            for rule in rules:
+                self._model.delete_linear_constraint(rule)
+            for gain in gains:
+                self._model.delete_variable(gain)
+        return found
+
     def maximize_least(
-        self, factors: FloatArray, jobs: Sequence[int] | None = None
+        self,
+        factors: FloatArray,
+        jobs: Sequence[int] | None = None,
+        offsets: FloatArray | None = None,
     ) -> tuple[FloatArray, float]:
-        """Return the shares that maximize the least of factor times throughput, and that least.
+        """Return the shares that maximize the least of factor x throughput - offset, and that least.
 
         Args:
             factors: Of each of these jobs.
             jobs: All where none are given.
+            offsets: Of each of these jobs; 0 where none are given.
 
         Raises:
             InfeasibleError: No shares keep all rules.
         """
         chosen = range(len(self._rates)) if jobs is None else jobs
-        self._set_least(chosen, factors)
+        if not chosen:
+            return self.maximize(np.zeros(len(self._shares))), np.inf
+        less = np.zeros(len(chosen)) if offsets is None else offsets
+        fastest = self._fastest[list(chosen)]
+        unit = float((factors * fastest).min())
+        self._set_least(chosen, _scaled(factors, fastest), less / unit)
+        for rule, factor in self._by_least:
+            rule.set_coefficient(self._least, -factor * unit)
         self._model.maximize(self._least)
         shares = self._solved()
-        return shares, float((factors * self.demand.rates(shares)[list(chosen)]).min())
+        return shares, float((factors * self.demand.rates(shares)[list(chosen)] - less).min())
 
-    def _set_least(self, jobs: Sequence[int], factors: FloatArray) -> None:
+    @property
+    def prices(self) -> FloatArray:
+        """Return by how much the last least would rise if the throughput of each job counted 1 more.
+
+        They are at least 0, of sum 1: no shares have a sum of price x factor x throughput above that least.
+        """
+        prices: FloatArray = np.array(self._last.dual_values(self._above_least))
+        return np.abs(prices)
+
+    def _sum(self, coefficients: FloatArray) -> mathopt.LinearSum:
+        chosen = np.flatnonzero(coefficients)
+        return mathopt.LinearSum(
+            factor * self._shares[index]
+            for index, factor in zip(chosen.tolist(), coefficients[chosen].tolist(), strict=True)
+        )
+
+    def _set_least(self, jobs: Sequence[int], factors: FloatArray, offsets: FloatArray) -> None:
         for one in self._above_least:
             self._model.delete_linear_constraint(one)
         self._above_least = [
-            self._model.add_linear_constraint(factor * self._rates[job] - self._least >= 0)
-            for job, factor in zip(jobs, factors.tolist(), strict=True)
+            self._model.add_linear_constraint(factor * self._rates[job] - self._least >= offset)
+            for job, factor, offset in zip(jobs, factors.tolist(), offsets.tolist(), strict=True)
         ]
 
     def _solved(self) -> FloatArray:
+        result = self._result()
+        shares: FloatArray = np.maximum(np.array(result.variable_values(self._shares)), 0.0)
+        return shares
+
+    def _result(self) -> mathopt.SolveResult:
         result = self._solver.solve()
         if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
             raise InfeasibleError("no shares of the time keep all rules")
         assert result.termination.reason == mathopt.TerminationReason.OPTIMAL, result.termination
-        shares: FloatArray = np.maximum(np.array(result.variable_values(self._shares)), 0.0)
-        return shares
+        self._last = result
+        return result
+
+
+def _scaled(factors: FloatArray, fastest: FloatArray) -> FloatArray:
+    """Return the factors in a unit in which the least is at most 1; none counts above `MOST_OF_LEAST`."""
+    highest = factors * fastest
+    scaled: FloatArray = np.minimum(factors / highest.min(), MOST_OF_LEAST / fastest)
+    return scaled
+
+
+MOST_OF_LEAST = 1e8
+"""Factor times fastest throughput of a job, over that of the job that has the least of it, in a program.
+
+The solver's tolerances are of about 1e-8. A job above asks for less than that share of the time; it gets as
+much as one that is just there.
+"""
