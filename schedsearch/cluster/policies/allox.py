@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -29,13 +30,13 @@ class AlloX:
     Attributes:
         considered_share: Part of the jobs without a GPU that are matched, those that have waited longest;
             below 1 for less waiting of long jobs. Above 0 to 1.
-        shares_space: Never.
-        name: As on the command line.
     """
 
     considered_share: float = 1.0
-    shares_space: bool = field(default=False, init=False)
-    name: str = field(default="allox", init=False)
+
+    shares_space: ClassVar[bool] = False
+    name: ClassVar[str] = "allox"
+
     _type_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

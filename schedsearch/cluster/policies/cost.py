@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import Program, Programs
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -25,7 +25,7 @@ EXACT = 1e-9
 
 @dataclass(frozen=True)
 class MinCost:
-    """Makes many steps per dollar, and meets deadlines (SLOs) if it is to.
+    """Makes many steps per dollar.
 
     The dissertation (Sec. 6.4.2) maximizes the sum over jobs of throughput / cost. That is no
     linear-fractional program with more than one job, and a job's ratio depends only on how its time is
@@ -34,48 +34,25 @@ class MinCost:
 
     - `steps_per_dollar` is what Gavel's code solves: the largest sum of share x throughput / price of a GPU.
       Jobs of many steps per dollar come first, and a job may get nothing.
-    - `dollars` is the least money in which all steps left can be done, each job within its deadline. A job's
-      dollars per step do not change when all its shares shrink alike, so one may think of each job as done
-      exactly at its deadline; then its dollars are linear in its shares, and one linear program is exact. A
-      job without a deadline costs least on its cheapest type. A second program then gives away what is left
-      by the first aim, where that makes no job's steps dearer.
+    - `dollars` is the least money in which all steps left can be done: each job on its cheapest type. A
+      program then gives away the GPUs by the first aim, where that makes no job's steps dearer.
 
     Attributes:
         aim: One of the two.
-        meets_slos: Each job must be done within its SLO.
-        on_infeasible: What is done where not all SLOs can be met: say so, or leave some out; then no other of
-            those left out could be met in addition, and `Allocation.notes` says which they are.
-        margin_s: Seconds by which a job is to be done before its SLO where it can, as rounds do not give
-            exactly the shares.
     """
 
     aim: Literal["steps_per_dollar", "dollars"] = "steps_per_dollar"
-    meets_slos: bool = False
-    on_infeasible: Literal["error", "drop"] = "error"
-    margin_s: float = 0.0
-    shares_space: bool = False
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+
+    shares_space: ClassVar[bool] = False
+    name: ClassVar[str] = "min_cost"
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Check the aim."""
         if self.aim not in ("steps_per_dollar", "dollars"):
             raise ClusterError(
                 f"policy {self.name}: aim: {self.aim!r} is not known; give steps_per_dollar or dollars"
             )
-        if self.on_infeasible not in ("error", "drop"):
-            raise ClusterError(
-                f"policy {self.name}: on_infeasible: {self.on_infeasible!r} is not known; give error or drop"
-            )
-        if not (math.isfinite(self.margin_s) and self.margin_s >= 0):
-            raise ClusterError(
-                f"policy {self.name}: margin_s: {self.margin_s!r} is not 0 or more; give seconds"
-            )
-        if self.shares_space:
-            raise ClusterError(f"policy {self.name}: jobs do not share GPUs; leave shares_space out")
-
-    @property
-    def name(self) -> str:
-        """Return its name, as on the command line."""
-        return "min_cost_slo" if self.meets_slos else "min_cost"
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation.
@@ -89,8 +66,8 @@ class MinCost:
         real = demand.without_pairs()
         check_runnable(real, self.name)
         _check_prices(real, self.name)
-        program = Program(real)
-        seconds, notes = self._seconds(program) if self.meets_slos else (np.full(len(real.jobs), np.inf), ())
+        program = self._programs.of(real)
+        seconds, notes = self._seconds(program)
         program.set_floors(real.steps_left / seconds)
         per_dollar = real.configurations.steps_per_s[:, 0] * real.configurations.gpus / real.dollars_per_hour
         if self.aim == "steps_per_dollar":
@@ -103,6 +80,42 @@ class MinCost:
 
     def _seconds(self, program: Program) -> tuple[FloatArray, tuple[str, ...]]:
         """Return the seconds in which each job must be done, infinite for any, and what is left out."""
+        return np.full(len(program.demand.jobs), np.inf), ()
+
+
+@dataclass(frozen=True)
+class MinCostWithSlos(MinCost):
+    """Makes many steps per dollar, and each job is done within its SLO (dissertation, Sec. 6.4.3).
+
+    With `dollars` as the aim it is exact too: a job's dollars per step do not change when all its shares
+    shrink alike, so one may think of each job as done exactly at its deadline. Then its dollars are linear in
+    its shares, and one linear program finds the least.
+
+    Attributes:
+        on_infeasible: What is done where not all SLOs can be met: say so, or leave some out; then no other of
+            those left out could be met in addition, and `Allocation.notes` says which they are.
+        margin_s: Seconds by which a job is to be done before its SLO where it can, as rounds do not give
+            exactly the shares.
+    """
+
+    on_infeasible: Literal["error", "drop"] = "error"
+    margin_s: float = 0.0
+
+    name: ClassVar[str] = "min_cost_slo"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        super().__post_init__()
+        if self.on_infeasible not in ("error", "drop"):
+            raise ClusterError(
+                f"policy {self.name}: on_infeasible: {self.on_infeasible!r} is not known; give error or drop"
+            )
+        if not (math.isfinite(self.margin_s) and self.margin_s >= 0):
+            raise ClusterError(
+                f"policy {self.name}: margin_s: {self.margin_s!r} is not 0 or more; give seconds"
+            )
+
+    def _seconds(self, program: Program) -> tuple[FloatArray, tuple[str, ...]]:
         demand = program.demand
         left = np.array([active.slo_left_s for active in demand.jobs])
         alone = demand.steps_left / demand.alone_steps_per_s.max(axis=1)
@@ -161,19 +174,18 @@ class MakespanWithinBudget:
 
     Attributes:
         budget_dollars: For all steps that are left at the first decision; above 0.
-        shares_space: Never.
-        name: As on the command line.
     """
 
-    budget_dollars: float
-    shares_space: bool = field(default=False, init=False)
-    name: str = field(default="makespan_budget", init=False)
+    budget_dollars: float = math.inf
+
+    shares_space: ClassVar[bool] = False
+    name: ClassVar[str] = "makespan_budget"
     _spent_dollars: float = field(default=0.0, init=False, repr=False)
     _last: Allocation | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the budget."""
-        if not (math.isfinite(self.budget_dollars) and self.budget_dollars > 0):
+        if not self.budget_dollars > 0:
             raise ClusterError(
                 f"policy {self.name}: budget_dollars: {self.budget_dollars!r} is not above 0; give dollars"
             )
@@ -209,8 +221,8 @@ def _soonest(demand: Demand, budget_dollars: float | None, cheapest: FloatArray)
     unit_s = float((demand.steps_left / demand.alone_steps_per_s.max(axis=1)).max())
     if budget_dollars is None:
         _limit_dollars_per_step(program, cheapest)
-    else:
-        program.limit_by_least(demand.dollars_per_hour, budget_dollars / unit_s * SECONDS_PER_HOUR)
+    elif math.isfinite(budget_dollars):
+        program.limit(demand.dollars_per_hour, 0.0, per_least=budget_dollars / unit_s * SECONDS_PER_HOUR)
     shares, pace = program.maximize_least(unit_s / demand.steps_left)
     return Allocation(demand, shares, unit_s / pace)
 

@@ -13,7 +13,6 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import SingleLevel, check_runnable
-from schedsearch.cluster.policies.program import Program
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class MaxMinFairness(SingleLevel):
     term: ClassVar[str] = "las"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        return Program(demand).maximize_least(fair_factors(demand, self.name, self.is_agnostic))
+        return self._programs.of(demand).maximize_least(fair_factors(demand, self.name, self.is_agnostic))
 
 
 @dataclass(frozen=True)

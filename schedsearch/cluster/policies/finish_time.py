@@ -13,7 +13,6 @@ import numpy as np
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import SingleLevel, check_runnable
-from schedsearch.cluster.policies.program import Program
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Makespan(SingleLevel):
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         check_runnable(demand, self.name)
-        shares, least = Program(demand).maximize_least(1 / demand.steps_left)
+        shares, least = self._programs.of(demand).maximize_least(1 / demand.steps_left)
         return shares, 1 / least
 
 
@@ -49,7 +48,7 @@ class FinishTimeFairness(SingleLevel):
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         check_runnable(demand, self.name)
         finish = _FinishTimes.of(demand)
-        program = Program(demand)
+        program = self._programs.of(demand)
         bound, best, found = finish.lower_bound(demand), np.inf, np.zeros(0)
         for _ in range(MOST_PROGRAMS):
             shares, least = program.maximize_least(1 / finish.needed(bound))

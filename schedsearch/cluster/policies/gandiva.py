@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,13 +32,13 @@ class Gandiva:
 
     Attributes:
         seed: Of the random pairs.
-        shares_space: Always.
-        name: As on the command line.
     """
 
     seed: int = 0
-    shares_space: bool = field(default=True, init=False)
-    name: str = field(default="gandiva", init=False)
+
+    shares_space: ClassVar[bool] = True
+    name: ClassVar[str] = "gandiva"
+
     _random: Random = field(init=False, repr=False)
     _pairs: list[Pair] = field(default_factory=list, init=False, repr=False)
     _bad: set[Pair] = field(default_factory=set, init=False, repr=False)

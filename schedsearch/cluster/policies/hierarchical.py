@@ -12,6 +12,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.program import Programs
 from schedsearch.cluster.policies.water_filling import BoolArray, filled
 
 
@@ -52,7 +53,25 @@ class Hierarchical:
 
     entities: Mapping[str, Entity] = field(default_factory=dict)
     shares_space: bool = False
-    name: str = "hierarchical"
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        entities: Mapping[str, Mapping[str, object] | Entity] | None = None,
+        shares_space: bool = False,
+    ) -> Hierarchical:
+        """Return the policy of entities given as plain mappings, as `{research: {weight: 2, inside: fifo}}`.
+
+        Raises:
+            ClusterError: An entity has another field, or a wrong value.
+        """
+        return cls({name: _entity(name, given) for name, given in (entities or {}).items()}, shares_space)
+
+    @property
+    def name(self) -> str:
+        """Return its name, as on the command line."""
+        return "hierarchical" + "_packed" * self.shares_space
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation; the objective is the throughput of the first level, per entity weight.
@@ -80,4 +99,16 @@ class Hierarchical:
                 weights[chosen] = entity.weight * own / own.sum()
             return weights
 
-        return filled(real, self.name, weights_of)
+        return filled(self._programs.of(real), self.name, weights_of)
+
+
+def _entity(name: str, given: Mapping[str, object] | Entity) -> Entity:
+    if isinstance(given, Entity):
+        return given
+    if not isinstance(given, Mapping) or not {*given} <= {"weight", "inside"}:
+        raise ClusterError(f"policy.entities.{name}: {given!r} has other fields than weight and inside")
+    try:
+        weight = float(str(given.get("weight", 1.0)))
+        return Entity(weight, given.get("inside", "fairness"))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ClusterError(f"policy.entities.{name}: {error}") from error

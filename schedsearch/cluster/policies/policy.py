@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.program import Programs
 
 
 class Policy(Protocol):
@@ -50,6 +51,7 @@ class SingleLevel(ABC):
 
     shares_space: bool = False
     is_agnostic: bool = False
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
 
     term: ClassVar[str]
     """Its name without what says which form it is."""

@@ -8,10 +8,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.allox import AlloX
+from schedsearch.cluster.policies.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
 from schedsearch.cluster.policies.fairness import IsolatedSplit, MaxMinFairness
 from schedsearch.cluster.policies.finish_time import FinishTimeFairness, Makespan
+from schedsearch.cluster.policies.gandiva import Gandiva
+from schedsearch.cluster.policies.hierarchical import Hierarchical
 from schedsearch.cluster.policies.policy import Policy, SingleLevel
 from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
+from schedsearch.cluster.policies.water_filling import WaterFilling
 
 _Maker = Callable[..., Policy]
 
@@ -33,6 +38,21 @@ _KNOWN: Mapping[str, tuple[_Maker, str]] = {
     **_three_forms(Makespan, "the least time until all jobs are done"),
     **_three_forms(FirstInFirstOut, "first in, first out, in a soft order"),
     "sjf": (ShortestJobFirst, "the shortest job first"),
+    "water_filling": (WaterFilling, "max-min fairness whose other jobs are raised too"),
+    "water_filling_packed": (
+        partial(WaterFilling, shares_space=True),
+        "max-min fairness whose other jobs are raised too, with space sharing",
+    ),
+    "hierarchical": (Hierarchical.of, "fairness between entities, fairness or fifo inside"),
+    "hierarchical_packed": (
+        partial(Hierarchical.of, shares_space=True),
+        "fairness between entities, fairness or fifo inside, with space sharing",
+    ),
+    "min_cost": (MinCost, "the most steps per dollar, or the least dollars"),
+    "min_cost_slo": (MinCostWithSlos, "the most steps per dollar, or the least dollars, within SLOs"),
+    "makespan_budget": (MakespanWithinBudget, "the least time until all jobs are done, within a budget"),
+    "allox": (AlloX, "the least average completion time, by matching"),
+    "gandiva": (Gandiva, "jobs share GPUs by trial (Gandiva)"),
     "max_total_throughput": (MaxTotalThroughput, "the largest sum of steps per second"),
     "isolated": (IsolatedSplit, "1/n of the GPUs of each type for each of n jobs"),
 }
@@ -49,6 +69,10 @@ ALIASES: Mapping[str, str] = {
     "min_total_duration_perf": "makespan",
     "min_total_duration_packed": "makespan_packed",
     "max_sum_throughput_perf": "max_total_throughput",
+    "max_sum_throughput_normalized_by_cost_perf": "min_cost",
+    "max_sum_throughput_normalized_by_cost_perf_SLOs": "min_cost_slo",
+    "max_min_fairness_water_filling_perf": "water_filling",
+    "max_min_fairness_water_filling_packed": "water_filling_packed",
     "fifo_perf": "fifo",
 }
 """Our name of each policy of Gavel's code whose own name is not one of ours.

@@ -12,7 +12,6 @@ import numpy as np
 
 from schedsearch.cluster.demand import Demand, FloatArray, IntArray
 from schedsearch.cluster.policies.policy import SingleLevel, check_runnable
-from schedsearch.cluster.policies.program import Program
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class MaxTotalThroughput(SingleLevel):
     term: ClassVar[str] = "max_total_throughput"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        shares = Program(demand).maximize(demand.configurations.steps_per_s.sum(axis=1))
+        shares = self._programs.of(demand).maximize(demand.configurations.steps_per_s.sum(axis=1))
         return shares, float(demand.rates(shares).sum())
 
 
@@ -38,7 +37,7 @@ class FirstInFirstOut(SingleLevel):
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         values = values_in_order(demand, np.arange(len(demand.jobs)))
-        shares = Program(demand).maximize(values)
+        shares = self._programs.of(demand).maximize(values)
         return shares, float(values @ shares)
 
 
@@ -58,7 +57,7 @@ class ShortestJobFirst(SingleLevel):
             return np.zeros(0), 0.0
         order = np.argsort(demand.steps_left / demand.alone_steps_per_s.max(axis=1), kind="stable")
         first = int(order[0])
-        program = Program(demand)
+        program = self._programs.of(demand)
         of_first = np.where(demand.configurations.jobs == first, demand.configurations.steps_per_s, 0.0)
         rate = float(demand.rates(program.maximize(of_first.sum(axis=1)))[first])
         floors = np.zeros(len(demand.jobs))

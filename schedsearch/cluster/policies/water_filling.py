@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +16,17 @@ import numpy.typing as npt
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.program import Program, Programs
 
 BoolArray = npt.NDArray[np.bool_]
 
-SMALL_GAIN = 1e-3
+SMALL_GAIN = 1e-2
 """Part of the highest level up to which a job's gain counts where one asks who can rise.
 
 So small that all who can rise can do so at once in most programs.
 """
 
-NO_GAIN = 1e-2 * SMALL_GAIN
+NO_GAIN = 1e-3 * SMALL_GAIN
 """Part of the highest level below which a gain is the solver's rounding."""
 
 
@@ -39,12 +39,17 @@ class WaterFilling:
     """
 
     shares_space: bool = False
-    name: str = "water_filling"
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Return its name, as on the command line."""
+        return "water_filling" + "_packed" * self.shares_space
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation; the objective is the least normalized throughput, as of `las`."""
         real = demand if self.shares_space else demand.without_pairs()
-        return filled(real, self.name, lambda _: real.weights)
+        return filled(self._programs.of(real), self.name, lambda _: real.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +65,11 @@ class WaterLevel:
     can_rise: BoolArray
 
 
-def filled(demand: Demand, policy: str, weights_of: Callable[[BoolArray], FloatArray]) -> Allocation:
+def filled(program: Program, policy: str, weights_of: Callable[[BoolArray], FloatArray]) -> Allocation:
     """Return an allocation by water filling.
 
     Args:
-        demand: What is asked.
+        program: Of what is asked, without floors.
         policy: Its name, for what is said of a wrong demand.
         weights_of: See `water_levels`.
 
@@ -74,8 +79,8 @@ def filled(demand: Demand, policy: str, weights_of: Callable[[BoolArray], FloatA
     Raises:
         InfeasibleError: A job has no throughput.
     """
+    demand = program.demand
     check_runnable(demand, policy)
-    program = Program(demand)
     levels = [*water_levels(program, weights_of)]
     if not levels:
         return Allocation(demand, np.zeros(len(demand.configurations)), math.inf)
