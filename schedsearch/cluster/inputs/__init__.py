@@ -9,4 +9,8 @@ In the order in which to read:
 - `trace_gavel`: Gavel's two forms of traces
 - `trace_csv`: traces as CSV: our own columns, and those of Philly and Alibaba
 - `trace_file`: the jobs of a trace with their steps, and the writers
+- `decision_fields`: mappings in which a field may have one of several names
+- `decision_throughputs`: the throughputs of a decision, in any of several forms
+- `decision_file`: one decision as JSON: jobs, throughputs and workers
+- `allocation_file`: what was decided, as JSON
 """
