@@ -10,6 +10,7 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `allocation`: the share of the time of each configuration, and its independent check
 - `policies`: from a demand to an allocation
 - `partition`: a large cluster in parts, each with its own policy
+- `rounds`: who runs in the next round, and on which GPUs
 - `generator`: jobs drawn at random
 - `simulator`: the jobs of a trace, round after round
 - `inputs`: throughputs, traces and decisions as files

@@ -42,8 +42,11 @@ class SimulationOptions:
         reset_s: Least time from one decision of the policy to the next. Until it has passed, a job that
             arrived meanwhile does not run.
         seed: Of all draws: the order of GPU types (seed + 5) and failures (seed + 7).
-        shuffles_types: The order in which GPU types choose their jobs is drawn in every round, as Gavel
-            does for policies that do not know the throughputs; otherwise it is that of the cluster.
+        types_in_turn: GPU types choose their jobs one after another, as in Gavel's simulator; otherwise
+            all stand in one queue, which meets shares better (see `Rounds`).
+        shuffles_types: With types in turn their order is drawn in every round; otherwise it is that of the
+            cluster. Where nothing is given as Gavel does: drawn if the policy has an attribute
+            ``is_agnostic`` that is true.
         fills_idle_gpus: GPUs that would idle run jobs to which the policy gave no time on this type, as
             Gavel's simulator does, after all others of the type; otherwise a share of 0 is never run.
         window: First and last job, counted in the order of arrival, whose numbers are averaged; the last
@@ -64,7 +67,8 @@ class SimulationOptions:
     round_s: float = 360.0
     reset_s: float = 1920.0
     seed: int = 0
-    shuffles_types: bool = False
+    types_in_turn: bool = False
+    shuffles_types: bool | None = None
     fills_idle_gpus: bool = False
     window: tuple[int, int] | None = None
     stop_at_s: float = math.inf

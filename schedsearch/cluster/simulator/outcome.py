@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -136,8 +137,7 @@ class Snapshot:
     shares: tuple[Share, ...]
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What one configuration did in one round.
 
     Attributes:
@@ -147,9 +147,10 @@ class Run:
         steps_per_s: Of each job.
         power_w: Of all its GPUs.
         first_step_s: When its jobs began, after what their start cost.
-        end_s: When its last job stopped, or its GPU failed.
+        end_s: When its last job stopped, or one of its GPUs failed.
         steps: Of each job, kept at the end of the round; below 0 where a failure took back more.
         renewed: Of each job, whether it kept its GPUs of the round before.
+        failed: A GPU failed before its jobs stopped.
     """
 
     jobs: tuple[int, ...]
@@ -161,10 +162,10 @@ class Run:
     end_s: float
     steps: tuple[float, ...]
     renewed: tuple[bool, ...]
+    failed: bool = False
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """Who ran in one round that began at `start_s`."""
 
     start_s: float
@@ -181,7 +182,7 @@ class Outcome:
         round_s: Length of a round.
         window: First job that counts, and the one after the last, in the order of arrival.
         end_s: When the simulation ended.
-        is_interrupted: It was stopped before all that was asked for was done.
+        reason: Why it ended before all that was asked for was done; "" where it is.
         jobs: All that had arrived, in the order of arrival.
         busy_s: Seconds in which GPUs of each type ran a job, summed over its GPUs.
         idle_kwh: Of GPUs that ran none.
@@ -196,7 +197,7 @@ class Outcome:
     round_s: float
     window: tuple[int, int]
     end_s: float
-    is_interrupted: bool
+    reason: str
     jobs: tuple[JobOutcome, ...]
     busy_s: Mapping[str, float]
     idle_kwh: float
@@ -211,16 +212,21 @@ class Outcome:
         return self.jobs[slice(*self.window)]
 
     @property
+    def is_interrupted(self) -> bool:
+        """Return whether it ended before all that was asked for was done."""
+        return bool(self.reason)
+
+    @property
     def missing(self) -> str:
-        """Return what is not there, in one line; "" where the window's jobs are all done."""
+        """Return why it ended early and what is not there, in one line; "" where all jobs are done."""
         wanted = self.window[1] - self.window[0]
         done = sum(one.is_done for one in self.measured)
         if done == wanted:
             return ""
         late = wanted - len(self.measured)
         return (
-            f"{wanted - done} of {wanted} jobs are not done at {self.end_s / 3600:.1f} h, {late} of them "
-            "have not arrived; averages are of those that are done"
+            f"{self.reason}: {wanted - done} of {wanted} jobs are not done at {self.end_s / 3600:.1f} h, "
+            f"{late} of them have not arrived; averages are of those that are done"
         )
 
     @cached_property
