@@ -16,6 +16,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import NOBODY, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.registry import policy_of
 
 
 @dataclass
@@ -157,3 +158,21 @@ def _of_part(demand: Demand, cluster: GpuCluster, members: IntArray, ways: IntAr
         tuple(demand.jobs[member] for member in members.tolist()),
         replace(chosen, jobs=index_of[chosen.jobs]),
     )
+
+
+def partitioned(name: str, parts: int, seed: int = 0, **options: object) -> PartitionedPolicy:
+    """Return a policy in parts by its name, as `policy_of` knows it.
+
+    Raises:
+        ClusterError: There is no such policy or option, or it cannot be in parts.
+    """
+    policy = policy_of(name, **options)
+    if policy.name == "makespan_budget" and parts > 1:
+        raise ClusterError("policy makespan_budget has one budget for all jobs; leave parts out")
+    return PartitionedPolicy(lambda: policy_of(name, **options), parts, seed, _joined(policy.name))
+
+
+def _joined(name: str) -> Callable[[Sequence[float]], float]:
+    if name.startswith(("las", "water_filling", "hierarchical", "isolated")):
+        return min
+    return max if name.startswith(("makespan", "finish_time_fairness")) else sum

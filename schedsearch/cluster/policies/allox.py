@@ -54,13 +54,13 @@ class AlloX:
         Raises:
             ClusterError: A job runs on more than one GPU.
         """
-        for active in demand.jobs:
-            if active.job.scale_factor > 1:
-                raise ClusterError(
-                    f"policy allox: job {active.name} runs on {active.job.scale_factor} GPUs, but AlloX "
-                    "places jobs of one GPU only; use another policy"
-                )
         real = demand.without_pairs()
+        for way in np.flatnonzero(real.configurations.gpus > 1)[:1].tolist():
+            (job,), _, gpus = real.configurations[way]
+            raise ClusterError(
+                f"policy allox: job {real.jobs[job].name} runs on {gpus} GPUs, but AlloX places jobs of one "
+                "GPU only; use another policy"
+            )
         free = self._forget(real)
         waiting = [job for job, active in enumerate(real.jobs) if active.name not in self._type_of]
         waiting.sort(key=lambda job: -real.jobs[job].waited_s)

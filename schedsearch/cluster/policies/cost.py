@@ -22,6 +22,9 @@ SECONDS_PER_HOUR = 3600.0
 EXACT = 1e-9
 """Part by which two numbers may differ that are equal but for rounding."""
 
+DEARER = 1e-6
+"""Part by which steps may be dearer than the least, as deadlines may leave no choice but for rounding."""
+
 
 @dataclass(frozen=True)
 class MinCost:
@@ -242,7 +245,7 @@ def _least_dollars_per_step(program: Program, seconds: FloatArray) -> FloatArray
 def _limit_dollars_per_step(program: Program, dollars_per_step: FloatArray) -> None:
     demand = program.demand
     jobs = demand.configurations.jobs[:, 0]
-    allowed = dollars_per_step[jobs] * demand.configurations.steps_per_s[:, 0] * (1 + EXACT)
+    allowed = dollars_per_step[jobs] * demand.configurations.steps_per_s[:, 0] * (1 + DEARER)
     above = demand.dollars_per_hour / SECONDS_PER_HOUR / allowed - 1
     for job in range(len(demand.jobs)):
         program.limit(np.where(jobs == job, above * demand.configurations.steps_per_s[:, 0], 0.0), 0.0)

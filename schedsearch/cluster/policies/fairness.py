@@ -12,24 +12,24 @@ import numpy as np
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
-from schedsearch.cluster.policies.policy import SingleLevel, check_runnable
+from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
+from schedsearch.cluster.policies.program import Program
 
 
 @dataclass(frozen=True)
-class MaxMinFairness(SingleLevel):
+class MaxMinFairness(LeastFirst):
     """Maximizes the least of scale factor x throughput / (weight x proportional throughput).
 
     The proportional throughput is that of a job whose time is divided among the types as their GPUs. Agnostic
     of the types it is the least of scale factor x time / weight: the classical policy.
-
-    Only the least is guaranteed: many allocations have it, and the solver returns one of them, a corner in
-    which other jobs may get no more than it although GPUs are left. Water filling lifts them.
     """
 
     term: ClassVar[str] = "las"
 
-    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        return self._programs.of(demand).maximize_least(fair_factors(demand, self.name, self.is_agnostic))
+    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+        factors = fair_factors(demand, self.name, self.is_agnostic)
+        shares, least = program.maximize_least(factors)
+        return shares, least, least / factors
 
 
 @dataclass(frozen=True)

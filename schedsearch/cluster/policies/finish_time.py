@@ -12,11 +12,12 @@ import numpy as np
 
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
-from schedsearch.cluster.policies.policy import SingleLevel, check_runnable
+from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
+from schedsearch.cluster.policies.program import Program
 
 
 @dataclass(frozen=True)
-class Makespan(SingleLevel):
+class Makespan(LeastFirst):
     """Minimizes the time until all jobs are done, in seconds: the longest of steps left / throughput.
 
     It is one linear program: the least of throughput / steps left is as high as can be. Gavel bisects the
@@ -25,14 +26,14 @@ class Makespan(SingleLevel):
 
     term: ClassVar[str] = "makespan"
 
-    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
         check_runnable(demand, self.name)
-        shares, least = self._programs.of(demand).maximize_least(1 / demand.steps_left)
-        return shares, 1 / least
+        shares, least = program.maximize_least(1 / demand.steps_left)
+        return shares, 1 / least, least * demand.steps_left
 
 
 @dataclass(frozen=True)
-class FinishTimeFairness(SingleLevel):
+class FinishTimeFairness(LeastFirst):
     """Minimizes the largest finish-time ratio (Themis's rho).
 
     The ratio of a job is the time it takes to its end as it goes, over that with 1/n of the cluster: (waited
@@ -45,10 +46,9 @@ class FinishTimeFairness(SingleLevel):
 
     term: ClassVar[str] = "finish_time_fairness"
 
-    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
         check_runnable(demand, self.name)
         finish = _FinishTimes.of(demand)
-        program = self._programs.of(demand)
         bound, best, found = finish.lower_bound(demand), np.inf, np.zeros(0)
         for _ in range(MOST_PROGRAMS):
             shares, least = program.maximize_least(1 / finish.needed(bound))
@@ -57,8 +57,10 @@ class FinishTimeFairness(SingleLevel):
                 best, found = ratio, shares
             if best <= bound * (1 + PRECISION):
                 break
-            bound = finish.next_bound(bound, program.prices, least)
-        return found, best
+            last, bound = bound, finish.next_bound(bound, program.prices, least)
+            if bound == last:
+                break
+        return found, best, finish.needed(best)
 
 
 PRECISION = 1e-7

@@ -106,7 +106,9 @@ def _equal_shares(demand: Demand, units: list[tuple[int, ...]]) -> FloatArray:
     ways = _fastest_of(demand)
     shares = np.zeros(len(demand.configurations))
     chosen = [[ways.get((unit, number)) for number in range(len(demand.workers))] for unit in units]
-    is_there = np.array([[way is not None for way in row] for row in chosen]).reshape(len(units), -1)
+    is_there = np.array([[way is not None for way in row] for row in chosen]).reshape(
+        len(units), len(demand.workers)
+    )
     sharing = np.maximum(is_there.sum(axis=0), 1)
     for row, there in zip(chosen, is_there, strict=True):
         gpus = np.array([demand.configurations.gpus[way] if way is not None else 1 for way in row])

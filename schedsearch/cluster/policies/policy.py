@@ -11,7 +11,7 @@ import numpy as np
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import Programs
+from schedsearch.cluster.policies.program import Program, Programs
 
 
 class Policy(Protocol):
@@ -79,6 +79,53 @@ class SingleLevel(ABC):
     @abstractmethod
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
         """Return the share of each configuration, and the objective."""
+
+
+@dataclass(frozen=True)
+class LeastFirst(SingleLevel):
+    """A policy that raises the least of something, or lowers the largest, of all jobs.
+
+    Only that least is guaranteed: many allocations have it, and the solver returns one of them, a corner in
+    which other jobs may get no more than it needs although GPUs are left.
+
+    Attributes:
+        work_conserving: Among the allocations with the best least, take one with the largest sum of
+            throughput / highest throughput alone. Water filling divides what is left more evenly.
+    """
+
+    work_conserving: bool = False
+
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        program = self._programs.of(demand)
+        shares, objective, needed = self._least(demand, program)
+        if self.work_conserving and demand.jobs:
+            program.set_floors(needed * (1 - SLACK))
+            fuller = program.maximize(worth(demand, np.ones(len(demand.jobs))))
+            if bool(np.all(demand.rates(fuller) >= needed * (1 - 10 * SLACK))):
+                shares = fuller
+        return shares, objective
+
+    @abstractmethod
+    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+        """Return the shares, the objective, and the throughput that it needs each job to have."""
+
+
+SLACK = 1e-8
+"""By what part of it a throughput that was found is lowered when it becomes a floor, against rounding."""
+
+
+def worth(demand: Demand, values: FloatArray) -> FloatArray:
+    """Return what a share of each configuration is worth, if a job alone on its fastest type has a value.
+
+    Args:
+        demand: Jobs and configurations.
+        values: Of each job; one that cannot run alone counts nothing.
+    """
+    fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
+    per_step = np.zeros(len(demand.jobs) + 1)  # the last one is nobody's
+    np.divide(values, fastest, out=per_step[:-1], where=fastest > 0)
+    found: FloatArray = (demand.configurations.steps_per_s * per_step[demand.configurations.jobs]).sum(axis=1)
+    return found
 
 
 def check_runnable(demand: Demand, policy: str) -> None:

@@ -25,6 +25,8 @@ The solver's tolerances are of this size. A job below it needs next to nothing, 
 """
 ATTRACTIVE = 1e-9
 """By how much a configuration must promise to raise an objective of about 1 to be taken up."""
+INFEASIBLE = (mathopt.TerminationReason.INFEASIBLE, mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED)
+"""What the solver says of an infeasible program, as none is unbounded."""
 COLUMNS_PER_JOB = 3
 """Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
 
@@ -37,7 +39,7 @@ class _JobRows:
         time: Its shares are at most 1 together.
         speed: Its throughput, as a part of its highest, is at least a multiple of the least.
         fastest: That highest throughput, in steps per second, when it came.
-        floors: A row with the throughput at least at its floor, where it has one.
+        floors: One row, its throughput at least at its floor, if it has had a floor; else none.
     """
 
     time: mathopt.LinearConstraint
@@ -96,8 +98,8 @@ class Program:
         for name in [name for name in self._rows if name not in there]:
             rows = self._rows.pop(name)
             self._in_least.pop(rows.speed, None)
-            self._model.delete_linear_constraint(rows.time)
-            self._model.delete_linear_constraint(rows.speed)
+            for row in (rows.time, rows.speed, *rows.floors):
+                self._model.delete_linear_constraint(row)
         self.demand = demand
         self._set_rules()
         alone = np.unique(demand.fastest_alone[demand.fastest_alone != NO_CONFIGURATION])
@@ -120,18 +122,18 @@ class Program:
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
         """Set what each job must at least get, in steps per second; 0 or less for nothing."""
-        for active in self.demand.jobs:
-            floors = self._rows[active.name].floors
-            while floors:
-                self._model.delete_linear_constraint(floors.pop())
-        for active, least in zip(self.demand.jobs, steps_per_s.tolist(), strict=True):
-            if least > 0:
-                rows = self._rows[active.name]
-                rows.floors.append(self._model.add_linear_constraint(lb=least / rows.fastest, ub=np.inf))
-        for index, share in self._columns.items():
-            for rows, rate in self._jobs_of(index):
-                for floor in rows.floors:
-                    floor.set_coefficient(share, rate / rows.fastest)
+        new = set()
+        for job, (active, least) in enumerate(zip(self.demand.jobs, steps_per_s.tolist(), strict=True)):
+            rows = self._rows[active.name]
+            if least > 0 and not rows.floors:
+                rows.floors.append(self._model.add_linear_constraint(lb=-np.inf, ub=np.inf))
+                new.add(job)
+            for floor in rows.floors:
+                floor.lower_bound = least / rows.fastest if least > 0 else -np.inf
+        for index, share in self._columns.items() if new else ():
+            for job, rows, rate in self._jobs_of(index):
+                if job in new:
+                    rows.floors[0].set_coefficient(share, rate / rows.fastest)
 
     def maximize(self, coefficients: FloatArray) -> FloatArray:
         """Return the shares that maximize their sum times coefficients.
@@ -236,11 +238,11 @@ class Program:
         if np.isfinite(demand.cluster.power_cap_w):
             self.limit(demand.configurations.power_w, demand.cluster.power_cap_w)
 
-    def _jobs_of(self, index: int) -> list[tuple[_JobRows, float]]:
-        """Return the rows of the jobs of a configuration, and their throughputs in it."""
+    def _jobs_of(self, index: int) -> list[tuple[int, _JobRows, float]]:
+        """Return the jobs of a configuration, their rows, and their throughputs in it."""
         found = self.demand.configurations
         return [
-            (self._rows[self.demand.jobs[job].name], rate)
+            (job, self._rows[self.demand.jobs[job].name], rate)
             for job, rate in zip(found.jobs[index].tolist(), found.steps_per_s[index].tolist(), strict=True)
             if job != NOBODY
         ]
@@ -251,7 +253,7 @@ class Program:
             share = self._model.add_variable(lb=0.0)
             self._columns[index] = share
             self._of_type[found.gpu_type[index]].set_coefficient(share, float(found.gpus[index]))
-            for rows, rate in self._jobs_of(index):
+            for _, rows, rate in self._jobs_of(index):
                 rows.time.set_coefficient(share, 1.0)
                 for row in (rows.speed, *rows.floors):
                     row.set_coefficient(share, rate / rows.fastest)
@@ -280,7 +282,7 @@ class Program:
             if result.termination.reason == mathopt.TerminationReason.IMPRECISE:
                 result = mathopt.solve(self._model, mathopt.SolverType.HIGHS)
             reason = result.termination.reason
-            if reason == mathopt.TerminationReason.INFEASIBLE:
+            if reason in INFEASIBLE:
                 more = np.setdiff1d(np.arange(len(self.demand.configurations)), [*self._columns])
                 if not len(more):
                     raise InfeasibleError("no shares of the time keep all rules")

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from schedsearch.cluster.demand import Demand, FloatArray, IntArray
-from schedsearch.cluster.policies.policy import SingleLevel, check_runnable
+from schedsearch.cluster.policies.policy import SLACK, SingleLevel, check_runnable, worth
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FirstInFirstOut(SingleLevel):
     term: ClassVar[str] = "fifo"
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
-        values = values_in_order(demand, np.arange(len(demand.jobs)))
+        values = worth(demand, in_order(np.arange(len(demand.jobs))))
         shares = self._programs.of(demand).maximize(values)
         return shares, float(values @ shares)
 
@@ -61,25 +61,14 @@ class ShortestJobFirst(SingleLevel):
         of_first = np.where(demand.configurations.jobs == first, demand.configurations.steps_per_s, 0.0)
         rate = float(demand.rates(program.maximize(of_first.sum(axis=1)))[first])
         floors = np.zeros(len(demand.jobs))
-        floors[first] = rate * (1 - FLOOR_SLACK)
+        floors[first] = rate * (1 - SLACK)
         program.set_floors(floors)
-        shares = program.maximize(values_in_order(demand, order))
+        shares = program.maximize(worth(demand, in_order(order)))
         return shares, float(demand.steps_left[first] / demand.rates(shares)[first])
 
 
-FLOOR_SLACK = 1e-9
-"""By what part of it a throughput that was found is lowered when it becomes a floor, against rounding."""
-
-
-def values_in_order(demand: Demand, order: IntArray) -> FloatArray:
-    """Return what a share of each configuration is worth where jobs come in this order.
-
-    Throughputs count as parts of the highest that a job has alone; those of a job that cannot run alone
-    count nothing.
-    """
-    fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
-    values = np.zeros(len(demand.jobs) + 1)  # the last one is nobody's
+def in_order(order: IntArray) -> FloatArray:
+    """Return the values of jobs that come in an order: as many as there are for the first, 1 for the last."""
+    values = np.zeros(len(order))
     values[order] = np.arange(len(order), 0, -1)
-    values[:-1] = np.divide(values[:-1], fastest, out=np.zeros_like(fastest), where=fastest > 0)
-    worth: FloatArray = (demand.configurations.steps_per_s * values[demand.configurations.jobs]).sum(axis=1)
-    return worth
+    return values

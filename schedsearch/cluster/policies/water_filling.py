@@ -58,7 +58,7 @@ class WaterLevel:
 
     Attributes:
         normalized: Scale factor x throughput / proportional throughput that each job has for certain.
-        can_rise: Which jobs are not bottlenecked.
+        can_rise: Which jobs are not known to be bottlenecked; of those that wait that may be only some.
     """
 
     normalized: FloatArray
@@ -114,7 +114,13 @@ def water_levels(program: Program, weights_of: Callable[[BoolArray], FloatArray]
         _, gain = program.maximize_least(factors[raised] / paces, raised.tolist(), levels[raised] / paces)
         levels[raised] += max(gain, 0.0) * paces
         program.set_floors(levels / factors)
-        can_rise &= ~_bottlenecked(program, factors, levels, can_rise, raised)
+        is_raised = weights > 0
+        stuck = _bottlenecked(program, factors, levels, is_raised)
+        if gain <= NO_GAIN * levels.max() or (stuck == is_raised).all():
+            stuck |= _bottlenecked(program, factors, levels, can_rise & ~stuck)
+        if not stuck.any():  # one of the raised is, in exact arithmetic
+            stuck = is_raised
+        can_rise &= ~stuck
         yield WaterLevel(levels.copy(), can_rise.copy())
 
 
@@ -124,19 +130,15 @@ def _factors(demand: Demand) -> FloatArray:
 
 
 def _bottlenecked(
-    program: Program,
-    factors: FloatArray,
-    levels: FloatArray,
-    can_rise: BoolArray,
-    raised: npt.NDArray[np.intp],
+    program: Program, factors: FloatArray, levels: FloatArray, in_question: BoolArray
 ) -> BoolArray:
-    """Return which jobs cannot rise without another's falling below its level.
+    """Return which of the jobs in question cannot rise without another's falling below its level.
 
     The dissertation asks a mixed-integer program. All who can rise can do so together, by convexity, so a
     linear one is enough: where the sum of the gains of some jobs is at most 0, none of them can rise.
     """
     highest = max(float(levels.max()), 1e-9)
-    in_doubt = can_rise.copy()
+    in_doubt = in_question.copy()
     while in_doubt.any():
         jobs = np.flatnonzero(in_doubt)
         gains = program.maximize_gains(factors[jobs], jobs.tolist(), levels[jobs], SMALL_GAIN * highest)
@@ -144,6 +146,4 @@ def _bottlenecked(
         if not has_gained.any():
             break
         in_doubt[jobs[has_gained]] = False
-    if not in_doubt[raised].any():  # one of them is, in exact arithmetic
-        in_doubt[raised] = True
     return in_doubt

@@ -82,15 +82,19 @@ def case_of(workers: list[int], rates: list[list[float]], steps: float = 1000.0)
 def random_case(seed: int, *, is_wide: bool = False) -> Case:
     """Return a case with pairs, scale factors, weights, zeros, and types without GPUs.
 
+    All jobs can run on the first type, which has the most GPUs; often there are too few for all at once.
+
     Args:
         seed: Of the generator.
         is_wide: Throughputs from 0.01 to 1000 steps per second, and steps up to 1e8.
     """
     draw = np.random.default_rng(seed)
-    num_jobs, num_types = int(draw.integers(1, 9)), int(draw.integers(1, 5))
-    workers = draw.integers(0, 10, num_types).astype(float)
-    workers[0] = max(workers[0], 8)
-    gpus = draw.choice([1.0, 2.0, 4.0, 8.0], num_jobs, p=[0.6, 0.2, 0.1, 0.1])
+    num_jobs, num_types = int(draw.integers(1, 13)), int(draw.integers(1, 5))
+    workers = draw.integers(0, draw.choice([3, 6, 10]), num_types).astype(float)
+    workers[0] = max(workers.max(), 1)
+    gpus = np.minimum(
+        draw.choice([1.0, 2.0, 4.0, 8.0], num_jobs, p=[0.6, 0.2, 0.1, 0.1]), 2.0 ** int(np.log2(workers[0]))
+    )
     span = (-2, 3) if is_wide else (0, 1.5)
     rates = 10 ** draw.uniform(*span, (num_jobs, 1)) * draw.uniform(0.1, 1, (num_jobs, num_types))
     rates[:, 1:][draw.random((num_jobs, num_types - 1)) < 0.25] = 0.0

@@ -1,6 +1,8 @@
 import pytest
 
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.allocation import check_allocation
+from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.policies.registry import ALIASES, POLICIES, policy_of
 
 
@@ -25,5 +27,15 @@ def test_an_unknown_name_is_answered_with_the_nearest_first() -> None:
 
 
 def test_an_unknown_option_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ClusterError, match="policy las has no option 'weight'; it has none"):
+    with pytest.raises(ClusterError, match="policy las has no option 'weight'; it has work_conserving"):
         policy_of("las", weight=2)
+    with pytest.raises(ClusterError, match="policy sjf has no option 'weight'; it has none"):
+        policy_of("sjf", weight=2)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nothing_is_asked_and_nothing_is_given(name: str) -> None:
+    cluster = GpuCluster({"v100": 2, "k80": 1}, {"v100": 2.48, "k80": 0.45})
+    allocation = policy_of(name).allocate(Demand.of(cluster, [], []))
+    check_allocation(allocation)
+    assert len(allocation.shares) == 0
