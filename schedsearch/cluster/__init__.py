@@ -13,5 +13,6 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `rounds`: who runs in the next round, and on which GPUs
 - `generator`: jobs drawn at random
 - `simulator`: the jobs of a trace, round after round
+- `estimator`: throughputs of pairs of which few were measured
 - `inputs`: throughputs, traces and decisions as files
 """

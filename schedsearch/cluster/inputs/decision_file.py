@@ -13,11 +13,11 @@ The form that we write in examples::
       "dollars_per_hour": {"v100": 2.48, "k80": 0.45}
     }
 
-Only workers, jobs and throughputs are needed. Fields of a job: name (else its place, from 0), type (else the name), steps,
-steps_left (else all), scale_factor (else 1), weight (else 1), arrival_s (else 0), slo_s (seconds after the
-arrival; else none), entity, waited_s (else now_s - arrival_s where now_s is given, else 0), isolated_s, and
-throughputs of its own. Fields of the file: gpus_per_server, power_cap_w, entities (``{"name": {"weight": 2,
-"policy": "fifo"}}``), budget_dollars and now_s. Accepted as well:
+Only workers, jobs and throughputs are needed. Fields of a job: name (else its place, from 0), type (else the
+name), steps, steps_left (else all), scale_factor (else 1), weight (else 1), arrival_s (else 0), slo_s
+(seconds after the arrival; else none), entity, waited_s (else now_s - arrival_s where now_s is given, else
+0), isolated_s, and throughputs of its own. Fields of the file: gpus_per_server, power_cap_w, entities
+(``{"name": {"weight": 2, "policy": "fifo"}}``), budget_dollars and now_s. Accepted as well:
 
 - jobs: a list of names, or a mapping from names to their fields;
 - workers: a list of numbers, with gpu_types as the list of their names; prices in that order too;
