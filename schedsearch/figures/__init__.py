@@ -5,4 +5,5 @@
 - `panels`: curves side by side; `bars`: bars in groups; `comparison`: schedules above each other
 - `power`: timelines whose colours are powers
 - `plan`: stages over GPUs, and how these share the layers
+- `cluster`: jobs and GPUs of a cluster over time, and policies under load
 """
