@@ -69,8 +69,9 @@ def save_outcome(
         "waiting_jobs",
     )
     series = found.rounds
-    rows = np.column_stack([series.start_s, series.busy_gpus, series.active_jobs, series.waiting_jobs])
-    write_text(directory / SERIES, csv_text(columns, rows.tolist()))
+    counts = np.column_stack([series.busy_gpus, series.active_jobs, series.waiting_jobs]).tolist()
+    rows = [[start_s, *each] for start_s, each in zip(series.start_s.tolist(), counts, strict=True)]
+    write_text(directory / SERIES, csv_text(columns, rows))
 
 
 def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> dict[str, object]:

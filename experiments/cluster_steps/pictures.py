@@ -79,7 +79,8 @@ def save_load_pictures(
 def busy_gpus(found: Outcome) -> BusyGpus:
     """Return the busy GPUs of each type, averaged over intervals of equal length."""
     start_s = found.rounds.start_s
-    end_s = max(found.end_s, float(start_s[-1]) + found.round_s)
+    last_s = float(start_s[-1])
+    end_s = found.end_s if found.end_s > last_s else last_s + found.round_s
     lengths = np.minimum(np.diff(np.append(start_s, end_s)), found.round_s)
     edges = np.linspace(float(start_s[0]), end_s, _INTERVALS + 1)
     # GPU seconds until each begin and end of a round: between them they grow evenly.

@@ -133,13 +133,21 @@ def work_of(trace: Trace, data: Data, cluster: GpuCluster, options: ClusterComma
             trace.path, data.throughputs, strict=options.strict, seed=options.seed or 0, cluster=cluster
         )
         require(bool(found.jobs), "trace", trace.path, "a trace with jobs that have throughputs", "see data")
+        _check_window(window_of(options), len(found.jobs))
         return Work(found.jobs, found.jobs[-1].arrival_s, found.skipped, found.skipped_text())
     window = window_of(options)
     number = trace.num_jobs if trace.num_jobs is not None else window[1] if window is not None else None
     require(number is not None, "trace.num_jobs", None, "a number of jobs", "give one, or a window of them")
     assert number is not None
+    _check_window(window, number)
     jobs = generated(_types(trace, data), data.throughputs, _generator(trace))
     return Work(jobs, trace.lam_s * number, {})
+
+
+def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
+    where = [*window] if window is not None else []
+    is_within = window is None or window[1] <= num_jobs
+    require(is_within, "window", where, f"within the trace, which has {num_jobs} jobs", "end it there")
 
 
 def _types(trace: GeneratedTraceOptions, data: Data) -> dict[str, bool]:
