@@ -140,7 +140,12 @@ def work_of(trace: Trace, data: Data, cluster: GpuCluster, options: ClusterComma
     require(number is not None, "trace.num_jobs", None, "a number of jobs", "give one, or a window of them")
     assert number is not None
     _check_window(window, number)
-    jobs = generated(_types(trace, data), data.throughputs, _generator(trace))
+    types = _types(trace, data)
+    can_be_drawn = not trace.multi_gpu or any(types.values())
+    require(
+        can_be_drawn, "trace.multi_gpu", True, "possible: no type of job may have several GPUs", "see data"
+    )
+    jobs = generated(types, data.throughputs, _generator(trace))
     return Work(jobs, trace.lam_s * number, {})
 
 

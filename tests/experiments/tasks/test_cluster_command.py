@@ -139,8 +139,10 @@ def test_one_decision(command, tmp_path: Path) -> None:
         (["trace.num_jobs=null"], "trace.num_jobs: None is not a number of jobs; give one, or a window"),
         (["trace.types=[quick]"], "trace.types: 'quick' is not known; the options are slow, fast"),
         (["trace.reference=h100"], "has no throughput on 1 h100"),
-        (["trace.multi_gpu=true", "trace.types=[slow]"], "'slow'"),
-        (["trace=none.csv", "~trace.num_jobs"], "~trace.num_jobs"),
+        (
+            ["trace.multi_gpu=true", "trace.types=[slow]"],
+            "trace.multi_gpu: True is not possible: no type of job may have several GPUs",
+        ),
         (["trace.path=x.csv"], "trace.path: is not an option of the trace that is chosen"),
         (["loads=[0]"], "loads: 0 is not a number of jobs per hour above 0"),
         (["round_s=0"], "round_s: 0.0 is out of range"),
