@@ -12,7 +12,9 @@ from sphinx.util.docutils import SphinxDirective
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from options_table import CONFIG, tables  # noqa: E402 - found by the line above
+from options_table import tables  # noqa: E402 - found by the line above
+
+from experiments.config.option_list import CONFIG  # noqa: E402
 
 project = "schedsearch"
 extensions = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from experiments.config.option_list import CONFIG, Option, kinds_of, options_of
+from experiments.config.option_list import Option, kinds_of, options_of
 
 _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 
@@ -18,7 +18,7 @@ def tables(command: str, groups: list[str]) -> Iterator[str]:
         if group == "experiment":
             yield from _items(command)
             continue
-        kinds = sorted(path.stem for path in (CONFIG / group).glob("*.yaml"))
+        kinds = kinds_of(command, group)
         prefix = f"{group}." if kinds else group
         for kind in kinds if kinds != ["default"] else [""]:
             if kind:

@@ -49,7 +49,13 @@ found = [
 ]
 table = planned_throughputs(found, most_points=3, idle_power_w=cluster.idle_power_w)
 pd.DataFrame(
-    {"model": model, "gpus": gpus, "type": gpu_type, "steps_per_s": point.steps_per_s, "power_w": point.power_w}
+    {
+        "model": model,
+        "gpus": gpus,
+        "type": gpu_type,
+        "steps_per_s": point.steps_per_s,
+        "power_w": point.power_w,
+    }
     for (model, gpus), of_type in table.throughputs.alone.items()
     for gpu_type, points in of_type.items()
     for point in points

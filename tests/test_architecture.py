@@ -63,6 +63,7 @@ OWNERS = {
         "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/shifting.py",
         "schedsearch/energy/",
+        "experiments/cluster_steps/loads.py",
     ],
     "networkx": [
         "schedsearch/baselines/structure.py",

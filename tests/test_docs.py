@@ -15,10 +15,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from places import ROOT
 
-from experiments.config.composing import find_presets_first
+from experiments.config.composing import find_presets_first, name_files
+from experiments.config.option_list import CONFIG, kinds_of
 
 sys.path.append(str(ROOT / "docs"))
-from options_table import CONFIG, tables
+from options_table import tables
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -86,6 +87,7 @@ OF_HYDRA = {path.stem for path in (DOCS / "commands").glob("*.md")} - {"index"}
 
 def composed(command: str, overrides: list[str]) -> DictConfig:
     """Return the config of a command, of a sweep that of its first job."""
+    overrides = name_files(command, overrides)
     parsed = OverridesParser.create().parse_overrides([each for each in overrides if each != "-m"])
     if "-m" in overrides:
         overrides = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0][0]
@@ -117,7 +119,9 @@ def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
     assert found
     for name, default in found:
         of_item = command == "reproduce" and name not in config  # see test_option_list
-        if not name.startswith("placement.") and default != "???" and not of_item:
+        if kinds_of(command, name):
+            assert default in kinds_of(command, name)
+        elif not name.startswith("placement.") and default != "???" and not of_item:
             assert OmegaConf.select(config, name) == OmegaConf.create(f"value: {default}").value, name
 
 

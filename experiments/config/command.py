@@ -70,6 +70,7 @@ def _run_in_hydra(name: str, module: str) -> None:
         check_flags,
         config_error,
         find_presets_first,
+        name_files,
         sweep_past_points_that_are_wrong,
     )
     from experiments.config.option_list import CONFIG, help_text
@@ -83,6 +84,7 @@ def _run_in_hydra(name: str, module: str) -> None:
     try:
         check_flags(name)
         check_experiment(name)
+        sys.argv[1:] = name_files(name, sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
         _exit(f"{name}: error: {config_error(error, name)}", USER_ERROR)

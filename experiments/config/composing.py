@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from typing import ClassVar
 from urllib.parse import quote
 
 from hydra._internal.utils import get_args_parser
@@ -17,7 +18,15 @@ from hydra.errors import HydraException, OverrideParseException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config.option_list import COMMANDS, REPRODUCE, kinds_of, names_of, options_of
+from experiments.config.option_list import (
+    COMMANDS,
+    FILE,
+    OWN_GROUPS,
+    REPRODUCE,
+    kinds_of,
+    names_of,
+    options_of,
+)
 from experiments.config.options import OptionError, did_you_mean
 
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
@@ -62,23 +71,50 @@ def sweep_past_points_that_are_wrong() -> None:
     _PLUGINS.class_name_to_class[basic] = PatientSweeper
 
 
-def find_presets_first(command: str) -> None:
-    """Let ``experiment`` choose a preset of a command, though items to reproduce may have the same names.
+def name_files(command: str, given: Sequence[str]) -> list[str]:
+    """Return options in which ``GROUP=PATH`` says that the group reads a file, and which.
 
-    What another command of the same process was told is forgotten.
+    That is so for groups with the choice ``file``, and for values that look like paths: with a dot or a
+    slash, which no choice has. What else was given stays as it is.
+    """
+    return [each for option in given for each in _named_file(command, option)]
+
+
+def _named_file(command: str, option: str) -> list[str]:
+    group, _, value = option.partition("=")
+    paths = value.split(",")
+    if FILE in kinds_of(command, group) and all(re.search(r"[./\\]", path) for path in paths):
+        return [f"{group}={FILE}", f"{group}.path={value}"]
+    return [option]
+
+
+def find_presets_first(command: str) -> None:
+    """Let a command find its own groups before those of others that may have the same names.
+
+    These are the presets, of which items to reproduce may have the names, and groups that only it has. What
+    another command of the same process was told is forgotten.
     """
     found = _PLUGINS.plugin_type_to_subclass_list[SearchPathPlugin]
-    found[:] = [each for each in found if each is not PresetsFirst]
-    if command != REPRODUCE:
-        _PLUGINS.register(PresetsFirst)
+    found[:] = [each for each in found if each is not OwnFirst]
+    OwnFirst.folders = () if command == REPRODUCE else ("presets",)
+    if (OWN_GROUPS / command).is_dir():
+        OwnFirst.folders += (f"groups.{command}",)
+    _PLUGINS.register(OwnFirst)
 
 
-class PresetsFirst(SearchPathPlugin):
-    """Puts the folder of the presets before that of all configs."""
+class OwnFirst(SearchPathPlugin):
+    """Puts some folders before that of all configs.
+
+    Attributes:
+        folders: With dots between, below that of all configs.
+    """
+
+    folders: ClassVar[tuple[str, ...]] = ()
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add the folder."""
-        search_path.prepend("presets", "pkg://experiments.conf.presets", "main")
+        """Add the folders."""
+        for folder in self.folders:
+            search_path.prepend(folder, f"pkg://experiments.conf.{folder}", "main")
 
 
 class PatientSweeper(BasicSweeper):
@@ -123,7 +159,8 @@ def config_error(error: Exception, command: str) -> str:
         if key in names and command == REPRODUCE:
             return f"{key}: is an option of {_items_with(key)}; choose that by experiment=NAME"
         if key in names:
-            return f"{key}: is not an option of the placement that is chosen; choose another or leave it out"
+            group = key.partition(".")[0]
+            return f"{key}: is not an option of the {group} that is chosen; choose another or leave it out"
         if others:
             return f"{key}: {where}, but of {', '.join(others)}; leave it out"
         near = difflib.get_close_matches(key, names, n=1)

@@ -16,6 +16,9 @@ CONFIG = Path(__file__).parents[1] / "conf"
 PRESETS = CONFIG / "presets"
 """What ``experiment`` chooses from in the commands that search: many options in a file."""
 
+OWN_GROUPS = CONFIG / "groups"
+"""The groups that only one command has, in a folder of its name: others may have options of these names."""
+
 COMMANDS = tuple(sorted({path.stem for path in CONFIG.glob("*.yaml")} - {"common", "output"}))
 """The commands that Hydra runs."""
 
@@ -24,6 +27,12 @@ REPRODUCE = "reproduce"
 
 OBJECTIVES = {"search": "makespan_ms", "frontier": "energy_j", "run": "energy_j"}
 """Which figure of its ``result.json`` a command returns, for sweepers that optimize."""
+
+FILE = "file"
+"""The choice of a group that reads a file, with the option ``path``."""
+
+_DECIDING = {REPRODUCE: "experiment", "cluster": "trace"}
+"""The group whose choice decides which options a command has; of the others it is ``placement``."""
 
 _OPTION = re.compile(r"(\w+): *(.*?)(?: +# (.*))?")
 
@@ -64,20 +73,27 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
     for path in files:
         yield from _options_in(path, "")
     for group, choice in groups.items():
-        path = CONFIG / group / f"{choice}.yaml"
+        path = folder_of(command, group) / f"{choice}.yaml"
         if path.exists() and (group != "experiment" or command == REPRODUCE):  # it may be in a --config-dir
             yield from _options_in(path, "" if group == "experiment" else f"{group}.")
 
 
 def kinds_of(command: str, group: str) -> list[str]:
     """Return the names of the files from which a group of a command is chosen."""
-    folder = PRESETS if group == "experiment" and command != REPRODUCE else CONFIG
-    return sorted(path.stem for path in (folder / group).glob("*.yaml"))
+    return sorted(path.stem for path in folder_of(command, group).glob("*.yaml"))
+
+
+def folder_of(command: str, group: str) -> Path:
+    """Return the folder of the files from which a group of a command is chosen."""
+    own = OWN_GROUPS / command / group
+    if own.is_dir():
+        return own
+    return (PRESETS if group == "experiment" and command != REPRODUCE else CONFIG) / group
 
 
 def names_of(command: str) -> set[str]:
-    """Return the name of every option of a command, whichever placement and item are chosen."""
-    group = "experiment" if command == REPRODUCE else "placement"
+    """Return the name of every option of a command, whichever placement, trace or item is chosen."""
+    group = _DECIDING.get(command, "placement")
     kinds = kinds_of(command, group)
     return {option.name for kind in kinds for option in options_of(command, {group: kind})}
 

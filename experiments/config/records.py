@@ -467,3 +467,88 @@ class ClusterStudyOptions:
     spare_s: float
     horizon_s: float
     round_s: float
+
+
+@dataclass(frozen=True)
+class GpuClusterOptions:
+    """The `cluster` group; see `schedsearch.cluster.gpu_cluster`."""
+
+    workers: str | dict[Any, Any]
+    dollars_per_hour: str | dict[Any, Any] | None
+    gpus_per_server: str | dict[Any, Any] | None
+    power_cap_w: float | None
+
+
+@dataclass(frozen=True)
+class GeneratedTraceOptions:
+    """The `trace` group of generated jobs; see `schedsearch.cluster.generator`."""
+
+    kind: str
+    seed: int
+    lam_s: float
+    num_jobs: int | None
+    multi_gpu: bool
+    priorities: bool
+    slos: bool
+    durations_h: list[Any] | None
+    types: list[Any] | None
+    reference: str
+
+
+@dataclass(frozen=True)
+class FileTraceOptions:
+    """The `trace` group of a file; see `schedsearch.cluster.inputs`."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True)
+class FailureOptions:
+    """The `failures` group; see `schedsearch.cluster.simulator`."""
+
+    mean_h: float | None
+    repair_h: float
+    loses_lease: bool
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """The `policy_options` group; see `schedsearch.cluster.policies`. What is null is the policy's own."""
+
+    entities: dict[Any, Any] | None
+    budget_dollars: float | None
+    on_infeasible: str | None
+    margin_s: float | None
+    aim: str | None
+    considered_share: float | None
+    work_conserving: bool | None
+    least_share: float | None
+    spare_s: float | None
+    is_strict: bool | None
+    dollars_per_kwh: float | None
+    parts: int | None
+
+
+@dataclass(frozen=True)
+class ClusterCommandOptions:
+    """All of `experiments.cluster`; which options the trace has says its kind."""
+
+    cluster: GpuClusterOptions
+    trace: dict[str, Any]
+    policy_options: PolicyOptions
+    failures: FailureOptions
+    policy: str | list[Any]
+    data: str | None
+    allocate: str | None
+    window: list[Any] | None
+    loads: list[Any] | None
+    seeds: list[Any] | None
+    round_s: float
+    recompute_s: float
+    rounds: str | None
+    checkpoint_s: float
+    restart_s: float
+    stop_at_h: float | None
+    strict: bool
+    seed: int | None

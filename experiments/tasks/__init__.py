@@ -2,5 +2,5 @@
 
 - `search`, then `frontier`, then `run`, each of which does more
 - `cluster_study` goes from models to a cluster over months
-- `profile`, `check`, `compare`, `plan`, `reproduce`, `predict` and `prices` stand alone
+- `profile`, `check`, `compare`, `plan`, `reproduce`, `predict`, `prices` and `cluster` stand alone
 """

@@ -82,6 +82,8 @@ def generated(
 def _check_types(types: Mapping[str, bool], throughputs: Throughputs, options: GeneratorOptions) -> None:
     if not types:
         raise ClusterError("trace.types is empty; give at least one job type")
+    if options.multi_gpu and not any(types.values()):
+        raise ClusterError("trace.types: none may be distributed; mark one, or leave trace.multi_gpu out")
     for job_type, may_be_distributed in types.items():
         for gpus in (1, 2, 4, 8) if options.multi_gpu and may_be_distributed else (1,):
             if not throughputs.rate(job_type, gpus, options.reference) > 0:

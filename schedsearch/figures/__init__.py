@@ -6,5 +6,6 @@
 - `power`: timelines whose colours are powers
 - `prices`: prices over time
 - `plan`: stages over GPUs, and how these share the layers
+- `cluster`: jobs and GPUs of a cluster over time, and policies under load
 - `cluster_study`: what each run of a study saves, and its power over the day
 """

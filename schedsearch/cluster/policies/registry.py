@@ -102,16 +102,28 @@ def policy_of(name: str, **options: object) -> Policy:
     Raises:
         ClusterError: There is no such policy, or it has no such option.
     """
-    ours = ALIASES.get(name, name)
-    if ours not in _KNOWN:
-        near = difflib.get_close_matches(name, [*_KNOWN, *ALIASES], n=1)
-        listed = ", ".join(dict.fromkeys([*near, *_KNOWN]))
-        raise ClusterError(f"policy: {name!r} is not known; use one of {listed}")
-    maker = _KNOWN[ours][0]
-    known = [one for one in inspect.signature(maker).parameters if one not in _SAID_BY_NAME]
+    known = options_of(name)
     for option in options:
         if option not in known:
             raise ClusterError(
                 f"policy {name} has no option {option!r}; it has {', '.join(known) if known else 'none'}"
             )
-    return maker(**options)
+    return _maker_of(name)(**options)
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """Return the options of a policy.
+
+    Raises:
+        ClusterError: There is no such policy.
+    """
+    return tuple(one for one in inspect.signature(_maker_of(name)).parameters if one not in _SAID_BY_NAME)
+
+
+def _maker_of(name: str) -> _Maker:
+    ours = ALIASES.get(name, name)
+    if ours not in _KNOWN:
+        near = difflib.get_close_matches(name, [*_KNOWN, *ALIASES], n=1)
+        listed = ", ".join(dict.fromkeys([*near, *_KNOWN]))
+        raise ClusterError(f"policy: {name!r} is not known; use one of {listed}")
+    return _KNOWN[ours][0]

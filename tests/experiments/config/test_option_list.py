@@ -15,9 +15,12 @@ from experiments.config.option_list import COMMANDS, CONFIG, kinds_of, names_of,
 from experiments.config.options import read_fields, read_options
 from experiments.config.records import (
     CheckOptions,
+    ClusterCommandOptions,
     ClusterStudyOptions,
     CompareOptions,
+    FileTraceOptions,
     FrontierCommandOptions,
+    GeneratedTraceOptions,
     MemorySweepOptions,
     Options,
     PlanCommandOptions,
@@ -33,6 +36,7 @@ from experiments.config.records import (
 from experiments.reproductions.catalogue import ITEMS
 
 RECORDS: dict[str, type] = {
+    "cluster": ClusterCommandOptions,
     "compare": CompareOptions,
     "plan": PlanCommandOptions,
     "search": Options,
@@ -60,12 +64,13 @@ def names(record: type, prefix: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_has_the_options_of_its_record(command: str) -> None:
-    found = {name for name in names_of(command) if not name.startswith("placement.")}
+    found = {name for name in names_of(command) if not name.startswith(("placement.", "trace."))}
     of_record = set(names(RECORDS[command]))
     if command == "reproduce":
         of_record |= {name for item in ITEMS.values() for name in names(item.options)}
         of_record |= set(names(ReproduceAllOptions))
-    assert found - of_record <= {"experiment"}, "a group, whose files set other options"
+    groups = {"experiment", "cluster"} if command == "cluster" else {"experiment"}
+    assert found - of_record <= groups, "whose files set other options"
     assert of_record <= found
 
 
@@ -73,6 +78,14 @@ def test_a_command_has_the_options_of_its_record(command: str) -> None:
 def test_every_option_has_a_meaning(placement: str) -> None:
     every = (option for command in COMMANDS for option in options_of(command, {"placement": placement}))
     assert not {option.name for option in every if not option.meaning}
+
+
+@pytest.mark.parametrize("trace", kinds_of("cluster", "trace"))
+def test_each_kind_of_trace_has_the_options_of_its_record(trace: str) -> None:
+    record = FileTraceOptions if trace == "file" else GeneratedTraceOptions
+    options = [each for each in options_of("cluster", {"trace": trace}) if each.name.startswith("trace.")]
+    assert [each.name.removeprefix("trace.") for each in options] == list(names(record))
+    assert all(each.meaning for each in options)
 
 
 def test_each_item_to_reproduce_has_a_config_with_the_defaults_of_its_record() -> None:

@@ -1,0 +1,163 @@
+"""What a simulation found as files: its numbers, its jobs and the cluster over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from placements.files import write_json, write_text
+from schedsearch.cluster.inputs.table import csv_text
+from schedsearch.cluster.simulator.outcome import PERCENTILES, JobOutcome, Outcome
+
+SCHEMA_VERSION = 1
+
+CLUSTER, JOBS, SERIES = "cluster.json", "jobs.csv", "series.csv"
+
+_JOB_COLUMNS = (
+    "job",
+    "type",
+    "scale_factor",
+    "weight",
+    "entity",
+    "is_measured",
+    "arrival_s",
+    "first_start_s",
+    "finish_s",
+    "jct_s",
+    "isolated_s",
+    "finish_time_ratio",
+    "slo_s",
+    "is_late",
+    "steps",
+    "steps_done",
+    "gpu_s",
+    "dollars",
+    "kwh",
+    "preemptions",
+    "failures",
+)
+
+
+def figures_of(found: Outcome) -> dict[str, float]:
+    """Return the figures of a simulation that are numbers, by names with their units."""
+    ratios = found.finish_time_ratios
+    largest = {"max_finish_time_ratio": float(ratios.max())} if len(ratios) else {}
+    known = {name: value for name, value in found.metrics.items() if math.isfinite(value)}
+    return known | largest
+
+
+def save_outcome(
+    found: Outcome, skipped: Mapping[tuple[str, int], int], more: dict[str, object], directory: Path
+) -> None:
+    """Write ``cluster.json``, ``jobs.csv`` and ``series.csv``.
+
+    Args:
+        found: By the simulator.
+        skipped: Jobs that were left out, by type and scale factor.
+        more: What else is told of it, as its options.
+        directory: Where they are written.
+    """
+    write_json(directory / CLUSTER, outcome_to_dict(found, skipped) | more)
+    write_text(directory / JOBS, csv_text(_JOB_COLUMNS, [_job_row(one, found) for one in _with_marks(found)]))
+    columns = (
+        "start_s",
+        *(f"busy_{name}" for name in found.cluster.gpu_types),
+        "active_jobs",
+        "waiting_jobs",
+    )
+    series = found.rounds
+    counts = np.column_stack([series.busy_gpus, series.active_jobs, series.waiting_jobs]).tolist()
+    rows = [[start_s, *each] for start_s, each in zip(series.start_s.tolist(), counts, strict=True)]
+    write_text(directory / SERIES, csv_text(columns, rows))
+
+
+def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> dict[str, object]:
+    """Return the figures of a simulation as plain data; null where there is no value."""
+    names = ("average_jct_s", "makespan_s", "utilisation", "average_finish_time_ratio", "dollars", "kwh")
+    numbers = {name: _plain(getattr(found, name)) for name in names}
+    busy = {
+        name: busy_s / (found.cluster.workers[name] * found.end_s)
+        for name, busy_s in found.busy_s.items()
+        if found.cluster.workers[name] and found.end_s
+    }
+    first, last = found.window
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "policy": found.policy,
+        **numbers,
+        "jct_percentiles_s": {str(one): _plain(value) for one, value in found.jct_percentiles_s.items()},
+        "finish_time_ratio_percentiles": _percentiles(found.finish_time_ratios.tolist()),
+        "utilisation_by_type": busy,
+        "slo": {
+            "jobs": sum(math.isfinite(one.job.slo_s) for one in found.measured),
+            "violations": found.slo_violations,
+            "violation_share": found.slo_violation_share,
+        },
+        "preemptions": found.preemptions,
+        "lease_renewals": found.lease_renewals,
+        "share_error": _plain(found.share_error),
+        "jobs": {
+            "measured": last - first,
+            "window": [first, last],
+            "arrived": len(found.jobs),
+            "done": len(found.jcts_s),
+            "missing": found.missing,
+            "skipped": [
+                {"type": name, "scale_factor": gpus, "count": count}
+                for (name, gpus), count in sorted(skipped.items())
+            ],
+        },
+        "end_s": found.end_s,
+        "ended_early": found.reason,
+        "workers": dict(found.cluster.workers),
+        "dollars_per_hour": dict(found.cluster.dollars_per_hour),
+    }
+
+
+def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
+    found = np.percentile(values, PERCENTILES) if values else [None] * len(PERCENTILES)
+    return {
+        str(one): None if value is None else float(value)
+        for one, value in zip(PERCENTILES, found, strict=True)
+    }
+
+
+def _with_marks(found: Outcome) -> Sequence[tuple[JobOutcome, bool]]:
+    first, last = found.window
+    return [(one, first <= number < last) for number, one in enumerate(found.jobs)]
+
+
+def _job_row(marked: tuple[JobOutcome, bool], found: Outcome) -> list[object]:
+    one, is_measured = marked
+    job = one.job
+    is_late = (one.finish_s if one.is_done else found.end_s) - job.arrival_s > job.slo_s
+    return [
+        job.name,
+        job.type,
+        job.scale_factor,
+        job.weight,
+        job.entity,
+        int(is_measured),
+        job.arrival_s,
+        _plain(one.first_start_s),
+        _plain(one.finish_s),
+        _plain(one.jct_s),
+        one.isolated_s,
+        _plain(one.finish_time_ratio),
+        _plain(job.slo_s),
+        int(is_late),
+        job.steps,
+        one.steps_done,
+        one.gpu_s,
+        one.dollars,
+        one.kwh,
+        one.preemptions,
+        one.failures,
+    ]
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,208 @@
+"""What jobs and GPUs of a cluster did: completion times, busy GPUs, allocations, and policies under load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter, StrMethodFormatter
+
+from schedsearch.figures.canvas import NARROW_INCHES, is_narrow, legend_below, style
+
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#F0E442")
+"""Of GPU types and policies in order, from the palette of Okabe and Ito."""
+
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+
+_WIDE_INCHES = 8.5
+
+_MOST_NAMED = 40
+"""Jobs of a heat map whose names are written."""
+
+
+class LoadPoint(NamedTuple):
+    """What a policy gave at one load.
+
+    Attributes:
+        jobs_per_hour: That arrived on average.
+        mean_h: Average completion time over all seeds, in hours.
+        low_h: Lower end of its confidence interval.
+        high_h: Upper end.
+    """
+
+    jobs_per_hour: float
+    mean_h: float
+    low_h: float
+    high_h: float
+
+
+@dataclass(frozen=True, eq=False)
+class BusyGpus:
+    """Busy GPUs over time.
+
+    Attributes:
+        begins_h: Of each interval, in hours, with the end of the last one behind them; increasing.
+        busy: Average number in each interval, by GPU type.
+        num_gpus: How many there are, by GPU type.
+    """
+
+    begins_h: npt.NDArray[np.float64]
+    busy: Mapping[str, npt.NDArray[np.float64]]
+    num_gpus: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class AllocatedTime:
+    """What share of the time the policy gave to each job on each type.
+
+    Attributes:
+        jobs: Names, a row each.
+        begins_h: Of each decision, in hours, with the end of the last one behind them; increasing.
+        shares: By GPU type, shape (jobs, decisions); 0 to 1, and NaN where a job is not in the cluster.
+    """
+
+    jobs: Sequence[str]
+    begins_h: npt.NDArray[np.float64]
+    shares: Mapping[str, npt.NDArray[np.float64]]
+
+
+def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _WIDE_INCHES) -> Figure:
+    """Draw the share of the jobs that are done so many hours after their arrival, a curve for each policy.
+
+    Args:
+        hours: From the arrival to the end of each job that is done, by policy; at least one of each.
+        width: In inches.
+    """
+    figure, axes = _empty(width, "Job completion times")
+    with mpl.rc_context(style(figure)):
+        handles = []
+        for number, (name, values) in enumerate(hours.items()):
+            look: dict[str, Any] = {"color": _color(number), "linestyle": _DASHES[number % len(_DASHES)]}
+            ordered = np.sort(np.asarray(values, dtype=np.float64))
+            axes.step(
+                [ordered[0], *ordered], np.arange(len(ordered) + 1) / len(ordered), where="post", **look
+            )
+            axes.axvline(float(ordered.mean()), color=look["color"], lw=0.8, linestyle=(0, (1, 2)))
+            handles.append(Line2D([], [], label=f"{name}, mean {ordered.mean():,.4g} h", **look))
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("job completion time (h)")
+        axes.set_ylabel("share of jobs")
+        axes.set_ylim(0, 1.02)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        legend_below(figure, handles, columns=1 if is_narrow(figure) else None)
+    return figure
+
+
+def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
+    """Draw the busy GPUs of each type over time, above each other, and how many there are."""
+    figure, axes = _empty(width, "Busy GPUs")
+    total = sum(found.num_gpus.values())
+    with mpl.rc_context(style(figure)):
+        base = np.zeros(len(found.begins_h) - 1)
+        handles: list[Patch | Line2D] = []
+        for number, (gpu_type, busy) in enumerate(found.busy.items()):
+            color = _color(number)
+            axes.stairs(base + busy, found.begins_h, baseline=base, fill=True, color=color, linewidth=0.0)
+            base = base + busy
+            handles.append(Patch(color=color, label=f"{gpu_type} ({found.num_gpus[gpu_type]} GPUs)"))
+        axes.axhline(total, color="#333333", lw=1.0, linestyle="--")
+        handles.append(Line2D([], [], color="#333333", lw=1.0, linestyle="--", label=f"all {total} GPUs"))
+        axes.set_xlim(found.begins_h[0], found.begins_h[-1])
+        axes.set_ylim(0, 1.06 * total)
+        _label_hours(axes)
+        axes.set_ylabel("busy GPUs")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        legend_below(figure, handles)
+    return figure
+
+
+def draw_allocations(found: AllocatedTime, width: float = _WIDE_INCHES) -> Figure:
+    """Draw a heat map for each GPU type: jobs by time, coloured by the share of the time that a job has."""
+    narrow, number = width < NARROW_INCHES, len(found.shares)
+    height = min(max(0.16 * len(found.jobs), 1.6), 7.0)
+    size = (width, 0.9 + (0.45 * height if narrow else height))
+    figure = Figure(figsize=size, layout="constrained")
+    with mpl.rc_context(style(figure)):
+        grid = figure.subplots(1, number, squeeze=False, sharey=True, sharex=True)[0]
+        for axes, (gpu_type, shares) in zip(grid, found.shares.items(), strict=True):
+            colors = axes.pcolormesh(
+                found.begins_h,
+                np.arange(len(found.jobs) + 1) - 0.5,
+                np.ma.masked_invalid(shares),
+                cmap="viridis",
+                vmin=0,
+                vmax=1,
+                rasterized=True,
+            )
+            axes.set_title(gpu_type, loc="left")
+            axes.set_facecolor("#EEEEEE")
+            _label_hours(axes)
+        grid[0].set_ylim(len(found.jobs) - 0.5, -0.5)
+        grid[0].set_ylabel("job, by arrival")
+        if len(found.jobs) <= _MOST_NAMED and not narrow:
+            grid[0].set_yticks(range(len(found.jobs)), found.jobs, fontsize="x-small")
+        else:
+            grid[0].set_yticks([])
+        bar = figure.colorbar(colors, ax=list(grid), format=PercentFormatter(1.0, decimals=0))
+        bar.set_label("share of the time")
+        if not narrow:
+            figure.suptitle("Allocation (grey: not in the cluster)", fontsize=11, fontweight="bold")
+    return figure
+
+
+def draw_loads(curves: Mapping[str, Sequence[LoadPoint]], width: float = _WIDE_INCHES) -> Figure:
+    """Draw the average completion time by the load, a curve with confidence intervals for each policy."""
+    figure, axes = _empty(width, "Average job completion time by load")
+    with mpl.rc_context(style(figure)):
+        handles = []
+        for number, (name, points) in enumerate(curves.items()):
+            means = np.array([point.mean_h for point in points])
+            ends = np.array([(point.mean_h - point.low_h, point.high_h - point.mean_h) for point in points])
+            look: dict[str, Any] = {
+                "color": _color(number),
+                "marker": _MARKS[number % len(_MARKS)],
+                "markersize": 3.0 if is_narrow(figure) else 5.0,
+                "linestyle": _DASHES[number % len(_DASHES)],
+            }
+            loads = [point.jobs_per_hour for point in points]
+            axes.errorbar(loads, means, yerr=ends.reshape(-1, 2).T, capsize=2.5, **look)
+            handles.append(Line2D([], [], label=name, **look))
+        axes.set_xlabel("load (jobs per hour)")
+        axes.set_ylabel("average JCT (h)")
+        axes.set_ylim(bottom=0)
+        legend_below(figure, handles)
+    return figure
+
+
+def _empty(width: float, title: str) -> tuple[Figure, Axes]:
+    """Return a figure with one set of axes; in a column of a paper its caption is the title."""
+    figure = Figure(figsize=(width, width * (0.75 if width < NARROW_INCHES else 0.5)), layout="constrained")
+    with mpl.rc_context(style(figure)):
+        axes = figure.add_subplot()
+        axes.grid(color="#E4E4E4", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        if not is_narrow(figure):
+            axes.set_title(title, loc="left")
+    return figure, axes
+
+
+def _label_hours(axes: Axes) -> None:
+    axes.set_xlabel("time (h)")
+    axes.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(axes.figure.figure) else 4))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+
+
+def _color(number: int) -> str:
+    return _COLORS[number % len(_COLORS)]

@@ -1,0 +1,216 @@
+"""`experiments.cluster`: a simulation, policies by load, a decision, and what each refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from browser import chromium, needs_chromium
+from commands import one_line_error
+from places import ROOT, SHARED_DATA
+
+GAVEL = SHARED_DATA / "gavel"
+
+TABLE = """job_type,scale_factor,gpu_type,steps_per_s,power_w
+slow,1,v100,1.0,200
+slow,1,k80,0.5,100
+fast,1,v100,4.0,300
+fast,1,k80,1.0,100
+fast,2,v100,7.0,600
+"""
+TRACE = """name,job_type,scale_factor,steps,arrival_s,slo_s
+a,slow,1,1000,0,
+b,fast,1,8000,0,1000
+c,fast,2,7000,100,
+d,slow,2,10,200,
+"""
+OWN = ["cluster.workers={v100:2,k80:1}", "cluster.dollars_per_hour={v100:3.6,k80:0.36}"]
+SMALL = ["trace.num_jobs=12", "trace.lam_s=600", "trace.durations_h=[0.5,1]", *OWN]
+DECISION = {
+    "workers": {"v100": 1, "k80": 1},
+    "jobs": ["a", "b", "c"],
+    "throughputs": {"a": [40, 10], "b": [12, 4], "c": [100, 50]},
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    (tmp_path / "own.csv").write_text(TABLE)
+    return f"data={tmp_path / 'own.csv'}"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    (tmp_path / "own_trace.csv").write_text(TRACE)
+    return f"trace={tmp_path / 'own_trace.csv'}"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> None:
+    done = command("cluster", data, trace, *OWN, "policy=las", "rounds=one_queue")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    found = json.loads((out / "cluster.json").read_text())
+    assert found["jobs"]["skipped"] == [{"type": "slow", "scale_factor": 2, "count": 1}]
+    assert "1 of slow on 2 GPUs" in done.stderr + done.stdout
+    jobs = {row["job"]: row for row in rows_of(out / "jobs.csv")}
+    assert list(jobs) == ["a", "b", "c"]
+    jcts = [float(row["finish_s"]) - float(row["arrival_s"]) for row in jobs.values()]
+    assert found["average_jct_s"] == pytest.approx(sum(jcts) / 3)
+    assert found["dollars"] == pytest.approx(sum(float(row["dollars"]) for row in jobs.values()))
+    assert found["kwh"] == pytest.approx(sum(float(row["kwh"]) for row in jobs.values()))
+    assert found["slo"] == {"jobs": 1, "violations": 1, "violation_share": 1.0}  # b has 2000 s of work
+    assert found["command"].startswith("python -m experiments.cluster")
+    assert found["options"]["policy"] == "las"
+    busy = [int(row["busy_v100"]) for row in rows_of(out / "series.csv")]
+    assert max(busy) == 2
+    for name in ("completion_times", "busy_gpus", "allocations"):
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (out / f"{name}.svg").is_file()
+    for text in (" h (3 of 3 jobs are done)", " $ (of all jobs", " kWh (", "1 of 1 jobs"):
+        assert text in done.stdout
+    strict = command("cluster", data, trace, *OWN, "strict=true")
+    assert "own_trace.csv: line 5: slow on 2 GPUs has no throughput" in one_line_error(strict)
+
+
+def test_policies_by_load_and_seed_that_are_not_done_twice(command, data: str, tmp_path: Path) -> None:
+    given = [data, *SMALL, "trace.reference=k80", "policy=[las_agnostic,las]", "loads=[4,8]", "seeds=[0,1]"]
+    done = command("cluster", *given)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    rows = rows_of(out / "loads.csv")
+    assert [(row["policy"], row["jobs_per_hour"], row["seeds"]) for row in rows] == [
+        (policy, load, "2") for policy in ("las_agnostic", "las") for load in ("4", "8")
+    ]
+    for row in rows:
+        folder = out / row["policy"] / f"{row['jobs_per_hour']}_per_hour"
+        files = [folder / f"seed_{seed}/cluster.json" for seed in (0, 1)]
+        averages = [json.loads(path.read_text())["average_jct_s"] for path in files]
+        assert float(row["average_jct_s"]) == pytest.approx(sum(averages) / 2)
+        assert float(row["low_s"]) <= float(row["average_jct_s"]) <= float(row["high_s"])
+        assert row["baseline"] == "las_agnostic"
+    assert (out / "loads.svg").is_file()
+    assert "las_agnostic takes" in done.stdout
+    again = command("cluster", *given)
+    assert again.stdout.count(": done before") == 8
+    assert rows_of(out / "loads.csv") == rows
+    other = command("cluster", *given, "round_s=300")
+    assert ": done before" not in other.stdout
+
+
+def test_one_decision(command, tmp_path: Path) -> None:
+    """The dissertation's example of fairness: 8/11 of what each has with half of the time on each type."""
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps(DECISION))
+    done = command("cluster", f"allocate={file}", "policy=las")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out/allocation.json").read_text())
+    assert found["objective"] == pytest.approx(8 / 11)
+    assert found["shares"]["c"]["k80"] == pytest.approx(10 / 11)
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["job", "v100", "k80", "steps/s"]
+    assert lines[3].split() == ["c", "9.09%", "90.91%", "54.545"]
+    wrong = one_line_error(command("cluster", f"allocate={file}", "policy=las", "cluster=physical"))
+    assert wrong.startswith("cluster: error: cluster: is not of a decision")
+    wrong = one_line_error(command("cluster", f"allocate={file}", "policy=makespan"))
+    assert "no job has steps, which policy makespan looks at" in wrong
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["policy=lass"], "policy: 'lass' is not known; use one of las"),
+        (["policy=[las,las]"], "policy: 'las' is not named once"),
+        (["policy_options.parts=0"], "parts: 0 is not 1 or more"),
+        (["policy_options.budget_dollars=3"], "policy las has no option 'budget_dollars'"),
+        (["cluster.workers=1:2"], "cluster.workers: '1:2' is not numbers of v100:p100:k80"),
+        (["window=[5,3]"], "window: [5, 3] is not [FIRST, LAST + 1]"),
+        (["window=[2,99]"], "window: [2, 99] is not within the trace, which has 12 jobs"),
+        (["trace.num_jobs=null"], "trace.num_jobs: None is not a number of jobs; give one, or a window"),
+        (["trace.types=[quick]"], "trace.types: 'quick' is not known; the options are slow, fast"),
+        (["trace.reference=h100"], "has no throughput on 1 h100"),
+        (
+            ["trace.multi_gpu=true", "trace.types=[slow]"],
+            "trace.multi_gpu: True is not possible: no type of job may have several GPUs",
+        ),
+        (["trace.path=x.csv"], "trace.path: is not an option of the trace that is chosen"),
+        (["loads=[0]"], "loads: 0 is not a number of jobs per hour above 0"),
+        (["round_s=0"], "round_s: 0.0 is out of range"),
+        (["rounds=queue"], "rounds: 'queue' is not known"),
+        (["data=null"], "data: None is not a path; give a folder with simulation_throughputs.json"),
+        (["data=."], "data: '.' is not a folder with simulation_throughputs.json"),
+    ],
+)
+def test_wrong_options(overrides: list[str], message: str, command, data: str, tmp_path: Path) -> None:
+    assert message in one_line_error(command("cluster", data, *SMALL, *overrides))
+    assert not (tmp_path / "out/cluster.json").exists()
+
+
+def test_a_trace_that_is_not_there(command, data: str) -> None:
+    assert "none.csv: cannot be read" in one_line_error(command("cluster", data, *OWN, "trace=none.csv"))
+
+
+def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(command, data: str, tmp_path: Path) -> None:
+    given = [
+        data,
+        *OWN,
+        "trace.num_jobs=800",
+        "trace.lam_s=3000",
+        "trace.durations_h=[0.5,1]",
+        "policy=fifo",
+    ]
+    line = [sys.executable, "-m", "experiments.cluster", *given, f"hydra.run.dir={tmp_path / 'out'}"]
+    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()  # the first line of progress: it has begun
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, error
+    assert "goes on there" in error.splitlines()[-1]
+    assert (tmp_path / "out/state.json").is_file()
+    assert json.loads((tmp_path / "out/cluster.json").read_text())["ended_early"]
+    assert command("cluster", *given).returncode == 0
+    assert not (tmp_path / "out/state.json").exists()
+    resumed = json.loads((tmp_path / "out/cluster.json").read_text())
+    assert command("cluster", *given, f"hydra.run.dir={tmp_path / 'whole'}").returncode == 0
+    whole = json.loads((tmp_path / "whole/cluster.json").read_text())
+    assert not whole["ended_early"]
+    assert {**resumed, "command": ""} == {**whole, "command": ""}
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_the_page_opens_in_a_browser(command, data: str, trace: str, tmp_path: Path) -> None:
+    assert command("cluster", data, trace, *OWN).returncode == 0
+    with chromium() as page:
+        page.open(tmp_path / "out/report.html")
+        assert not page.complaints
+        titles = page.evaluate("[...document.querySelectorAll('h2')].map((each) => each.textContent)")
+        sizes = page.evaluate("[...document.images].map((each) => each.naturalWidth)")
+    assert titles[:3] == ["Completion times", "Busy GPUs", "Allocation"]
+    assert min(sizes) > 500
+    assert len(sizes) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GAVEL.is_dir(), reason="needs the data of Gavel beside the checkout")
+def test_a_published_average_comes_out_to_six_decimals(command, tmp_path: Path) -> None:
+    generated = ["policy=allox", "trace=generated", "trace.seed=42", "trace.lam_s=9000"]
+    given = [*generated, "cluster.workers=36:36:36", "window=[4000,5000]"]
+    assert command("cluster", f"data={GAVEL}", *given).returncode == 0
+    found = json.loads((tmp_path / "out/cluster.json").read_text())
+    with (GAVEL / "jct_oracle.csv").open() as file:
+        wanted = next(row for row in csv.DictReader(file) if (row["seed"], row["lam_s"]) == ("42", "9000"))
+    assert f"{found['average_jct_s']:.6f}" == wanted["average_jct_s"]
+    assert found["utilisation"] == pytest.approx(float(wanted["utilization"]), abs=2e-5)

@@ -1,0 +1,93 @@
+"""Figures of a cluster: what is on the axes, with units, and that all of it is where it belongs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from schedsearch.figures.canvas import COLUMN_INCHES, image
+from schedsearch.figures.cluster import (
+    AllocatedTime,
+    BusyGpus,
+    LoadPoint,
+    draw_allocations,
+    draw_busy_gpus,
+    draw_completion_times,
+    draw_loads,
+)
+
+BUSY = BusyGpus(
+    np.array([0.0, 1.0, 2.0]),
+    {"v100": np.array([2.0, 1.0]), "k80": np.array([0.0, 3.0])},
+    {"v100": 2, "k80": 4},
+)
+ALLOCATED = AllocatedTime(
+    ["a", "b"],
+    np.array([0.0, 1.0, 3.0]),
+    {"v100": np.array([[1.0, 0.25], [np.nan, 0.75]]), "k80": np.array([[0.0, 0.5], [np.nan, 0.0]])},
+)
+LOADS = {"las": [LoadPoint(1, 10, 9, 11), LoadPoint(2, 20, 15, 25)], "fifo": [LoadPoint(1, 30, 30, 30)]}
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_completion_times_rise_to_all_jobs_at_the_longest() -> None:
+    figure = draw_completion_times({"las": [4.0, 1.0, 2.0, 5.0]})
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("job completion time (h)", "share of jobs")
+    curve = axes.lines[0]
+    assert list(curve.get_xdata()) == [1, 1, 2, 4, 5]
+    assert list(curve.get_ydata()) == [0, 0.25, 0.5, 0.75, 1]
+    assert axes.get_xscale() == "log"
+    assert legend(figure) == ["las, mean 3 h"]
+
+
+def test_busy_gpus_of_types_stand_above_each_other() -> None:
+    figure = draw_busy_gpus(BUSY)
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time (h)", "busy GPUs")
+    first, second = (patch.get_data() for patch in axes.patches)
+    assert first.values.tolist() == [2, 1]
+    assert second.baseline.tolist() == [2, 1]
+    assert second.values.tolist() == [2, 4]
+    assert axes.lines[0].get_ydata()[0] == 6
+    assert legend(figure) == ["v100 (2 GPUs)", "k80 (4 GPUs)", "all 6 GPUs"]
+
+
+def test_an_allocation_has_a_map_for_each_type_and_one_scale() -> None:
+    figure = draw_allocations(ALLOCATED)
+    v100, k80, bar = figure.axes
+    assert [axes.get_title(loc="left") for axes in (v100, k80)] == ["v100", "k80"]
+    assert v100.get_xlabel() == "time (h)"
+    assert bar.get_ylabel() == "share of the time"
+    shares = v100.collections[0].get_array()
+    assert shares.filled(-1).tolist() == [[1.0, 0.25], [-1, 0.75]]
+    assert v100.collections[0].get_clim() == k80.collections[0].get_clim() == (0, 1)
+    assert [label.get_text() for label in v100.get_yticklabels()] == ["a", "b"]
+
+
+def test_loads_have_intervals() -> None:
+    figure = draw_loads(LOADS)
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("load (jobs per hour)", "average JCT (h)")
+    bars = [segment.tolist() for segment in axes.containers[0].lines[2][0].get_segments()]
+    assert bars == [[[1, 9], [1, 11]], [[2, 15], [2, 25]]]
+    assert legend(figure) == ["las", "fifo"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "what"),
+    [
+        (draw_completion_times, {"las": [1.0, 2.0]}),
+        (draw_busy_gpus, BUSY),
+        (draw_allocations, ALLOCATED),
+        (draw_loads, LOADS),
+    ],
+)
+def test_a_column_is_as_wide_as_a_column_and_always_the_same(draw, what) -> None:
+    figure = draw(what, COLUMN_INCHES)
+    assert figure.get_figwidth() == COLUMN_INCHES
+    assert image(figure, "svg") == image(draw(what, COLUMN_INCHES), "svg")
