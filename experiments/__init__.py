@@ -11,13 +11,14 @@ Rooms in the order in which to read them; each imports only those above it:
     report         a run as one HTML page
     reproductions  published tables, and ours beside them
     predictions    plans that were run: what is predicted of them, and how far off it is
+    price_steps    tables and figures of spot prices, and of what strategies save
     tasks          what each command does
     benchmarks     what must be reached, measured case by case
     playground     schedules for the playground of the docs
 
 Each command has a file here that hands its task to Hydra:
 
-    search, frontier, run, profile, check, compare, predict
+    search, frontier, run, profile, check, compare, predict, prices
     bubble_by_in_flight, bubble_by_memory, time_by_transfer
     plan, reproduce
 

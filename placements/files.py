@@ -64,7 +64,7 @@ def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:
         error: What is raised, with one line that begins with the path.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_without_doubles)
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"), object_pairs_hook=_without_doubles)
     except OSError as cause:
         raise error(f"{path}: cannot be read ({cause.strerror}); give {wanted}") from None
     except (ValueError, RecursionError) as cause:

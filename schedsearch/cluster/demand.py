@@ -23,6 +23,9 @@ FloatArray = npt.NDArray[np.float64]
 NOBODY = -1
 """Stands for the second job of a configuration of one job."""
 
+NO_CONFIGURATION = -1
+"""Stands for the configuration of a job on a type that it cannot run on."""
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -113,14 +116,19 @@ class Demand:
     ) -> Demand:
         """Return the demand of jobs and configurations given one by one.
 
-        Configurations in which a job makes no steps are left out: they only take GPUs.
+        Configurations in which a job makes no steps are left out, as they only take GPUs, and so are those
+        that need more GPUs of their type than there are.
 
         Raises:
             ClusterError: A configuration names a type or a job that is not there, or has wrong numbers.
         """
         index_of = {gpu_type: index for index, gpu_type in enumerate(cluster.gpu_types)}
         rows = [_checked(one, index_of, len(jobs)) for one in configurations]
-        kept = [one for one in rows if all(rate > 0 for rate in one.steps_per_s)]
+        kept = [
+            one
+            for one in rows
+            if one.gpus <= cluster.workers[one.gpu_type] and all(rate > 0 for rate in one.steps_per_s)
+        ]
         pairs = [(*one.jobs, NOBODY)[:2] for one in kept]
         rates = [(*one.steps_per_s, 0.0)[:2] for one in kept]
         return cls(
@@ -165,10 +173,26 @@ class Demand:
         return table
 
     @cached_property
+    def fastest_steps_per_s(self) -> FloatArray:
+        """Return the highest throughput that each job has in any configuration, alone or not."""
+        fastest = np.zeros(len(self.jobs) + 1)
+        np.maximum.at(fastest, self.configurations.jobs, self.configurations.steps_per_s)
+        return fastest[:-1]
+
+    @cached_property
     def proportional_steps_per_s(self) -> FloatArray:
         """Return the throughput of each job whose time is divided as the GPUs among the types."""
         proportional: FloatArray = self.alone_steps_per_s @ (self.workers / self.workers.sum())
         return proportional
+
+    @cached_property
+    def fastest_alone(self) -> IntArray:
+        """Return the fastest configuration of each job alone on each type, (jobs, types); -1 for none."""
+        table = np.full((len(self.jobs), len(self.workers)), NO_CONFIGURATION, dtype=np.int64)
+        slowest_first = np.argsort(self.configurations.steps_per_s[:, 0], kind="stable")
+        alone = slowest_first[self.configurations.is_alone[slowest_first]]
+        table[self.configurations.jobs[alone, 0], self.configurations.gpu_type[alone]] = alone
+        return table
 
     @cached_property
     def dollars_per_hour(self) -> FloatArray:
@@ -184,11 +208,30 @@ class Demand:
         np.add.at(rates, found.jobs, found.steps_per_s * shares[:, None])
         return rates[:-1]
 
+    def coefficients(self, factors: FloatArray) -> FloatArray:
+        """Return what each configuration adds to the sum of factor x throughput over the jobs."""
+        added: FloatArray = (
+            self.configurations.steps_per_s * np.append(factors, 0.0)[self.configurations.jobs]
+        ).sum(axis=1)
+        return added
+
     def times(self, shares: FloatArray) -> FloatArray:
         """Return the share of the time in which each job runs."""
         times = np.zeros(len(self.jobs) + 1)
         np.add.at(times, self.configurations.jobs, np.repeat(shares[:, None], 2, axis=1))
         return times[:-1]
+
+    def shares_alone(self, times: FloatArray) -> FloatArray:
+        """Return the shares of jobs that run alone and as fast as they can for given times.
+
+        Args:
+            times: Share of the time of each job on each type, (jobs, types); those where it cannot run are
+                lost.
+        """
+        shares = np.zeros(len(self.configurations))
+        is_there = self.fastest_alone != NO_CONFIGURATION
+        shares[self.fastest_alone[is_there]] = times[is_there]
+        return shares
 
     def with_rates(self, steps_per_s: FloatArray) -> Demand:
         """Return the same demand with other throughputs, as a policy sees them that does not know these."""
@@ -196,6 +239,8 @@ class Demand:
 
     def without_pairs(self) -> Demand:
         """Return the demand in which no two jobs share GPUs."""
+        if bool(self.configurations.is_alone.all()):
+            return self
         return replace(self, configurations=self.configurations.only(self.configurations.is_alone))
 
 

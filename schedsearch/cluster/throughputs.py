@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from typing import Any, NamedTuple
 
-from schedsearch.cluster.demand import Configuration, Demand
+import numpy as np
+
+from schedsearch.cluster.demand import (
+    NOBODY,
+    Configuration,
+    Configurations,
+    Demand,
+    FloatArray,
+    IntArray,
+)
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.jobs import ActiveJob
+from schedsearch.cluster.jobs import ActiveJob, Job
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Throughputs:
 
     alone: Mapping[tuple[str, int], Mapping[str, tuple[OperatingPoint, ...]]]
     pairs: Mapping[tuple[str, str, int], Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    _rows: dict[tuple[Any, ...], _Rows] = field(default_factory=dict, init=False, repr=False)
 
     def rate(self, job_type: str, scale_factor: int, gpu_type: str) -> float:
         """Return the highest throughput of a job alone, in steps per second; 0 where it cannot run."""
@@ -54,24 +64,89 @@ class Throughputs:
 
     def demand(self, cluster: GpuCluster, jobs: Sequence[ActiveJob], *, shares_space: bool = False) -> Demand:
         """Return the demand of jobs, with configurations of two jobs if they may share GPUs."""
-        return Demand.of(cluster, jobs, self._configurations(cluster, jobs, shares_space))
+        kinds = [(active.job.type, active.job.scale_factor) for active in jobs]
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        kind_of = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
+        rows = [self._rows_alone(cluster, *kind) for kind in numbers]
+        first = np.arange(len(jobs))
+        found = [_gathered(rows, kind_of, first, np.full(len(jobs), NOBODY))]
+        if shares_space:
+            pairs = [self._rows_of_pair(cluster, *one, *other) for one in numbers for other in numbers]
+            first, second = np.triu_indices(len(jobs), 1)
+            found.append(_gathered(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
+        columns = (np.concatenate(column) for column in zip(*found, strict=True))
+        return Demand(cluster, tuple(jobs), Configurations(*columns))
 
-    def _configurations(
-        self, cluster: GpuCluster, jobs: Sequence[ActiveJob], shares_space: bool
-    ) -> Iterator[Configuration]:
-        for index, active in enumerate(jobs):
-            gpus = active.job.scale_factor
-            for gpu_type, points in self.alone.get((active.job.type, gpus), {}).items():
-                if cluster.workers.get(gpu_type, 0) >= gpus:
-                    for point in points:
-                        yield Configuration(
-                            (index,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz
-                        )
-        if not shares_space:
-            return
-        for (one, first), (two, second) in combinations(enumerate(jobs), 2):
-            gpus = first.job.scale_factor
-            if second.job.scale_factor == gpus:
-                for gpu_type, rates in self.pair(first.job.type, second.job.type, gpus).items():
-                    if cluster.workers.get(gpu_type, 0) >= gpus:
-                        yield Configuration((one, two), gpu_type, gpus, rates)
+    def _rows_alone(self, cluster: GpuCluster, job_type: str, gpus: int) -> _Rows:
+        return self._kept_rows(
+            (_fitting(cluster, gpus), job_type, gpus),
+            lambda: [
+                Configuration((0,), gpu_type, gpus, (point.steps_per_s,), point.power_w, point.clock_mhz)
+                for gpu_type, points in self.alone.get((job_type, gpus), {}).items()
+                if cluster.workers.get(gpu_type, 0) >= gpus
+                for point in points
+            ],
+            cluster,
+        )
+
+    def _rows_of_pair(
+        self, cluster: GpuCluster, one: str, gpus: int, other: str, gpus_of_other: int
+    ) -> _Rows:
+        return self._kept_rows(
+            (_fitting(cluster, gpus), one, gpus, other, gpus_of_other),
+            lambda: [
+                Configuration((0, 1), gpu_type, gpus, rates)
+                for gpu_type, rates in self.pair(one, other, gpus).items()
+                if gpus == gpus_of_other and cluster.workers.get(gpu_type, 0) >= gpus
+            ],
+            cluster,
+        )
+
+    def _kept_rows(
+        self, key: tuple[Any, ...], configurations: Callable[[], list[Configuration]], cluster: GpuCluster
+    ) -> _Rows:
+        """Return the rows of a kind of jobs, which are made once for the same types of GPUs."""
+        if key not in self._rows:
+            two = [ActiveJob(Job(name, "", 1.0), 1.0) for name in "ab"]
+            self._rows[key] = _Rows.of(Demand.of(cluster, two, configurations()).configurations)
+        return self._rows[key]
+
+
+def _fitting(cluster: GpuCluster, gpus: int) -> tuple[tuple[str, bool], ...]:
+    return tuple((gpu_type, workers >= gpus) for gpu_type, workers in cluster.workers.items())
+
+
+class _Rows(NamedTuple):
+    """Configurations of one kind of job, or of two, without saying which jobs."""
+
+    gpu_type: IntArray
+    gpus: IntArray
+    steps_per_s: FloatArray
+    power_w: FloatArray
+    clock_mhz: IntArray
+
+    @classmethod
+    def of(cls, found: Configurations) -> _Rows:
+        return cls(found.gpu_type, found.gpus, found.steps_per_s, found.power_w, found.clock_mhz)
+
+
+def _gathered(
+    rows: Sequence[_Rows], kind_of: IntArray, first: IntArray, second: IntArray
+) -> tuple[IntArray | FloatArray, ...]:
+    """Return the columns of `Configurations` for jobs, or pairs of jobs, of these kinds; in their order."""
+    counts = np.array([len(one.gpus) for one in rows], dtype=np.int64)
+    begins = np.cumsum(counts) - counts
+    of_each = counts[kind_of]
+    who = np.repeat(np.arange(len(kind_of)), of_each)
+    which = np.arange(len(who)) - np.repeat(np.cumsum(of_each) - of_each, of_each) + begins[kind_of][who]
+    columns = _Rows(*(np.concatenate(column) for column in zip(*rows, strict=True))) if rows else _NO_ROWS
+    return (np.stack([first[who], second[who]], axis=1), *(column[which] for column in columns))
+
+
+_NO_ROWS = _Rows(
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+    np.zeros((0, 2)),
+    np.zeros(0),
+    np.zeros(0, dtype=np.int64),
+)

@@ -4,5 +4,6 @@
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time
 - `panels`: curves side by side; `bars`: bars in groups; `comparison`: schedules above each other
 - `power`: timelines whose colours are powers
+- `prices`: prices over time
 - `plan`: stages over GPUs, and how these share the layers
 """

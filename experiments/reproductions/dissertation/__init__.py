@@ -1,4 +1,4 @@
-"""Tables and figures of chapters 2 to 4 of Narayanan's dissertation (2021).
+"""Tables and figures of chapters 2 to 4 and 6 of Narayanan's dissertation (2021).
 
 - `published`: what it prints of them
 - `parameters_and_days`: Tables 4.1 and 4.2
@@ -9,6 +9,7 @@
 - `ways_of_running`: Fig. 4.10, 4.12 and 4.16 to 4.18
 - `footprints`: Fig. 2.15 and 2.16
 - `memory`: Fig. 3.7 and 3.11
+- `spot_prices`: Fig. 6.5 and 6.6
 - `not_here`: figures of what was measured and cannot be computed, and why
 - `items`: all of them
 """

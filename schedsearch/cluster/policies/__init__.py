@@ -2,7 +2,15 @@
 
 In the order in which to read:
 
-- `policy`: what a policy is
+- `policy`: what a policy is, and the forms of a single-level one: as it is, agnostic, with space sharing
 - `program`: the linear program that they share
-- `fairness`: max-min fairness
+- `fairness`: max-min fairness and the isolated split
+- `water_filling`: max-min fairness whose other jobs are raised too
+- `hierarchical`: fairness between entities, fairness or first in first out inside
+- `finish_time`: makespan and finish-time fairness
+- `throughput`: the largest total throughput, first in first out, shortest job first
+- `cost`: least cost, least cost with deadlines, least makespan within a budget
+- `allox`: least average completion time by matching
+- `gandiva`: sharing of GPUs by trial
+- `registry`: policies by name
 """

@@ -1,27 +1,78 @@
-"""Max-min fairness (least attained service, LAS): the least throughput is as high as can be (Sec. 5.4.1)."""
+"""Max-min fairness (least attained service, LAS), and the isolated split that it is held against.
+
+(Dissertation, Sec. 5.4.1.)
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
 from schedsearch.cluster.policies.program import Program
 
 
 @dataclass(frozen=True)
-class MaxMinFairness:
+class MaxMinFairness(LeastFirst):
     """Maximizes the least of scale factor x throughput / (weight x proportional throughput).
 
-    Attributes:
-        shares_space: Two jobs may run on the same GPUs.
+    The proportional throughput is that of a job whose time is divided among the types as their GPUs. Agnostic
+    of the types it is the least of scale factor x time / weight: the classical policy.
     """
 
+    term: ClassVar[str] = "las"
+
+    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+        factors = fair_factors(demand, self.name, self.is_agnostic)
+        shares, least = program.maximize_least(factors)
+        return shares, least, least / factors
+
+
+@dataclass(frozen=True)
+class IsolatedSplit:
+    """Gives each of n jobs 1/n of the GPUs of each type, as it would have in a cluster of its own.
+
+    The objective is that of max-min fairness, which is never below it.
+    """
+
+    name: str = "isolated"
     shares_space: bool = False
-    name: str = "las"
 
     def allocate(self, demand: Demand) -> Allocation:
-        """Return the fair allocation; the objective is the least normalized throughput."""
-        factors = demand.scale_factors / (demand.weights * demand.proportional_steps_per_s)
-        shares, least = Program(demand).maximize_least(factors)
-        return Allocation(demand, shares, least)
+        """Return the split."""
+        factors = fair_factors(demand, self.name)
+        split = demand.without_pairs()
+        shares = split.shares_alone(isolated_times(split))
+        return Allocation(split, shares, float((factors * split.rates(shares)).min(initial=np.inf)))
+
+
+def fair_factors(demand: Demand, policy: str, is_agnostic: bool = False) -> FloatArray:
+    """Return by what the throughput of each job is multiplied in max-min fairness, in seconds per step.
+
+    Raises:
+        InfeasibleError: A job has no throughput.
+    """
+    check_runnable(demand, policy)
+    normal = demand.alone_steps_per_s.max(axis=1) if is_agnostic else demand.proportional_steps_per_s
+    factors: FloatArray = demand.scale_factors / (demand.weights * normal)
+    return factors
+
+
+def isolated_times(demand: Demand) -> FloatArray:
+    """Return the share of the time of each job on each type if each has 1/n of the GPUs, (jobs, types).
+
+    A job that would have more GPUs than it can use runs all the time, divided among the types as their GPUs.
+    """
+    times = demand.workers / (max(len(demand.jobs), 1) * demand.scale_factors[:, None])
+    capped: FloatArray = times / np.maximum(times.sum(axis=1, keepdims=True), 1.0)
+    return capped
+
+
+def isolated_steps_per_s(demand: Demand) -> FloatArray:
+    """Return the throughput of each job in the isolated split, in steps per second."""
+    rates: FloatArray = (demand.alone_steps_per_s * isolated_times(demand)).sum(axis=1)
+    return rates

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
-from schedsearch.cluster.allocation import Allocation
-from schedsearch.cluster.demand import Demand
+import numpy as np
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
+from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.program import Program, Programs
 
 
 class Policy(Protocol):
     """Decides who runs where for what share of the time.
 
     It may keep what it knows from one decision to the next, to be faster or not to move jobs; decisions of
-    one run go to one object, in the order of time.
+    one run go to one object, in the order of time. In simulations it may have ``fills_idle_gpus = False``, so
+    that a GPU to which it gives no job idles, and the two methods of `simulator.resume.KeepsState`.
     """
 
     @property
@@ -24,8 +31,151 @@ class Policy(Protocol):
         """Return whether it looks at configurations of two jobs; where not, nobody need make them."""
 
     def allocate(self, demand: Demand) -> Allocation:
-        """Return an allocation.
+        """Return an allocation; its demand is without pairs where the policy does not look at them.
 
         Raises:
             InfeasibleError: Nothing does what the policy asks for; the message says why.
         """
+
+
+@dataclass(frozen=True)
+class SingleLevel(ABC):
+    """One of Gavel's policies, in its three forms: as it is, agnostic of the types, with space sharing.
+
+    An *agnostic* policy takes all types for equal: each job runs on any as on the first one of the cluster
+    that it can run on. Its objective is in these throughputs; what jobs then get is their real throughput.
+
+    Attributes:
+        shares_space: Two jobs may run on the same GPUs.
+        is_agnostic: It takes all types for equal.
+    """
+
+    shares_space: bool = False
+    is_agnostic: bool = False
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+
+    term: ClassVar[str]
+    """Its name without what says which form it is."""
+
+    def __post_init__(self) -> None:
+        """Check that the two are not asked for together."""
+        if self.shares_space and self.is_agnostic:
+            raise ClusterError(
+                f"policy {self.term}: agnostic and packed exclude each other, as pairs have throughputs"
+            )
+
+    @property
+    def name(self) -> str:
+        """Return its name, as on the command line."""
+        return self.term + "_agnostic" * self.is_agnostic + "_packed" * self.shares_space
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation that is best for the policy."""
+        real = demand if self.shares_space else demand.without_pairs()
+        if not self.is_agnostic:
+            return Allocation(real, *self._best(real))
+        shares, objective = self._best(with_equal_types(real))
+        return spread(Allocation(real, shares, objective))
+
+    @abstractmethod
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        """Return the share of each configuration, and the objective."""
+
+
+@dataclass(frozen=True)
+class LeastFirst(SingleLevel):
+    """A policy that raises the least of something, or lowers the largest, of all jobs.
+
+    Only that least is guaranteed to each. Many allocations have it: often one long job alone decides it, and
+    a solver's corner leaves most GPUs to nobody.
+
+    Attributes:
+        work_conserving: Among the allocations with the best least, take one with the largest sum of
+            throughput / highest throughput alone, which leaves no GPU to nobody that a job could use; where
+            not, the solver's first corner. What is above the least goes to who makes most of it; water
+            filling divides it fairly.
+    """
+
+    work_conserving: bool = True
+
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        program = self._programs.of(demand)
+        shares, objective, needed = self._least(demand, program)
+        return (_filled(program, needed, shares) if self.work_conserving else shares), objective
+
+    @abstractmethod
+    def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
+        """Return the shares, the objective, and the throughput that it needs each job to have."""
+
+
+def _filled(program: Program, needed: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return shares in which each job has what it needs, and the sum of normalized throughputs is largest.
+
+    Where rounding keeps the solver from it, which needs throughputs that differ by some 1e8, they are the
+    shares that were given.
+    """
+    demand = program.demand
+    program.set_floors(needed * (1 - SLACK))
+    try:
+        fuller = program.maximize(worth(demand, np.ones(len(demand.jobs))))
+    except InfeasibleError:
+        return shares
+    is_enough = demand.rates(fuller) >= needed * (1 - 10 * SLACK)
+    return fuller if bool(is_enough.all()) else shares
+
+
+SLACK = 1e-8
+"""By what part of it a throughput that was found is lowered when it becomes a floor, against rounding."""
+
+
+def worth(demand: Demand, values: FloatArray) -> FloatArray:
+    """Return what a share of each configuration is worth, if a job alone on its fastest type has a value.
+
+    Args:
+        demand: Jobs and configurations.
+        values: Of each job; one that cannot run alone counts nothing.
+    """
+    fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
+    per_step = np.zeros(len(demand.jobs) + 1)  # the last one is nobody's
+    np.divide(values, fastest, out=per_step[:-1], where=fastest > 0)
+    found: FloatArray = (demand.configurations.steps_per_s * per_step[demand.configurations.jobs]).sum(axis=1)
+    return found
+
+
+def check_runnable(demand: Demand, policy: str) -> None:
+    """Check that each job makes steps alone on some type; else its least throughput is always 0.
+
+    Raises:
+        InfeasibleError: One does not.
+    """
+    for active, rate in zip(demand.jobs, demand.alone_steps_per_s.max(axis=1).tolist(), strict=True):
+        if not rate > 0:
+            raise InfeasibleError(
+                f"{policy}: job {active.name} has no throughput on any GPU type that has its "
+                f"{active.job.scale_factor} GPUs; leave it out, or give its throughput"
+            )
+
+
+def with_equal_types(demand: Demand) -> Demand:
+    """Return the demand as an agnostic policy sees it: each job as fast on all types as on its first one."""
+    is_there = demand.fastest_alone != NO_CONFIGURATION
+    first = is_there.argmax(axis=1) if is_there.size else np.zeros(len(is_there), dtype=np.int64)
+    reference = np.append(demand.alone_steps_per_s[np.arange(len(demand.jobs)), first], 0.0)
+    return demand.with_rates(reference[demand.configurations.jobs])
+
+
+def spread(allocation: Allocation) -> Allocation:
+    """Return an allocation in which each job has the same time, divided among its types as their GPUs.
+
+    Policies that take all types for equal leave it to the solver on which of them a job runs. Where such a
+    division does not fit, as some jobs cannot run everywhere, the allocation is left as it is.
+    """
+    demand = allocation.demand
+    parts = (demand.fastest_alone != NO_CONFIGURATION) * demand.workers
+    times = demand.times(allocation.shares) / np.maximum(parts.sum(axis=1), 1)
+    divided = Allocation(demand, demand.shares_alone(parts * times[:, None]), allocation.objective)
+    try:
+        check_allocation(divided)
+    except ClusterError:
+        return allocation
+    return divided

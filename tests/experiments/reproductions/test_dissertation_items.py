@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import SHARED_DATA
 
 from experiments.reproductions.dissertation.bubbles import bubble_over_ideal
 from experiments.reproductions.dissertation.footprints import traffic_mb
 from experiments.reproductions.dissertation.items import ITEMS
 from experiments.reproductions.dissertation.parameters_and_days import parameters
+from experiments.reproductions.dissertation.spot_prices import PRICE_ITEMS
 from experiments.reproductions.dissertation.throughput import Configuration, Gpt, tflops_per_gpu
 from experiments.reproductions.dissertation.ways_of_running import GPT_3, Way, iteration
 from experiments.reproductions.item import Claim, Item, Row
@@ -44,9 +48,10 @@ def rows_of(item: Item) -> list[Row]:
 
 
 HERE = [item for item in ITEMS if item.claim is not Claim.NOT_HERE]
+ALONE = [item for item in HERE if not item.inputs]
 
 
-@pytest.mark.parametrize("item", HERE, ids=lambda item: item.name)
+@pytest.mark.parametrize("item", ALONE, ids=lambda item: item.name)
 def test_values_are_as_claimed_and_trends_hold(item: Item) -> None:
     rows = rows_of(item)
     assert rows and not [row for row in rows if not item.is_as_claimed(row)]
@@ -57,6 +62,29 @@ def test_values_are_as_claimed_and_trends_hold(item: Item) -> None:
     assert small and all(row in rows for row in small)
     with pytest.raises(ValueError, match=r"^only: 'none' is not a case; the cases are "):
         item.cases(item.options(only=("none",)))
+
+
+@pytest.mark.skipif(not (SHARED_DATA / "spot_prices").is_dir(), reason="needs the shared data")
+@pytest.mark.parametrize("item", PRICE_ITEMS, ids=lambda item: item.name)
+def test_spot_prices_are_as_claimed_and_their_trends_hold(item: Item) -> None:
+    data = str(SHARED_DATA / "spot_prices")
+    options = item.options(data=data)
+    rows = [row for case in item.cases(options) for row in item.make(options, case)]
+    assert len(rows) == 60
+    assert not [row for row in rows if not item.is_as_claimed(row)]
+    assert all(row.published is not None for row in rows) == (item.claim is Claim.EXACT)
+    assert [trend.says for trend in item.trends(rows) if not trend.holds] == []
+    assert item.draw is not None and item.draw(rows).axes
+    with pytest.raises(ValueError, match=r"^only: 'none' is not a case; the cases are A3C, "):
+        item.cases(item.options(data=data, only=("none",)))
+
+
+@pytest.mark.parametrize("item", PRICE_ITEMS, ids=lambda item: item.name)
+def test_spot_prices_need_their_folder(item: Item, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="^data: has no value; give the folder of spot prices"):
+        item.cases(item.options())
+    with pytest.raises(ValueError, match="published_cost_reduction.csv: is not the published table"):
+        item.cases(item.options(data=str(tmp_path)))
 
 
 @pytest.mark.parametrize("item", [item for item in ITEMS if item not in HERE], ids=lambda item: item.name)
@@ -72,7 +100,7 @@ def test_every_figure_of_measurements_is_an_item() -> None:
 
 
 def test_published_values_are_compared() -> None:
-    exact = {item.name: item for item in ITEMS if item.claim is Claim.EXACT}
+    exact = {item.name: item for item in ALONE if item.claim is Claim.EXACT}
     for name, metric, count in (("table4_1", "parameters_b", 20), ("table2_2", "workers", 5)):
         rows = [row for row in rows_of(exact[f"dissertation_{name}"]) if row.metric == metric]
         assert len(rows) == count and all(row.published is not None for row in rows)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.reproductions import run_item as run_item_module
+from experiments.reproductions.catalogue import ITEMS
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from experiments.reproductions.item_files import described, manifest, rows_to_csv, write_item
 from experiments.reproductions.recorded import changes, read_recorded, record
@@ -132,3 +134,22 @@ def test_a_kept_result_is_compared_with_a_new_one(tmp_path: Path) -> None:
     assert changes(item, other, found.rows) == lines
     assert changes(item_of(Maker(), Claim.TREND), other, found.rows) == lines[1:]
     assert read_recorded("squares", "full", tmp_path / "results") is None
+
+
+def test_several_processes_make_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of each item the first case tells whether the others are worth a process of their own."""
+    item = ITEMS["tessel_table3"]
+    alone = run(item, item.small, tmp_path / "alone")
+    monkeypatch.setattr(run_item_module, "LONG_S", -1.0)
+    so_far = list[int]()
+    made = run_item(
+        item,
+        item.small,
+        tmp_path / "together",
+        lambda *_: None,
+        after_case=lambda made: so_far.append(len(made.cases)),
+        num_processes=2,
+    )
+    assert made.rows == alone.rows
+    assert [case.name for case in made.cases] == [case.name for case in alone.cases]
+    assert so_far == [*range(1, made.num_cases + 1)]

@@ -1,0 +1,79 @@
+"""What is left of a reduction where moves take time and instances are taken away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.reductions import Reduction, Study
+from schedsearch.cluster.prices.strategies import BASELINE
+
+
+class Disturbed(NamedTuple):
+    """A reduction under one restart time and one rate of preemptions.
+
+    Attributes:
+        restart_s: After each move and preemption.
+        preemptions_per_day: Of every instance, the baseline's too.
+        found: Against the baseline under the same conditions.
+        of_undisturbed: Against the baseline without preemptions, checkpoints and restarts.
+    """
+
+    restart_s: float
+    preemptions_per_day: float
+    found: Reduction
+    of_undisturbed: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Studies of the same prices under several conditions.
+
+    Attributes:
+        undisturbed: Without what costs time.
+        disturbed: Under each restart time and rate.
+    """
+
+    undisturbed: Study
+    disturbed: tuple[Study, ...]
+
+    def run(self, days: float) -> Iterator[Disturbed]:
+        """Yield what each strategy saves with jobs of one length."""
+        base = {
+            each.model: each.mean_dollars
+            for each in self.undisturbed.reductions([days])
+            if each.strategy == BASELINE.name
+        }
+        for study in self.disturbed:
+            under = study.conditions
+            for found in study.reductions([days]):
+                ratio = base[found.model] / found.mean_dollars
+                yield Disturbed(under.restart_s, under.preemptions_per_day, found, ratio)
+
+
+def sweep_of(
+    study_of: Callable[[Conditions], Study],
+    conditions: Conditions,
+    restarts_s: Sequence[float],
+    preemptions_per_day: Sequence[float],
+) -> Sweep:
+    """Return the studies of a sweep.
+
+    Args:
+        study_of: The study under some conditions.
+        conditions: What all have in common.
+        restarts_s: In the order in which they are shown.
+        preemptions_per_day: Likewise.
+    """
+    undisturbed = replace(
+        conditions, restart_s=0.0, preemptions_per_day=0.0, checkpoint_s=0.0, life_h=math.inf
+    )
+    disturbed = tuple(
+        study_of(replace(conditions, restart_s=restart_s, preemptions_per_day=rate))
+        for restart_s in restarts_s
+        for rate in preemptions_per_day
+    )
+    return Sweep(study_of(undisturbed), disturbed)

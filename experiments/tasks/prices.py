@@ -1,0 +1,148 @@
+"""The task of `experiments.prices`: what a job saves by choosing among spot prices, and by moving."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from experiments.config.options import read_record, require, require_known, require_once, require_path
+from experiments.config.records import PricesOptions
+from experiments.price_steps import tables
+from experiments.price_steps.disturbances import Sweep, sweep_of
+from experiments.price_steps.drawings import save_disturbed, save_durations, save_prices, save_reductions
+from experiments.steps.search_step import output_directory
+from placements.files import write_text
+from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.market import Market
+from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
+from schedsearch.cluster.prices.reductions import Reduction, Study, study
+from schedsearch.cluster.prices.strategies import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD
+
+log = logging.getLogger(__name__)
+
+SPEEDS = "throughputs.csv"
+"""The file of a folder with the speeds of models."""
+
+_MOST_DAYS = 3650
+"""Of a job, and between two moves."""
+
+_NOT_NEGATIVE = (
+    *("restart_s", "egress_dollars", "preemptions_per_day", "checkpoint_s", "least_saving", "dwell_days"),
+)
+
+
+def task(config: DictConfig) -> dict[str, float | str]:
+    """Compute what every strategy saves, write tables and figures, and return the largest reduction."""
+    options = read_record(config, PricesOptions)
+    conditions = _conditions(options)
+    folder = Path(require_path("data", options.data))
+    market, speeds = read_market(folder, options.clouds), read_speeds(folder / SPEEDS)
+    for model in options.models:
+        require_known("models", model, speeds)
+    speeds = {model: speeds[model] for model in options.models or speeds}
+    starts = (options.start_days[0], options.start_days[1])
+    study_of = partial(study, market, speeds, baseline_gpu=options.baseline_gpu, starts=starts)
+    found = study_of(conditions)
+    sweep = sweep_of(study_of, conditions, options.sweep_restart_s, options.sweep_preemptions_per_day)
+    directory = output_directory()
+    _say_what_is_compared(folder, found)
+    reductions = list(found.reductions(options.days, hindsight=options.hindsight))
+    _write(reductions, market, directory)
+    if found.has(DYNAMIC) and options.durations:
+        _write_durations(found, options.durations, directory)
+    if sweep.disturbed:
+        _write_sweep(sweep, options.days[0], directory)
+    most = max(reductions, key=lambda each: each.reduction)
+    return {
+        "largest_reduction": round(most.reduction, 4),
+        "of_model": most.model,
+        "of_strategy": most.strategy,
+    }
+
+
+def _conditions(options: PricesOptions) -> Conditions:
+    """Return the conditions, and check all options.
+
+    Raises:
+        OptionError: One is out of its range.
+    """
+    for name in ("days", "durations"):
+        for value in getattr(options, name):
+            require(0 < value <= _MOST_DAYS, name, value, f"a number of days above 0, at most {_MOST_DAYS}")
+    require(bool(options.days), "days", [], "a list of at least one", "give lengths of jobs, as [4,8]")
+    for name in _NOT_NEGATIVE:
+        value = getattr(options, name)
+        require(0 <= value < math.inf, name, value, "a number of 0 or more")
+    require(options.least_saving < 1, "least_saving", options.least_saving, "a share below 1")
+    require(options.restart_s < 86400, "restart_s", options.restart_s, "less than a day")
+    every = options.checkpoint_every_s
+    require(0 < every < math.inf, "checkpoint_every_s", every, "a number of seconds above 0")
+    life_h = math.inf if options.life_h is None else options.life_h
+    require(life_h > 0, "life_h", life_h, "a number of hours above 0")
+    for name in ("sweep_restart_s", "sweep_preemptions_per_day"):
+        for value in getattr(options, name):
+            require(0 <= value < 86400, name, value, "a number from 0 to 86399")
+    require(
+        len(options.start_days) == 2,
+        "start_days",
+        list(options.start_days),
+        "two places, from and to",
+        "give them as [-35,-5]",
+    )
+    for cloud in options.clouds:
+        require_known("clouds", cloud, CLOUDS)
+    require("aws" in options.clouds, "clouds", list(options.clouds), "with aws, of which the baseline is")
+    for name in ("models", "clouds", "days", "durations", "sweep_restart_s", "sweep_preemptions_per_day"):
+        require_once(name, list(getattr(options, name)))
+    names = [name for name in Conditions.__dataclass_fields__ if name != "life_h"]
+    return Conditions(life_h=life_h, **{name: getattr(options, name) for name in names})
+
+
+def _say_what_is_compared(folder: Path, found: Study) -> None:
+    first, last = found.first_and_last_start
+    log.info(
+        "mean cost of the baseline, the cheapest zone of AWS with one %s, over mean cost of the strategy; "
+        "%d start days, %s to %s",
+        found.baseline_gpu,
+        len(found.starts),
+        first,
+        last,
+    )
+    if left_out := [each.name for each in LADDER if not found.has(each)]:
+        log.info(
+            "left out, as %s has prices of no cloud but AWS (azure.csv is missing): %s",
+            folder,
+            ", ".join(left_out),
+        )
+
+
+def _write(reductions: Sequence[Reduction], market: Market, directory: Path) -> None:
+    path = write_text(directory / "reductions.csv", tables.reductions_csv(reductions))
+    write_text(directory / "costs.csv", tables.costs_csv(reductions))
+    write_text(directory / "hourly_prices.csv", tables.hourly_prices_csv(market))
+    save_reductions(reductions, directory / "reductions")
+    save_prices(market, directory / "prices")
+    log.info("%s", tables.to_table(reductions))
+    log.info("table: %s", path)
+
+
+def _write_durations(found: Study, durations: Sequence[float], directory: Path) -> None:
+    """Write what moving saves over staying, by the length of the job."""
+    both = [each for each in found.reductions(durations) if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
+    write_text(directory / "durations.csv", tables.reductions_csv(both))
+    save_durations(both, directory / "durations")
+
+
+def _write_sweep(sweep: Sweep, days: float, directory: Path) -> None:
+    """Write what is left of the reductions under restarts and preemptions."""
+    found = list(sweep.run(days))
+    write_text(directory / "disturbances.csv", tables.disturbances_csv(found))
+    save_disturbed(found, directory / "disturbances")
+    log.info("%g days, geometric means over models against the undisturbed %s:", days, BASELINE.name)
+    for line in tables.means_by_strategy(found):
+        log.info("%s", line)

@@ -1,0 +1,151 @@
+"""What a policy decided, as JSON: shares by the names of jobs and types, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from placements.files import read_json, write_json
+from placements.plain_data import Field, in_file
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import NOBODY
+from schedsearch.cluster.gpu_cluster import ClusterError
+
+SMALLEST = 1e-12
+"""Shares up to this are the solver's rounding, and are written as none."""
+
+
+@dataclass(frozen=True)
+class UsedConfiguration:
+    """A configuration that gets time.
+
+    Attributes:
+        jobs: Names of the one, or of both, that run in it.
+        gpu_type: Of the cluster.
+        gpus: How many it takes.
+        clock_mhz: 0 where it is not set.
+        steps_per_s: Of each of the jobs while it runs.
+        share: Of the time.
+    """
+
+    jobs: tuple[str, ...]
+    gpu_type: str
+    gpus: int
+    clock_mhz: int
+    steps_per_s: tuple[float, ...]
+    share: float
+
+
+@dataclass(frozen=True)
+class DecidedAllocation:
+    """An allocation by the names of jobs and GPU types.
+
+    Attributes:
+        policy: As on the command line.
+        objective: What it maximized or minimized; None where that is no finite number.
+        objective_is: A word on what it is, with its unit.
+        shares: Of the time of each job alone on each GPU type; all types of the cluster, 0 for none.
+        pairs: Shares of two jobs on the same GPUs, which come on top; each once.
+        steps_per_s: Effective throughput of each job, alone and in pairs.
+        dollars_per_hour: Of all GPUs that are used.
+        power_w: Of all GPUs that are used, on average; 0 where it is not known.
+        configurations: All that get time, with GPUs and clocks.
+    """
+
+    policy: str
+    objective: float | None
+    objective_is: str
+    shares: Mapping[str, Mapping[str, float]]
+    pairs: tuple[UsedConfiguration, ...]
+    steps_per_s: Mapping[str, float]
+    dollars_per_hour: float
+    power_w: float
+    configurations: tuple[UsedConfiguration, ...]
+
+    @classmethod
+    def of(cls, allocation: Allocation, policy: str, objective_is: str) -> DecidedAllocation:
+        """Return what is written of an allocation."""
+        names = [active.name for active in allocation.demand.jobs]
+        used = _used(allocation, names)
+        shares = {name: dict.fromkeys(allocation.demand.cluster.gpu_types, 0.0) for name in names}
+        for one in used:
+            if len(one.jobs) == 1:
+                shares[one.jobs[0]][one.gpu_type] += one.share
+        return cls(
+            policy,
+            allocation.objective if math.isfinite(allocation.objective) else None,
+            objective_is,
+            shares,
+            tuple(one for one in used if len(one.jobs) == 2),
+            dict(zip(names, allocation.rates.tolist(), strict=True)),
+            allocation.dollars_per_hour,
+            allocation.power_w,
+            used,
+        )
+
+
+def _used(allocation: Allocation, names: list[str]) -> tuple[UsedConfiguration, ...]:
+    found = allocation.demand.configurations
+    return tuple(
+        UsedConfiguration(
+            tuple(names[job] for job in found.jobs[index].tolist() if job != NOBODY),
+            allocation.demand.cluster.gpu_types[found.gpu_type[index]],
+            int(found.gpus[index]),
+            int(found.clock_mhz[index]),
+            tuple(found.steps_per_s[index, found.jobs[index] != NOBODY].tolist()),
+            share,
+        )
+        for index, share in enumerate(allocation.shares.tolist())
+        if share > SMALLEST
+    )
+
+
+def write_allocation(path: str | Path, decided: DecidedAllocation) -> Path:
+    """Write what was decided; return the path."""
+    return write_json(path, {"schema_version": 1, **asdict(decided)})
+
+
+def read_allocation(path: str | Path) -> DecidedAllocation:
+    """Return what `write_allocation` wrote.
+
+    Raises:
+        ClusterError: The file cannot be read or has another form.
+    """
+    data = read_json(path, "an allocation.json", ClusterError)
+    with in_file(path, ClusterError):
+        root = Field(data, "", ClusterError)
+        root.only(("schema_version", *DecidedAllocation.__dataclass_fields__))
+        root.version(1)
+        objective = root["objective"]
+        return DecidedAllocation(
+            root["policy"].text(),
+            None if objective.value is None else objective.number(),
+            root["objective_is"].text(),
+            {
+                name: {gpu_type: row[gpu_type].number() for gpu_type in row.mapping()}
+                for name, row in _fields(root["shares"])
+            },
+            tuple(_configuration(cell) for cell in root["pairs"].items()),
+            {name: cell.number() for name, cell in _fields(root["steps_per_s"])},
+            root["dollars_per_hour"].number(),
+            root["power_w"].number(),
+            tuple(_configuration(cell) for cell in root["configurations"].items()),
+        )
+
+
+def _fields(data: Field) -> list[tuple[str, Field]]:
+    return [(name, data[name]) for name in data.mapping()]
+
+
+def _configuration(cell: Field) -> UsedConfiguration:
+    cell.only(tuple(UsedConfiguration.__dataclass_fields__))
+    return UsedConfiguration(
+        tuple(name.text() for name in cell["jobs"].items()),
+        cell["gpu_type"].text(),
+        cell["gpus"].whole(),
+        cell["clock_mhz"].whole(),
+        tuple(rate.number() for rate in cell["steps_per_s"].items()),
+        cell["share"].number(),
+    )

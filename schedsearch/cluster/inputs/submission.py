@@ -1,0 +1,49 @@
+"""A job as a trace file tells of it, before the throughputs are known that turn durations into steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A row of a trace.
+
+    Attributes:
+        line: Of the file, from 1.
+        name: Of the job.
+        arrival_s: When it is submitted.
+        scale_factor: GPUs that it asks for; 0 where it ran without.
+        job_type: As tables of throughputs name it; "" where the file does not say.
+        steps: That it runs; 0 where only the duration is known.
+        duration_s: How long it ran, in seconds; 0 where it did not.
+        gpu_type: On which it ran so long; "" where the file does not say.
+        weight: Of its share in fair policies.
+        slo_s: Seconds after its arrival in which it should be done.
+        slo_factor: The same as a multiple of its duration where it runs fastest.
+        entity: Whom it belongs to.
+    """
+
+    line: int
+    name: str
+    arrival_s: float
+    scale_factor: int
+    job_type: str = ""
+    steps: float = 0.0
+    duration_s: float = 0.0
+    gpu_type: str = ""
+    weight: float = 1.0
+    slo_s: float = math.inf
+    slo_factor: float = math.inf
+    entity: str = ""
+
+    @property
+    def kind(self) -> tuple[str, int]:
+        """Return its type and scale factor, by which throughputs are found."""
+        return self.job_type, self.scale_factor
+
+    @property
+    def is_run(self) -> bool:
+        """Return whether it used GPUs, for some time or steps."""
+        return self.scale_factor > 0 and (self.steps > 0 or self.duration_s > 0)

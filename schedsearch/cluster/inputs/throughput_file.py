@@ -1,0 +1,185 @@
+"""How fast each type of job runs where: Gavel's JSON, and a CSV table of a user's own.
+
+Gavel's form is ``{gpu_type: {"('job type', scale factor)": {"null": steps/s alone, "('other type', scale
+factor)": [steps/s of this, of other]}}}``. A table has a row for each way to run a type of job::
+
+    job_type,scale_factor,gpu_type,steps_per_s,power_w,clock_mhz,other_job_type,other_steps_per_s
+    GPT-3 1.3B,8,h100,4.1,4400,1980,,
+    GPT-3 1.3B,8,h100,3.6,3100,1400,,
+    GPT-3 1.3B,8,a100,1.9,,,,
+    BERT,1,a100,11.0,,,,
+    BERT,1,a100,7.5,,,ResNet-50,6.0
+
+The first four columns are needed. Steps per second and watts are of all its GPUs together. Several clocks are
+several rows; a row with another type of job is the two on the same GPUs, and a zero there says that they
+cannot share. What a table does not name cannot run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from placements.files import read_json, write_text
+from placements.plain_data import Field, in_file
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.table import MOST, Row, csv_text, read_text, rows_of
+from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+
+REQUIRED = ("job_type", "scale_factor", "gpu_type", "steps_per_s")
+OPTIONAL = ("power_w", "clock_mhz", "other_job_type", "other_steps_per_s")
+
+ALONE = "null"
+"""The key in Gavel's form of the throughput of a job alone."""
+
+UNCONSOLIDATED = "_unconsolidated"
+"""End of the names of Gavel's GPU types whose GPUs are on several servers."""
+
+_WANTED = "Gavel's JSON or a CSV table of throughputs"
+_RATE = ("a throughput in steps/s", "give a finite number of 0 or more")
+
+_Alone = dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]]
+_Pairs = dict[tuple[str, str, int], dict[str, tuple[float, float]]]
+
+
+def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throughputs:
+    """Return the throughputs of a file: Gavel's JSON where its name ends so, else a CSV table.
+
+    Args:
+        path: The file.
+        unconsolidated: Keep Gavel's GPU types for jobs spread over servers too, under names of their own.
+
+    Raises:
+        ClusterError: The file cannot be read or is wrong.
+    """
+    if Path(path).suffix == ".json":
+        data = read_json(path, _WANTED, ClusterError)
+        with in_file(path, ClusterError):
+            return gavel_throughputs(Field(data, "", ClusterError), unconsolidated=unconsolidated)
+    with in_file(path, ClusterError):
+        return _table(rows_of(read_text(path, _WANTED), REQUIRED, OPTIONAL))
+
+
+def gavel_throughputs(data: Field, *, unconsolidated: bool = False) -> Throughputs:
+    """Return the throughputs of plain data in Gavel's form; see `read_throughputs`."""
+    alone: _Alone = {}
+    pairs: _Pairs = {}
+    types: dict[str, tuple[str, int]] = {}  # keys repeat some thousand times
+    for gpu_type in data.mapping("throughputs by GPU type", _WANTED):
+        if gpu_type.endswith(UNCONSOLIDATED) and not unconsolidated:
+            continue
+        for key, row in _fields(data[gpu_type]):
+            job_type, scale_factor = _typed(key, row, types)
+            for other, cell in _fields(row):
+                if other == ALONE:
+                    rate = cell.number(*_RATE, least=0, most=MOST)
+                    alone.setdefault((job_type, scale_factor), {})[gpu_type] = (OperatingPoint(rate),)
+                    continue
+                other_type, other_factor = _typed(other, cell, types)
+                if other_factor != scale_factor:
+                    raise cell.wrong(f"of jobs with {scale_factor} GPUs", "pair jobs of one scale factor")
+                _add_gavel_pair(pairs, (job_type, other_type, scale_factor), gpu_type, cell)
+    if not alone:
+        raise data.wrong("throughputs", f"give {_WANTED}")
+    return Throughputs(alone, pairs)
+
+
+def _add_gavel_pair(pairs: _Pairs, key: tuple[str, str, int], gpu_type: str, cell: Field) -> None:
+    """Add a pair, which stands in the file twice, once in the row of each of its types."""
+    one, other, scale_factor = key
+    first, second = _rates(cell)
+    mirrored = pairs.get((other, one, scale_factor))
+    if mirrored is None or one == other:
+        pairs.setdefault(key, {})[gpu_type] = (first, second)
+    elif mirrored.setdefault(gpu_type, (second, first)) != (second, first):
+        shown = list(mirrored[gpu_type])
+        raise cell.wrong(f"what {other} has beside {one}, {shown}", "make both entries equal")
+
+
+def _fields(field: Field) -> Iterator[tuple[str, Field]]:
+    for name in field.mapping():
+        yield name, field[name]
+
+
+def _typed(key: str, field: Field, known: dict[str, tuple[str, int]]) -> tuple[str, int]:
+    if key not in known:
+        known[key] = _parsed_type(key, field)
+    return known[key]
+
+
+def _parsed_type(key: str, field: Field) -> tuple[str, int]:
+    try:
+        found: Any = ast.literal_eval(key)
+    except (ValueError, SyntaxError):
+        found = None
+    match found:
+        case (str(job_type), int(scale_factor)) if job_type and scale_factor >= 1:
+            return job_type, scale_factor
+    raise ClusterError(f"{field.where}: {key!r} is not a type of job; write \"('ResNet-18', 1)\"")
+
+
+def _rates(cell: Field) -> tuple[float, float]:
+    rates = cell.items("the throughputs of two jobs", "give [steps/s, steps/s]")
+    if len(rates) != 2:
+        raise cell.wrong("the throughputs of two jobs", "give [steps/s, steps/s]")
+    first, second = (rate.number(*_RATE, least=0, most=MOST) for rate in rates)
+    return first, second
+
+
+def _table(rows: list[Row]) -> Throughputs:
+    alone: _Alone = {}
+    pairs: _Pairs = {}
+    for row in rows:
+        job_type, gpu_type = row.text("job_type"), row.text("gpu_type")
+        scale_factor = row["scale_factor"].whole("a number of GPUs", "give 1 or more", least=1)
+        rate = row["steps_per_s"].number(*_RATE, least=0, most=MOST)
+        if "other_job_type" in row:
+            _add_pair(pairs, row, (job_type, row.text("other_job_type"), scale_factor), gpu_type, rate)
+            continue
+        points = alone.setdefault((job_type, scale_factor), {}).get(gpu_type, ())
+        point = _point(row, rate)
+        if any(point.clock_mhz == other.clock_mhz for other in points):
+            raise row.wrong(
+                f"{job_type} on {scale_factor} {gpu_type} is given twice at this clock; keep one row"
+            )
+        fastest_first = sorted((*points, point), key=lambda one: -one.steps_per_s)
+        alone[job_type, scale_factor][gpu_type] = tuple(fastest_first)
+    return Throughputs(alone, pairs)
+
+
+def _point(row: Row, rate: float) -> OperatingPoint:
+    if "other_steps_per_s" in row:
+        raise row.wrong("has other_steps_per_s but no other_job_type; name it or leave both empty")
+    power_w = row["power_w"].number("a power in W", "give 0 or more", 0, MOST) if "power_w" in row else 0.0
+    clock = row["clock_mhz"].whole("a clock in MHz", "give 0 or more", least=0) if "clock_mhz" in row else 0
+    return OperatingPoint(rate, power_w, clock)
+
+
+def _add_pair(pairs: _Pairs, row: Row, key: tuple[str, str, int], gpu_type: str, rate: float) -> None:
+    for column in ("power_w", "clock_mhz"):
+        if column in row:
+            raise row.wrong(f"has {column} for two jobs on the same GPUs; leave it empty")
+    first, second, scale_factor = key
+    if any(gpu_type in pairs.get(one, {}) for one in (key, (second, first, scale_factor))):
+        raise row.wrong(f"{first} with {second} on {scale_factor} {gpu_type} is given twice; keep one row")
+    other_rate = row["other_steps_per_s"].number(*_RATE, least=0, most=MOST)
+    pairs.setdefault(key, {})[gpu_type] = (rate, other_rate)
+
+
+def write_throughputs(path: str | Path, throughputs: Throughputs) -> Path:
+    """Write throughputs as a CSV table; return its path."""
+    alone = [
+        (job_type, gpus, gpu_type, repr(p.steps_per_s), repr(p.power_w) if p.power_w else None)
+        + (p.clock_mhz or None, None, None)
+        for (job_type, gpus), by_type in throughputs.alone.items()
+        for gpu_type, points in by_type.items()
+        for p in points
+    ]
+    pairs = [
+        (job_type, gpus, gpu_type, repr(first), None, None, other, repr(second))
+        for (job_type, other, gpus), by_type in throughputs.pairs.items()
+        for gpu_type, (first, second) in by_type.items()
+    ]
+    return write_text(path, csv_text((*REQUIRED, *OPTIONAL), [*alone, *pairs]))

@@ -1,0 +1,165 @@
+"""Traces as CSV with a header: our own columns, and those of the public traces of Philly and Alibaba.
+
+What is read, under any of these names (the first that the file has); other columns are passed over:
+
+=============  =================================================================================
+name           name, jobid, job_id, job_name; else the row's place, from 0
+arrival        arrival_s (as it is); submitted_time, submit_time, start_time (from the first one)
+GPUs           scale_factor, num_gpus, num_gpu, gpus; plan_gpu in percent, times inst_num if given
+type of job    job_type, type; else one is drawn, see `trace_file.read_trace`
+steps          steps, num_steps, total_steps
+duration       duration_s, duration, run_time, in seconds; else end_time - start_time
+ran on         gpu_type, if throughputs know it in small letters
+weight         weight, priority_weight
+SLO            slo_s, in seconds after the arrival
+entity         entity, vc (Philly's virtual cluster), user
+=============  =================================================================================
+
+Times are seconds, or dates as 2017-10-07 01:11:39. Philly's log is JSON; its jobs as CSV usually have jobid,
+vc, submitted_time, num_gpus, run_time and status. Alibaba's tables (cluster-trace-gpu-v2020) come without
+their header: write it above. `plan_gpu` of its task table is percent of one GPU for each of inst_num
+instances; rows of one job with a task_name are its tasks, and their GPUs are added. The CSV of its simulator
+has `num_gpu` in GPUs, and parts of them. A part of a GPU is rounded up to a whole one: jobs share GPUs only
+where the policy lets them. The status is not read: a job that failed used its GPUs too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from schedsearch.cluster.inputs.submission import Submission
+from schedsearch.cluster.inputs.table import MOST, Row, rows_of
+
+NAME = ("name", "jobid", "job_id", "job_name")
+SUBMITTED = ("submitted_time", "submit_time", "start_time")
+GPUS = ("scale_factor", "num_gpus", "num_gpu", "gpus")
+TYPE = ("job_type", "type")
+STEPS = ("steps", "num_steps", "total_steps")
+DURATION = ("duration_s", "duration", "run_time")
+WEIGHT = ("weight", "priority_weight")
+ENTITY = ("entity", "vc", "user")
+
+COLUMNS = ("name", "job_type", "steps", "scale_factor", "weight", "arrival_s", "slo_s", "entity")
+"""Those that we write."""
+
+_UNKNOWN = ("none", "na", "null")
+"""How public traces write that a time or a number was not recorded."""
+
+
+def submissions(text: str) -> list[Submission]:
+    """Return the jobs of a CSV trace, in the order of the file.
+
+    Raises:
+        ClusterError: A column that is needed is not there, or a cell is wrong.
+    """
+    rows = [_known(row) for row in rows_of(text, ())]
+    columns = {column for row in rows for column in row.cells}
+    found = [_submission(str(index), row) for index, row in enumerate(rows)]
+    if "task_name" in columns:
+        found = _joined(found)
+    if "arrival_s" in columns:
+        return found
+    first_s = min(one.arrival_s for one in found)
+    return [replace(one, arrival_s=one.arrival_s - first_s) for one in found]
+
+
+def _known(row: Row) -> Row:
+    """Return a row without the cells that say that nothing is known."""
+    return Row(row.line, {name: cell for name, cell in row.cells.items() if cell.lower() not in _UNKNOWN})
+
+
+def _submission(place: str, row: Row) -> Submission:
+    return Submission(
+        row.line,
+        _text(row, NAME) or place,
+        _arrival_s(row),
+        math.ceil(_gpus(row)),
+        _text(row, TYPE),
+        _number(row, STEPS, "a number of steps", default=0.0),
+        _duration_s(row),
+        row.cells.get("gpu_type", "").lower(),
+        _number(row, WEIGHT, "a weight", default=1.0),
+        _number(row, ("slo_s",), "a time after the arrival in seconds", default=math.inf),
+        entity=_text(row, ENTITY),
+    )
+
+
+def _joined(tasks: Sequence[Submission]) -> list[Submission]:
+    """Return the jobs whose tasks the rows are: from the first that starts to the last that ends."""
+    by_name: dict[str, list[Submission]] = {}
+    for task in tasks:
+        by_name.setdefault(task.name, []).append(task)
+    return [_job_of(of_job) for of_job in by_name.values()]
+
+
+def _job_of(tasks: Sequence[Submission]) -> Submission:
+    start_s = min(task.arrival_s for task in tasks)
+    main = max(tasks, key=lambda task: task.scale_factor)
+    return replace(
+        main,
+        arrival_s=start_s,
+        scale_factor=sum(task.scale_factor for task in tasks),
+        duration_s=max(task.arrival_s + task.duration_s for task in tasks) - start_s,
+    )
+
+
+def _first(row: Row, columns: Sequence[str]) -> str:
+    """Return the first of some columns in which a row has something; "" for none."""
+    return next((column for column in columns if column in row), "")
+
+
+def _text(row: Row, columns: Sequence[str]) -> str:
+    column = _first(row, columns)
+    return row.text(column) if column else ""
+
+
+def _number(row: Row, columns: Sequence[str], wanted: str, default: float) -> float:
+    column = _first(row, columns)
+    return row[column].number(wanted, "give more than 0", math.ulp(0), MOST) if column else default
+
+
+def _gpus(row: Row) -> float:
+    """Return the GPUs of a row, of which there may be parts."""
+    column = _first(row, GPUS)
+    if column:
+        return row[column].number("a number of GPUs", "give 0 or more", 0, MOST)
+    if "plan_gpu" not in row:
+        return 0.0
+    instances = (
+        row["inst_num"].number("a number of instances", "give 0 or more", 0, MOST) if "inst_num" in row else 1
+    )
+    return instances * row["plan_gpu"].number("GPUs in percent", "give 0 or more", 0, MOST) / 100
+
+
+def _arrival_s(row: Row) -> float:
+    if "arrival_s" in row:
+        return row["arrival_s"].number("an arrival in seconds", "give 0 or more", 0, MOST)
+    return _time_s(row, _first(row, SUBMITTED) or SUBMITTED[0])
+
+
+def _duration_s(row: Row) -> float:
+    column = _first(row, DURATION)
+    if column:
+        return row[column].number("a duration in seconds", "give 0 or more", 0, MOST)
+    if "end_time" not in row or "start_time" not in row:
+        return 0.0
+    duration_s = _time_s(row, "end_time") - _time_s(row, "start_time")
+    if duration_s < 0:
+        raise row["end_time"].wrong("after start_time", "correct one of them")
+    return duration_s
+
+
+def _time_s(row: Row, column: str) -> float:
+    """Return a time in seconds, of a date since 1970."""
+    cell = row[column]
+    remedy = "give seconds of 0 or more, or a date as 2017-10-07 01:11:39"
+    if not isinstance(cell.value, str):
+        return cell.number("a time", remedy, 0, MOST)
+    try:
+        date = datetime.fromisoformat(cell.value)
+    except ValueError:
+        raise cell.wrong("a time", remedy) from None
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()

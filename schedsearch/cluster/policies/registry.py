@@ -1,0 +1,109 @@
+"""Policies by name: the names of this project, and those of Gavel's code as aliases."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.allox import AlloX
+from schedsearch.cluster.policies.cost import MakespanWithinBudget, MinCost, MinCostWithSlos
+from schedsearch.cluster.policies.fairness import IsolatedSplit, MaxMinFairness
+from schedsearch.cluster.policies.finish_time import FinishTimeFairness, Makespan
+from schedsearch.cluster.policies.gandiva import Gandiva
+from schedsearch.cluster.policies.hierarchical import Hierarchical
+from schedsearch.cluster.policies.policy import Policy, SingleLevel
+from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
+from schedsearch.cluster.policies.water_filling import WaterFilling
+
+_Maker = Callable[..., Policy]
+
+
+def _three_forms(made: type[SingleLevel], description: str) -> dict[str, tuple[_Maker, str]]:
+    return {
+        made.term: (made, description),
+        f"{made.term}_agnostic": (
+            partial(made, is_agnostic=True),
+            f"{description}, taking all types for equal",
+        ),
+        f"{made.term}_packed": (partial(made, shares_space=True), f"{description}, with space sharing"),
+    }
+
+
+_KNOWN: Mapping[str, tuple[_Maker, str]] = {
+    **_three_forms(MaxMinFairness, "max-min fairness of normalized throughput (least attained service)"),
+    **_three_forms(FinishTimeFairness, "the least largest ratio of finish times (Themis)"),
+    **_three_forms(Makespan, "the least time until all jobs are done"),
+    **_three_forms(FirstInFirstOut, "first in, first out, in a soft order"),
+    "sjf": (ShortestJobFirst, "the shortest job first"),
+    "water_filling": (WaterFilling, "max-min fairness whose other jobs are raised too"),
+    "water_filling_packed": (
+        partial(WaterFilling, shares_space=True),
+        "max-min fairness whose other jobs are raised too, with space sharing",
+    ),
+    "hierarchical": (Hierarchical.of, "fairness between entities, fairness or fifo inside"),
+    "hierarchical_packed": (
+        partial(Hierarchical.of, shares_space=True),
+        "fairness between entities, fairness or fifo inside, with space sharing",
+    ),
+    "min_cost": (MinCost, "the most steps per dollar, or the least dollars"),
+    "min_cost_slo": (MinCostWithSlos, "the most steps per dollar, or the least dollars, within SLOs"),
+    "makespan_budget": (MakespanWithinBudget, "the least time until all jobs are done, within a budget"),
+    "allox": (AlloX, "the least average completion time, by matching"),
+    "gandiva": (Gandiva, "jobs share GPUs by trial (Gandiva)"),
+    "max_total_throughput": (MaxTotalThroughput, "the largest sum of steps per second"),
+    "isolated": (IsolatedSplit, "1/n of the GPUs of each type for each of n jobs"),
+}
+
+POLICIES: Mapping[str, str] = {name: description for name, (_, description) in _KNOWN.items()}
+"""What each policy aims at, by its name."""
+
+ALIASES: Mapping[str, str] = {
+    "max_min_fairness": "las_agnostic",
+    "max_min_fairness_perf": "las",
+    "max_min_fairness_packed": "las_packed",
+    "finish_time_fairness_perf": "finish_time_fairness",
+    "min_total_duration": "makespan_agnostic",
+    "min_total_duration_perf": "makespan",
+    "min_total_duration_packed": "makespan_packed",
+    "max_sum_throughput_perf": "max_total_throughput",
+    "max_sum_throughput_normalized_by_cost_perf": "min_cost",
+    "max_sum_throughput_normalized_by_cost_perf_SLOs": "min_cost_slo",
+    "max_min_fairness_water_filling_perf": "water_filling",
+    "max_min_fairness_water_filling_packed": "water_filling_packed",
+    "fifo_perf": "fifo",
+}
+"""Our name of each policy of Gavel's code whose own name is not one of ours.
+
+Two names are in both with another meaning: Gavel's `finish_time_fairness` and `fifo` are agnostic, which are
+`finish_time_fairness_agnostic` and `fifo_agnostic` here.
+"""
+
+_SAID_BY_NAME = frozenset({"name", "shares_space", "is_agnostic"})
+
+
+def policy_of(name: str, **options: object) -> Policy:
+    """Return a new policy by its name or Gavel's.
+
+    Args:
+        name: One of `POLICIES` or `ALIASES`.
+        options: Of that policy, by the names of its parameters.
+
+    Raises:
+        ClusterError: There is no such policy, or it has no such option.
+    """
+    ours = ALIASES.get(name, name)
+    if ours not in _KNOWN:
+        near = difflib.get_close_matches(name, [*_KNOWN, *ALIASES], n=1)
+        listed = ", ".join(dict.fromkeys([*near, *_KNOWN]))
+        raise ClusterError(f"policy: {name!r} is not known; use one of {listed}")
+    maker = _KNOWN[ours][0]
+    known = [one for one in inspect.signature(maker).parameters if one not in _SAID_BY_NAME]
+    for option in options:
+        if option not in known:
+            raise ClusterError(
+                f"policy {name} has no option {option!r}; it has {', '.join(known) if known else 'none'}"
+            )
+    return maker(**options)

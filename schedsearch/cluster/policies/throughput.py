@@ -1,0 +1,75 @@
+"""Policies that maximize a weighted sum of throughputs: largest total, first in first out, shortest first.
+
+(Dissertation, Sec. 5.4.2.) Each is one linear program; SJF has two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from schedsearch.cluster.demand import Demand, FloatArray, IntArray
+from schedsearch.cluster.policies.policy import SLACK, SingleLevel, check_runnable, worth
+
+
+@dataclass(frozen=True)
+class MaxTotalThroughput(SingleLevel):
+    """Maximizes the sum of all throughputs, in steps per second; jobs with short steps so come first."""
+
+    term: ClassVar[str] = "max_total_throughput"
+
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        shares = self._programs.of(demand).maximize(demand.configurations.steps_per_s.sum(axis=1))
+        return shares, float(demand.rates(shares).sum())
+
+
+@dataclass(frozen=True)
+class FirstInFirstOut(SingleLevel):
+    """Maximizes the sum of throughput / throughput on the fastest type, times M for the first of M jobs.
+
+    The next has M - 1 and so on. It is a *soft* order: a late job may take the place of an earlier one that
+    loses little by going elsewhere.
+    """
+
+    fills_idle_gpus: ClassVar[bool] = False
+    term: ClassVar[str] = "fifo"
+
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        values = worth(demand, in_order(np.arange(len(demand.jobs))))
+        shares = self._programs.of(demand).maximize(values)
+        return shares, float(values @ shares)
+
+
+@dataclass(frozen=True)
+class ShortestJobFirst(SingleLevel):
+    """Minimizes the time of the job that can be done first, which is the objective, in seconds.
+
+    The text says nothing about the others; they follow as in `FirstInFirstOut`, by the time each would take
+    on its fastest type.
+    """
+
+    term: ClassVar[str] = "sjf"
+
+    def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        check_runnable(demand, self.name)
+        if not demand.jobs:
+            return np.zeros(0), 0.0
+        order = np.argsort(demand.steps_left / demand.alone_steps_per_s.max(axis=1), kind="stable")
+        first = int(order[0])
+        program = self._programs.of(demand)
+        of_first = np.where(demand.configurations.jobs == first, demand.configurations.steps_per_s, 0.0)
+        rate = float(demand.rates(program.maximize(of_first.sum(axis=1)))[first])
+        floors = np.zeros(len(demand.jobs))
+        floors[first] = rate * (1 - SLACK)
+        program.set_floors(floors)
+        shares = program.maximize(worth(demand, in_order(order)))
+        return shares, float(demand.steps_left[first] / demand.rates(shares)[first])
+
+
+def in_order(order: IntArray) -> FloatArray:
+    """Return the values of jobs that come in an order: as many as there are for the first, 1 for the last."""
+    values = np.zeros(len(order))
+    values[order] = np.arange(len(order), 0, -1)
+    return values

@@ -1,0 +1,149 @@
+"""Water filling: fair shares that are raised until nobody can gain without another's loss (Sec. 5.4.3).
+
+Max-min fairness leaves what the worst-off job cannot use to chance. Water filling raises all jobs at the
+same pace; the *bottlenecked* ones, which can rise no more, keep what they have, and the rest go on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import Demand, FloatArray
+from schedsearch.cluster.policies.policy import check_runnable
+from schedsearch.cluster.policies.program import Program, Programs
+
+BoolArray = npt.NDArray[np.bool_]
+
+SMALL_GAIN = 1e-2
+"""Part of the highest level up to which a job's gain counts where one asks who can rise.
+
+So small that all who can rise can do so at once in most programs.
+"""
+
+NO_GAIN = 1e-3 * SMALL_GAIN
+"""Part of the highest level below which a gain is the solver's rounding."""
+
+
+@dataclass(frozen=True)
+class WaterFilling:
+    """Max-min fairness whose other jobs are raised too, until the allocation is Pareto efficient.
+
+    Attributes:
+        shares_space: Two jobs may run on the same GPUs.
+    """
+
+    shares_space: bool = False
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Return its name, as on the command line."""
+        return "water_filling" + "_packed" * self.shares_space
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation; the objective is the least normalized throughput, as of `las`."""
+        real = demand if self.shares_space else demand.without_pairs()
+        return filled(self._programs.of(real), self.name, lambda _: real.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class WaterLevel:
+    """What one pass of water filling found.
+
+    Attributes:
+        normalized: Scale factor x throughput / proportional throughput that each job has for certain.
+        can_rise: Which jobs are not known to be bottlenecked; of those that wait that may be only some.
+    """
+
+    normalized: FloatArray
+    can_rise: BoolArray
+
+
+def filled(program: Program, policy: str, weights_of: Callable[[BoolArray], FloatArray]) -> Allocation:
+    """Return an allocation by water filling.
+
+    Args:
+        program: Of what is asked, without floors.
+        policy: Its name, for what is said of a wrong demand.
+        weights_of: See `water_levels`.
+
+    Returns:
+        Its objective is how high the first level is, per weight.
+
+    Raises:
+        InfeasibleError: A job has no throughput.
+    """
+    demand = program.demand
+    check_runnable(demand, policy)
+    levels = [*water_levels(program, weights_of)]
+    if not levels:
+        return Allocation(demand, np.zeros(len(demand.configurations)), math.inf)
+    everybody = np.ones(len(demand.jobs), dtype=np.bool_)
+    weights = weights_of(everybody)
+    first = levels[0].normalized[weights > 0] / weights[weights > 0]
+    return Allocation(demand, program.maximize(demand.coefficients(_factors(demand))), float(first.min()))
+
+
+def water_levels(program: Program, weights_of: Callable[[BoolArray], FloatArray]) -> Iterator[WaterLevel]:
+    """Yield the levels up to the last one, which stay in the program as its floors.
+
+    The dissertation keeps for each job the throughput that it happened to get in the last linear program;
+    we keep its level, which is at most that, because then the result does not depend on the solver's choice
+    among equal solutions.
+
+    Args:
+        program: Of a demand whose jobs all have a throughput.
+        weights_of: From which jobs are not yet bottlenecked to the pace at which each job rises; 0 for those
+            that have to wait. It is asked again whenever some are bottlenecked, and gives a pace above 0 to
+            at least one that is not.
+    """
+    factors = _factors(program.demand)
+    levels = np.zeros(len(factors))
+    can_rise = np.ones(len(factors), dtype=np.bool_)
+    program.set_floors(levels)
+    while can_rise.any():
+        weights = np.where(can_rise, weights_of(can_rise), 0.0)
+        raised = np.flatnonzero(weights)
+        paces = weights[raised]
+        _, gain = program.maximize_least(factors[raised] / paces, raised.tolist(), levels[raised] / paces)
+        levels[raised] += max(gain, 0.0) * paces
+        program.set_floors(levels / factors)
+        is_raised = weights > 0
+        stuck = _bottlenecked(program, factors, levels, is_raised)
+        if gain <= NO_GAIN * levels.max() or (stuck == is_raised).all():
+            stuck |= _bottlenecked(program, factors, levels, can_rise & ~stuck)
+        if not stuck.any():  # one of the raised is, in exact arithmetic
+            stuck = is_raised
+        can_rise &= ~stuck
+        yield WaterLevel(levels.copy(), can_rise.copy())
+
+
+def _factors(demand: Demand) -> FloatArray:
+    factors: FloatArray = demand.scale_factors / demand.proportional_steps_per_s
+    return factors
+
+
+def _bottlenecked(
+    program: Program, factors: FloatArray, levels: FloatArray, in_question: BoolArray
+) -> BoolArray:
+    """Return which of the jobs in question cannot rise without another's falling below its level.
+
+    The dissertation asks a mixed-integer program. All who can rise can do so together, by convexity, so a
+    linear one is enough: where the sum of the gains of some jobs is at most 0, none of them can rise.
+    """
+    highest = max(float(levels.max()), 1e-9)
+    in_doubt = in_question.copy()
+    while in_doubt.any():
+        jobs = np.flatnonzero(in_doubt)
+        gains = program.maximize_gains(factors[jobs], jobs.tolist(), levels[jobs], SMALL_GAIN * highest)
+        has_gained = gains > NO_GAIN * highest
+        if not has_gained.any():
+            break
+        in_doubt[jobs[has_gained]] = False
+    return in_doubt

@@ -1,0 +1,128 @@
+"""Offers of clouds and their prices over time: a step function each. It does not know who rents them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Offer(NamedTuple):
+    """What can be rented.
+
+    Attributes:
+        cloud: As ``"aws"``.
+        zone: Zone, or region where prices are the same in all its zones.
+        instance: Its name at the cloud.
+        gpu_type: As ``"v100"``.
+        num_gpus: Of one instance.
+    """
+
+    cloud: str
+    zone: str
+    instance: str
+    gpu_type: str
+    num_gpus: int
+
+
+class Quote(NamedTuple):
+    """The price of an offer from a time on.
+
+    Attributes:
+        time: In UTC.
+        offer: Of what.
+        dollars_per_hour: For the whole instance.
+    """
+
+    time: datetime
+    offer: Offer
+    dollars_per_hour: float
+
+
+@dataclass(frozen=True)
+class PriceSeries:
+    """The price of one offer over time: each price holds until the next.
+
+    Attributes:
+        offer: Of what.
+        times_s: Since 1970, not decreasing; of equal times the last counts.
+        dollars_per_hour: From each time on, for the whole instance.
+    """
+
+    offer: Offer
+    times_s: NDArray[np.float64]
+    dollars_per_hour: NDArray[np.float64]
+
+    def at(self, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the price at each time, for the whole instance; NaN before the first."""
+        place = np.searchsorted(self.times_s, times_s, side="right") - 1
+        return np.where(place < 0, np.nan, self.dollars_per_hour[place])
+
+
+@dataclass(frozen=True)
+class Market:
+    """All quotes of all offers.
+
+    Attributes:
+        quotes: Newest first; of equal times the first counts.
+    """
+
+    quotes: tuple[Quote, ...]
+
+    @staticmethod
+    def of(quotes: Sequence[Quote]) -> Market:
+        """Return the market of quotes in any order; of equal times that which is given first counts."""
+        return Market(tuple(sorted(quotes, key=lambda quote: quote.time, reverse=True)))
+
+    @cached_property
+    def series(self) -> tuple[PriceSeries, ...]:
+        """Return the prices of each offer, by cloud, type of GPU, GPUs, instance and zone."""
+        of_offer: dict[Offer, list[Quote]] = {}
+        for quote in reversed(self.quotes):
+            of_offer.setdefault(quote.offer, []).append(quote)
+        return tuple(
+            PriceSeries(
+                offer,
+                np.array([seconds(quote.time) for quote in of_offer[offer]]),
+                np.array([quote.dollars_per_hour for quote in of_offer[offer]]),
+            )
+            for offer in sorted(of_offer, key=order_of)
+        )
+
+    @property
+    def clouds(self) -> tuple[str, ...]:
+        """Return the clouds by name."""
+        return tuple(sorted({series.offer.cloud for series in self.series}))
+
+    def least_prices(self, times_s: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
+        """Return what one GPU of each type costs at least, at each time.
+
+        It is what `GpuCluster.dollars_per_hour` is over time, for a cluster that rents where it is cheapest.
+
+        Args:
+            times_s: Since 1970; any shape.
+
+        Returns:
+            By type of GPU, dollars per hour in the same shape; NaN before its first price.
+        """
+        found: dict[str, NDArray[np.float64]] = {}
+        for series in self.series:
+            each = series.at(times_s) / series.offer.num_gpus
+            gpu_type = series.offer.gpu_type
+            found[gpu_type] = np.fmin(found[gpu_type], each) if gpu_type in found else each
+        return found
+
+
+def seconds(time: datetime) -> float:
+    """Return a time in UTC as seconds since 1970."""
+    return time.replace(tzinfo=UTC).timestamp()
+
+
+def order_of(offer: Offer) -> tuple[str, str, int, str, str]:
+    """Return what offers are sorted by; of equally good ones the first is taken."""
+    return offer.cloud, offer.gpu_type, offer.num_gpus, offer.instance, offer.zone

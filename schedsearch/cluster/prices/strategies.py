@@ -1,0 +1,173 @@
+"""How a job chooses what to rent, and what it then costs: the ladder of the dissertation's Fig. 6.5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedsearch.cluster.prices.conditions import Conditions
+from schedsearch.cluster.prices.days import Candidates, DailyPrices
+from schedsearch.cluster.prices.market import Offer
+
+HOURS = 24.0
+"""Of a day, in which a price is looked at once."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A rule by which offers are chosen: the most steps per dollar of those that it admits.
+
+    Attributes:
+        name: As in the study's table.
+        says: What it does, for people.
+        any_gpu_type: Whether GPUs of other types than the baseline's are admitted.
+        any_num_gpus: Whether instances of several GPUs are, of which the job takes one.
+        any_cloud: Whether other clouds than AWS are.
+        moves: Whether it chooses anew every day; else only when the job starts.
+    """
+
+    name: str
+    says: str
+    any_gpu_type: bool = True
+    any_num_gpus: bool = True
+    any_cloud: bool = True
+    moves: bool = False
+
+    def admits(self, offer: Offer, baseline_gpu: str) -> bool:
+        """Return whether it may choose an offer."""
+        return (
+            (self.any_gpu_type or offer.gpu_type == baseline_gpu)
+            and (self.any_num_gpus or offer.num_gpus == 1)
+            and (self.any_cloud or offer.cloud == "aws")
+        )
+
+
+BASELINE = Strategy("baseline", "the cheapest zone of one GPU type", False, False, False)
+MULTI_CLOUD = Strategy("multi_cloud", "also of other clouds")
+DYNAMIC = Strategy("preemption", "chosen anew every day (the dissertation's dynamic)", moves=True)
+
+LADDER = (
+    BASELINE,
+    Strategy("gpu_type", "the best GPU type", True, False, False),
+    Strategy("packed", "also instances of several GPUs", True, True, False),
+    MULTI_CLOUD,
+    DYNAMIC,
+)
+"""Each may choose all that the one before may."""
+
+Choice = Mapping[int, float]
+"""The best offers of a day, usually one, with what each costs; the first is taken."""
+
+
+class Run(NamedTuple):
+    """What became of a job.
+
+    Attributes:
+        dollars: All that is paid.
+        hours: From start to end.
+        moves: From an offer to another.
+    """
+
+    dollars: float
+    hours: float
+    moves: int
+
+
+def choices(
+    strategy: Strategy, prices: DailyPrices, speeds: NDArray[np.float64], baseline_gpu: str
+) -> list[Choice]:
+    """Return what a strategy chooses on each day; nothing where nothing has a price.
+
+    Args:
+        strategy: What it admits.
+        prices: Of each day.
+        speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
+        baseline_gpu: Type of GPU of the baseline.
+    """
+    admitted = np.array([strategy.admits(offer, baseline_gpu) for offer in prices.offers]) & (speeds > 0)
+    return [_best(candidates, speeds, admitted) for candidates in prices.candidates]
+
+
+def _best(candidates: Candidates, speeds: NDArray[np.float64], admitted: NDArray[np.bool_]) -> Choice:
+    kept = admitted[candidates.offers]
+    offers, dollars = candidates.offers[kept], candidates.dollars[kept]
+    if not offers.size:
+        return {}
+    steps_per_dollar = speeds[offers] / candidates.ranked_dollars[kept]
+    best = np.flatnonzero(steps_per_dollar == steps_per_dollar.max())
+    return {int(offers[each]): float(dollars[each]) for each in best}
+
+
+def run(
+    strategy: Strategy,
+    chosen: Sequence[Choice],
+    prices: DailyPrices,
+    speeds: NDArray[np.float64],
+    start: int,
+    steps: float,
+    conditions: Conditions,
+) -> Run:
+    """Return what a job costs, day by day.
+
+    Args:
+        strategy: Whether it moves.
+        chosen: On each day; see `choices`. There is one on the first.
+        prices: Of each day.
+        speeds: Steps per second on one GPU of each offer.
+        start: Number of the day on which it starts.
+        steps: That it has to do.
+        conditions: What moves and preemptions cost.
+    """
+    held, dollars_per_hour = next(iter(chosen[start].items()))
+    share, dollars, hours, moves, since = conditions.useful_share, 0.0, 0.0, 0, start
+    for day in range(start, prices.num_days):
+        lost_h = 0.0
+        if day > start:
+            before = held
+            held, dollars_per_hour = _held(
+                strategy, chosen[day], prices, speeds, day, (held, dollars_per_hour), since, conditions
+            )
+            if held != before:
+                moves, since, lost_h = moves + 1, day, conditions.restart_s / 3600
+                dollars += egress_dollars(prices.offers, before, held, conditions)
+        steps_per_hour = speeds[held] * 3600 * share
+        needed_h = lost_h + steps / steps_per_hour
+        spent_h = needed_h if day == prices.num_days - 1 else min(needed_h, HOURS)
+        dollars += spent_h * dollars_per_hour
+        hours += spent_h
+        if spent_h == needed_h:
+            break
+        steps -= (spent_h - lost_h) * steps_per_hour
+    return Run(dollars, hours, moves)
+
+
+def egress_dollars(offers: Sequence[Offer], before: int, after: int, conditions: Conditions) -> float:
+    """Return what the data of a move cost: nothing within a cloud."""
+    return conditions.egress_dollars if offers[before].cloud != offers[after].cloud else 0.0
+
+
+def _held(
+    strategy: Strategy,
+    choice: Choice,
+    prices: DailyPrices,
+    speeds: NDArray[np.float64],
+    day: int,
+    held: tuple[int, float],
+    since: int,
+    conditions: Conditions,
+) -> tuple[int, float]:
+    """Return what is held on a later day, and what it costs per hour."""
+    offer, dollars = held
+    stays = (offer, float(prices.standing[day, offer]) if prices.changed[day, offer] else dollars)
+    if not strategy.moves or not choice or day - since < conditions.dwell_days:
+        return stays
+    if offer in choice:
+        return offer, choice[offer]
+    best, best_dollars = next(iter(choice.items()))
+    needed = (1 - conditions.least_saving) * stays[1] / speeds[offer]
+    is_worth_it = conditions.least_saving == 0 or best_dollars / speeds[best] <= needed
+    return (best, best_dollars) if is_worth_it else stays

@@ -1,0 +1,347 @@
+"""Who runs in the next round, and on which GPUs, so that received times come near an allocation's shares.
+
+It does not know why the shares are as they are, nor how many steps a round brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import NOBODY, FloatArray, IntArray
+from schedsearch.cluster.gpu_cluster import GpuCluster
+
+LEAST_SHARE = 1e-9
+"""Shares up to here are none: a linear program's zeros."""
+
+Key = tuple[tuple[str, ...], int, int, int]
+"""Of a configuration: names of its jobs, index of the GPU type, GPUs, clock in MHz."""
+
+
+class Assignment(NamedTuple):
+    """One configuration that runs in a round.
+
+    Attributes:
+        candidate: Its index among the candidates.
+        jobs: Names of its job, or of both.
+        gpu_type: Index of the type.
+        gpu_ids: Of its GPUs, among those of the type.
+        renewed: Of each job, whether it ran on the same GPUs in the round before: its lease is renewed.
+    """
+
+    candidate: int
+    jobs: tuple[str, ...]
+    gpu_type: int
+    gpu_ids: tuple[int, ...]
+    renewed: tuple[bool, ...]
+
+
+class Lease(NamedTuple):
+    """The GPUs of a job in the last round."""
+
+    gpu_type: int
+    gpu_ids: tuple[int, ...]
+
+
+class Missed(NamedTuple):
+    """How far received shares of the time are from their targets.
+
+    Attributes:
+        error: Mean of the absolute difference, over all candidates.
+        shortfall: The most that one got too little; 0 where none did.
+    """
+
+    error: float
+    shortfall: float
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Configurations that may run until the next decision, in the order of the demand.
+
+    Attributes:
+        keys: What each one is.
+        gpu_type: Index of the type.
+        gpus: How many.
+        share: Of the time.
+        steps_per_s: Of each job.
+        power_w: Of all GPUs.
+    """
+
+    keys: tuple[Key, ...]
+    gpu_type: IntArray
+    gpus: IntArray
+    share: FloatArray
+    steps_per_s: tuple[tuple[float, ...], ...]
+    power_w: tuple[float, ...]
+
+    @classmethod
+    def of(cls, allocation: Allocation, *, fills_idle_gpus: bool) -> Candidates:
+        """Return the configurations with a share, and all of one job if idle GPUs may be filled."""
+        found, shares = allocation.demand.configurations, allocation.shares
+        may_run = shares > LEAST_SHARE
+        if fills_idle_gpus:
+            may_run |= found.is_alone
+        found, shares = found.only(may_run), np.where(shares > LEAST_SHARE, shares, 0.0)[may_run]
+        names = [active.name for active in allocation.demand.jobs]
+        jobs = [tuple(names[job] for job in pair if job != NOBODY) for pair in found.jobs.tolist()]
+        return cls(
+            tuple(
+                zip(jobs, found.gpu_type.tolist(), found.gpus.tolist(), found.clock_mhz.tolist(), strict=True)
+            ),
+            found.gpu_type,
+            found.gpus,
+            shares,
+            tuple(
+                tuple(pair[: len(both)]) for pair, both in zip(found.steps_per_s.tolist(), jobs, strict=True)
+            ),
+            tuple(found.power_w.tolist()),
+        )
+
+    @classmethod
+    def none(cls) -> Candidates:
+        """Return no candidates."""
+        no_ints, no_floats = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return cls((), no_ints, no_ints, no_floats, (), ())
+
+
+@dataclass(eq=False)
+class Rounds:
+    """Chooses who runs, round after round (dissertation, Sec. 5.5, Algorithm 2).
+
+    Priority is share over time received since the decision (Fig. 5.5). In one queue of all GPU types, as in
+    Algorithm 2, candidates are taken by priority, then by what earlier allocations owe them, then by share,
+    while they fit, in the cluster's power cap too, and their jobs are free.
+
+    Gavel's simulator lets one type after another choose instead, which misses shares by far where jobs have
+    some on several types: on 30 random fair allocations the most that a share is missed by after 500 rounds
+    is 0.008 in one queue, and 0.64 with types in turn. The text divides by the fraction of all jobs' time on
+    the type; that orders the candidates of one type in the same way, but prefers types with more GPUs to
+    others: then it is 0.13.
+
+    Attributes:
+        cluster: Its GPUs.
+        round_s: Length of a round; each candidate begins as if it had received half of it.
+        fills_idle_gpus: Candidates without a share run on GPUs that would idle.
+        candidates: Until the next decision.
+        received_s: By each candidate since the decision, and half a round.
+        deficits_s: What earlier allocations owe, by configuration; below 0 where it got too much.
+        leases: GPUs of the jobs that ran in the last round.
+        gone: Jobs that are done since the decision.
+    """
+
+    cluster: GpuCluster
+    round_s: float
+    fills_idle_gpus: bool = False
+    candidates: Candidates = field(default_factory=Candidates.none)
+    received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
+    deficits_s: dict[Key, float] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Derive what each round needs."""
+        self.prepare()
+
+    def decide(self, allocation: Allocation | None, elapsed_s: float) -> Missed:
+        """Go on with another allocation, of the jobs that are active now.
+
+        Args:
+            allocation: None where there are no jobs.
+            elapsed_s: Since the decision before.
+
+        Returns:
+            How far the shares received since then are from those of the allocation before.
+        """
+        missed = self._settle(elapsed_s)
+        if allocation is None:
+            self.candidates = Candidates.none()
+            self.deficits_s = {}
+        else:
+            self.candidates = Candidates.of(allocation, fills_idle_gpus=self.fills_idle_gpus)
+            names = {active.name for active in allocation.demand.jobs}
+            self.deficits_s = {
+                key: owed for key, owed in self.deficits_s.items() if all(name in names for name in key[0])
+            }
+        self.received_s = np.full(len(self.candidates.keys), self.round_s / 2)
+        self.gone = set()
+        self.prepare()
+        return missed
+
+    def receive(self, candidates: Sequence[int], seconds: FloatArray) -> None:
+        """Note how long each of these candidates ran."""
+        self.received_s[candidates] += seconds
+
+    def remove(self, name: str) -> None:
+        """Note that a job is done: nothing with it runs any more."""
+        self.gone.add(name)
+        for candidate in self._with.get(name, ()):
+            self._is_there[candidate] = False
+        self.leases.pop(name, None)
+
+    def next_round(
+        self,
+        type_order: Sequence[int] | None = None,
+        away: Mapping[int, Iterable[int]] | None = None,
+    ) -> list[Assignment]:
+        """Return who runs in the next round.
+
+        Args:
+            type_order: In which GPU types choose one after another, each index once; where none is given,
+                the candidates of all types stand in one queue.
+            away: GPUs that cannot be used, by type.
+        """
+        lost = {number: {*gpus} for number, gpus in (away or {}).items()}
+        usable = [
+            [gpu for gpu in gpus if gpu not in lost.get(number, ())]
+            for number, gpus in enumerate(self._all_gpus)
+        ]
+        chosen = self._chosen(self._queue(type_order), usable)
+        placed = [
+            assignment
+            for number, candidates in enumerate(chosen)
+            for assignment in self._placed(number, candidates, usable[number])
+        ]
+        self.leases = {name: Lease(one.gpu_type, one.gpu_ids) for one in placed for name in one.jobs}
+        return placed
+
+    def end_lease(self, name: str) -> None:
+        """Note that a job lost its GPUs."""
+        self.leases.pop(name, None)
+
+    def _settle(self, elapsed_s: float) -> Missed:
+        """Add what candidates got too little to what they are owed."""
+        if not len(self.received_s) or elapsed_s <= 0:
+            return Missed(np.nan, 0.0)
+        owed_s = self.candidates.share * elapsed_s - (self.received_s - self.round_s / 2)
+        for key, seconds in zip(self.candidates.keys, owed_s.tolist(), strict=True):
+            if seconds:
+                self.deficits_s[key] = self.deficits_s.get(key, 0.0) + seconds
+        is_there = self._is_there & ((self.candidates.share > 0) | (self.received_s > self.round_s / 2))
+        if not is_there.any():
+            return Missed(np.nan, 0.0)
+        missed = owed_s[is_there] / elapsed_s
+        return Missed(float(np.abs(missed).mean()), float(max(missed.max(), 0.0)))
+
+    def prepare(self) -> None:
+        """Derive what each round needs of the candidates, and of what is owed to them."""
+        found = self.candidates
+        self._all_gpus = [range(workers) for workers in self.cluster.workers.values()]
+        owed = [self.deficits_s.get(key, 0.0) for key in found.keys]
+        self._owed_s: FloatArray = np.array(owed, dtype=np.float64)
+        self._gpus: list[int] = found.gpus.tolist()
+        self._with: dict[str, list[int]] = {}
+        for candidate, key in enumerate(found.keys):
+            for name in key[0]:
+                self._with.setdefault(name, []).append(candidate)
+        self._is_there: npt.NDArray[np.bool_] = np.ones(len(found.keys), dtype=bool)
+        for name in self.gone:
+            self._is_there[self._with.get(name, [])] = False
+
+    def _queue(self, type_order: Sequence[int] | None) -> list[int]:
+        """Return the candidates, first what should run first; equal ones as in the demand."""
+        found = self.candidates
+        priority = found.share / self.received_s
+        turn = np.zeros(len(found.keys)) if type_order is None else np.argsort(type_order)[found.gpu_type]
+        order = np.lexsort((-found.share, -self._owed_s, -priority, turn))
+        queue: list[int] = order[self._is_there[order]].tolist()
+        return queue
+
+    def _chosen(self, queue: Sequence[int], usable: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the candidates of each type that run."""
+        keys, gpus, power_w = self.candidates.keys, self._gpus, self.candidates.power_w
+        spare_w = self.cluster.power_cap_w
+        left = [len(ids) for ids in usable]
+        chosen: list[list[int]] = [[] for _ in usable]
+        taken: set[str] = set()
+        free = sum(left)
+        for candidate in queue:
+            jobs, number = keys[candidate][0], keys[candidate][1]
+            fits = gpus[candidate] <= left[number] and power_w[candidate] <= spare_w
+            if fits and taken.isdisjoint(jobs):
+                spare_w -= power_w[candidate]
+                left[number] -= gpus[candidate]
+                free -= gpus[candidate]
+                taken.update(jobs)
+                chosen[number].append(candidate)
+                if not free:
+                    break
+        return chosen
+
+    def _placed(self, number: int, chosen: Sequence[int], usable: Sequence[int]) -> Iterable[Assignment]:
+        """Yield candidates with their GPUs: larger ones first, of equal ones those first that keep theirs."""
+        free = FreeGpus(usable, self.cluster.server_of(self.cluster.gpu_types[number]))
+        sizes = sorted({self._gpus[candidate] for candidate in chosen}, reverse=True)
+        for size in sizes:
+            new = []
+            for candidate in (one for one in chosen if self._gpus[one] == size):
+                kept = self._kept(number, candidate, free)
+                if kept is None:
+                    new.append(candidate)
+                else:
+                    yield self._assignment(number, candidate, free.take(kept))
+            for candidate in new:
+                yield self._assignment(number, candidate, free.take(free.best(size)))
+
+    def _kept(self, number: int, candidate: int, free: FreeGpus) -> tuple[int, ...] | None:
+        """Return the GPUs that one of the jobs had in the last round, if all can be had again."""
+        for name in self.candidates.keys[candidate][0]:
+            lease = self.leases.get(name)
+            if (
+                lease is not None
+                and lease.gpu_type == number
+                and len(lease.gpu_ids) == self._gpus[candidate]
+                and free.has(lease.gpu_ids)
+            ):
+                return lease.gpu_ids
+        return None
+
+    def _assignment(self, number: int, candidate: int, gpu_ids: tuple[int, ...]) -> Assignment:
+        jobs = self.candidates.keys[candidate][0]
+        lease = (number, gpu_ids)
+        return Assignment(
+            candidate, jobs, number, gpu_ids, tuple(self.leases.get(name) == lease for name in jobs)
+        )
+
+
+class FreeGpus:
+    """GPUs of one type that nobody has yet in a round; server k has those from k times its size."""
+
+    def __init__(self, gpu_ids: Sequence[int], per_server: int) -> None:
+        """Begin with all that can be used."""
+        self._per_server = per_server
+        self._free = set(gpu_ids)
+        self._lowest = sorted(gpu_ids, reverse=True)  # the next free one is last; some may be taken
+
+    def has(self, gpu_ids: tuple[int, ...]) -> bool:
+        """Return whether all of them are free."""
+        return self._free.issuperset(gpu_ids)
+
+    def take(self, gpu_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return these, which are not free any more."""
+        self._free.difference_update(gpu_ids)
+        return gpu_ids
+
+    def best(self, gpus: int) -> tuple[int, ...]:
+        """Return so many on as few servers as can be, and where that leaves the least of a server free."""
+        if gpus == 1 and self._per_server == 1:
+            while self._lowest[-1] not in self._free:
+                self._lowest.pop()
+            return (self._lowest[-1],)
+        servers: dict[int, list[int]] = {}
+        for gpu in sorted(self._free):
+            servers.setdefault(gpu // self._per_server, []).append(gpu)
+        fitting = [one for one in servers.values() if len(one) >= gpus]
+        if fitting:
+            return tuple(min(fitting, key=len)[:gpus])
+        fullest_first = sorted(servers.values(), key=len, reverse=True)
+        picked: list[int] = []
+        while len(picked) + len(fullest_first[0]) < gpus:
+            picked += fullest_first.pop(0)
+        last = min((one for one in fullest_first if len(one) >= gpus - len(picked)), key=len)
+        return tuple(sorted(picked + last[: gpus - len(picked)]))

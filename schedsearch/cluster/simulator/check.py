@@ -1,0 +1,212 @@
+"""Checks an outcome by replaying its recorded rounds, without the simulator: capacity, steps, times, money.
+
+It knows the rules of rounds, and not how a round's jobs were chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.outcome import JobOutcome, Outcome, Round, Run
+from schedsearch.cluster.throughputs import Throughputs
+
+_CLOSE = 1e-9
+"""Of numbers that two ways of adding make."""
+
+
+@dataclass
+class _Replayed:
+    """What the rounds say of one job."""
+
+    done: float = 0.0
+    saved: float = 0.0
+    first_start_s: float = math.nan
+    finish_s: float = math.nan
+    gpu_s: list[float] = field(default_factory=list)
+    dollars: list[float] = field(default_factory=list)
+    kwh: list[float] = field(default_factory=list)
+    starts: int = 0
+    renewals: int = 0
+    failures: int = 0
+    gpus: tuple[int, tuple[int, ...]] | None = None
+    """Type and GPUs in the last round."""
+
+
+def check_outcome(outcome: Outcome, throughputs: Throughputs, options: SimulationOptions) -> None:
+    """Check that the recorded rounds keep all rules, and that every number of the outcome follows from them.
+
+    Raises:
+        ClusterError: A rule is broken or a number is another; the message says where. Or no rounds were
+            recorded.
+    """
+    if not outcome.recorded and any(one.starts for one in outcome.jobs):
+        raise ClusterError("no rounds were recorded; simulate with records_rounds=True")
+    replayed = [_Replayed() for _ in outcome.jobs]
+    busy_s = dict.fromkeys(outcome.cluster.workers, 0.0)
+    free_s = 0.0
+    for number, one in enumerate(outcome.recorded):
+        where = f"round {number} at {one.start_s} s"
+        _demand(one.start_s >= free_s, where, "begins before the one before has ended")
+        _check_gpus(one, outcome.cluster, where)
+        ran = [job for run in one.runs for job in run.jobs]
+        _demand(len({*ran}) == len(ran), where, "runs a job twice")
+        for run in one.runs:
+            _check_run(run, one.start_s, outcome, throughputs, options, where)
+            _replay(run, one.start_s, outcome, replayed, options, where)
+            busy_s[outcome.cluster.gpu_types[run.gpu_type]] += (run.end_s - one.start_s) * len(run.gpu_ids)
+        _end_leases(replayed, {*ran})
+        free_s = max((run.end_s for run in one.runs), default=free_s)
+    _demand(outcome.end_s >= free_s, "the end", "is before the last round's")
+    for index, (job, found) in enumerate(zip(outcome.jobs, replayed, strict=True)):
+        _compare(job, found, f"job {index} ({job.job.name})")
+    for gpu_type, seconds in busy_s.items():
+        _same(outcome.busy_s[gpu_type], seconds, gpu_type, "busy_s")
+    _check_metrics(outcome, replayed, sum(busy_s.values()))
+
+
+def _check_gpus(one: Round, cluster: GpuCluster, where: str) -> None:
+    """Check that GPUs are there, that no two runs have one, and what all draw."""
+    taken = [(run.gpu_type, gpu) for run in one.runs for gpu in run.gpu_ids]
+    _demand(len({*taken}) == len(taken), where, "gives a GPU to two runs")
+    for number, gpu in taken:
+        workers = cluster.workers[cluster.gpu_types[number]]
+        _demand(0 <= gpu < workers, where, f"uses GPU {gpu} of {workers} {cluster.gpu_types[number]}")
+    power_w = sum(run.power_w for run in one.runs)
+    _demand(power_w <= cluster.power_cap_w * (1 + _CLOSE), where, f"draws {power_w} W")
+
+
+def _check_run(
+    run: Run,
+    start_s: float,
+    outcome: Outcome,
+    throughputs: Throughputs,
+    options: SimulationOptions,
+    where: str,
+) -> None:
+    """Check that throughputs, power and GPUs are those of the jobs' types, and that the round suffices."""
+    gpu_type = outcome.cluster.gpu_types[run.gpu_type]
+    jobs = [outcome.jobs[index].job for index in run.jobs]
+    gpus = {job.scale_factor for job in jobs}
+    _demand(gpus == {len(run.gpu_ids)}, where, f"gives {len(run.gpu_ids)} GPUs to jobs of {gpus}")
+    if len(jobs) == 1:
+        points = throughputs.alone[jobs[0].type, jobs[0].scale_factor][gpu_type]
+        known: set[tuple[tuple[float, ...], float]] = {
+            ((point.steps_per_s,), point.power_w) for point in points
+        }
+    else:
+        known = {(throughputs.pair(jobs[0].type, jobs[1].type, jobs[0].scale_factor)[gpu_type], 0.0)}
+    _demand((run.steps_per_s, run.power_w) in known, where, f"runs {run.jobs} at {run.steps_per_s} steps/s")
+    _demand(
+        start_s <= run.end_s <= start_s + options.round_s + _CLOSE * (start_s + options.round_s),
+        where,
+        f"runs {run.jobs} until {run.end_s}",
+    )
+
+
+def _replay(
+    run: Run,
+    start_s: float,
+    outcome: Outcome,
+    replayed: Sequence[_Replayed],
+    options: SimulationOptions,
+    where: str,
+) -> None:
+    """Do the steps of a run, and add what it costs to its jobs."""
+    cost_s = max(
+        0.0 if renewed else options.restart_s + (options.checkpoint_s if replayed[index].starts else 0.0)
+        for index, renewed in zip(run.jobs, run.renewed, strict=True)
+    )
+    _same(run.first_step_s, start_s + cost_s, where, f"the first step of {run.jobs}")
+    ends_s = []
+    gpu_s = (run.end_s - start_s) * len(run.gpu_ids)
+    gpu_type = outcome.cluster.gpu_types[run.gpu_type]
+    for index, rate, steps, renewed in zip(run.jobs, run.steps_per_s, run.steps, run.renewed, strict=True):
+        job, found = outcome.jobs[index].job, replayed[index]
+        what = f"{where}, job {job.name}"
+        _demand(job.arrival_s <= start_s, what, "runs before it arrives")
+        _demand(math.isnan(found.finish_s), what, "runs although it is done")
+        _demand(renewed == (found.gpus == (run.gpu_type, run.gpu_ids)), what, f"renewed is {renewed}")
+        found.gpus = (run.gpu_type, run.gpu_ids)
+        if renewed:
+            found.renewals += 1
+        else:
+            found.first_start_s = start_s if not found.starts else found.first_start_s
+            found.starts += 1
+            found.saved = found.done
+        whole = math.floor(rate * (options.round_s - cost_s))
+        wanted = min(whole or rate * (options.round_s - cost_s), job.steps - found.done)
+        end_s = start_s + cost_s + wanted / rate
+        if run.failed and end_s > run.end_s:
+            lease = options.failures is not None and options.failures.loses_lease
+            wanted = found.saved - found.done if lease else 0.0
+            end_s = run.end_s
+        if run.failed and wanted < job.steps - found.done:
+            found.failures += 1
+            found.gpus = None
+        _same(steps, wanted, what, "steps")
+        ends_s.append(end_s)
+        found.done += wanted
+        if found.done >= job.steps * (1 - _CLOSE) and wanted > 0:
+            found.finish_s, found.gpus = end_s, None
+        found.gpu_s.append(gpu_s)
+        price = outcome.cluster.price_of(gpu_type)
+        found.dollars.append(gpu_s * price / 3600 / len(run.jobs))
+        found.kwh.append(run.power_w * (run.end_s - start_s) / 3.6e6 / len(run.jobs))
+    if not run.failed:
+        _same(run.end_s, max(ends_s), where, f"the end of {run.jobs}")
+
+
+def _end_leases(replayed: Sequence[_Replayed], ran: set[int]) -> None:
+    for index, found in enumerate(replayed):
+        if index not in ran:
+            found.gpus = None
+
+
+def _compare(job: JobOutcome, found: _Replayed, where: str) -> None:
+    for name, value in (
+        ("steps_done", found.done),
+        ("first_start_s", found.first_start_s),
+        ("finish_s", found.finish_s),
+        ("gpu_s", math.fsum(found.gpu_s)),
+        ("dollars", math.fsum(found.dollars)),
+        ("kwh", math.fsum(found.kwh)),
+        ("starts", found.starts),
+        ("renewals", found.renewals),
+        ("failures", found.failures),
+    ):
+        _same(getattr(job, name), value, where, name)
+
+
+def _check_metrics(outcome: Outcome, replayed: Sequence[_Replayed], busy_s: float) -> None:
+    pairs = [*zip(outcome.jobs, replayed, strict=True)]
+    jcts = [found.finish_s - job.job.arrival_s for job, found in _done(pairs, outcome.window)]
+    if jcts:
+        _same(outcome.average_jct_s, math.fsum(jcts) / len(jcts), "outcome", "average_jct_s")
+    _same(outcome.dollars, math.fsum(sum(found.dollars) for found in replayed), "outcome", "dollars")
+    if outcome.end_s > 0:
+        whole_s = outcome.end_s * sum(outcome.cluster.workers.values())
+        _same(outcome.utilisation, busy_s / whole_s, "outcome", "utilisation")
+
+
+def _done(
+    pairs: Sequence[tuple[JobOutcome, _Replayed]], window: tuple[int, int]
+) -> Iterator[tuple[JobOutcome, _Replayed]]:
+    for job, found in pairs[window[0] : window[1]]:
+        if not math.isnan(found.finish_s):
+            yield job, found
+
+
+def _demand(is_kept: bool, where: str, broken: str) -> None:
+    if not is_kept:
+        raise ClusterError(f"{where}: {broken}")
+
+
+def _same(said: float, found: float, where: str, name: str) -> None:
+    if math.isnan(said) and math.isnan(found):
+        return
+    if not math.isclose(said, found, rel_tol=_CLOSE, abs_tol=1e-7):
+        raise ClusterError(f"{where}: {name} is {said}, and {found} by its rounds")

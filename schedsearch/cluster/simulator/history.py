@@ -1,0 +1,69 @@
+"""What a simulation keeps while it runs: the cluster in each round, decisions, allocations and runs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from schedsearch.cluster.rounds import Missed
+from schedsearch.cluster.simulator.outcome import DecisionSeries, Round, RoundSeries, Snapshot
+from schedsearch.cluster.simulator.running import RoundRuns
+
+
+class History:
+    """Lists that grow by one entry for each round or decision.
+
+    Attributes:
+        busy_s: GPU seconds of each type in which jobs ran.
+        rounds: Begin, busy GPUs of each type, active and waiting jobs of each round.
+        decisions: Time, jobs, error and shortfall of each decision.
+        snapshots: Allocations that are kept.
+        recorded: Who ran in each round.
+    """
+
+    def __init__(self, num_types: int) -> None:
+        """Begin without any."""
+        self.busy_s = np.zeros(num_types)
+        self.rounds: list[tuple[float, list[int], int, int]] = []
+        self.decisions: list[tuple[float, int, float, float]] = []
+        self.snapshots: list[Snapshot] = []
+        self.recorded: list[Round] = []
+
+    def note_round(self, start_s: float, found: RoundRuns, waiting: int, *, is_recorded: bool) -> None:
+        """Add a round, with all of its runs if it is recorded."""
+        num_types = len(self.busy_s)
+        busy = np.bincount(found.gpu_type, found.gpus, num_types).astype(np.int64)
+        self.busy_s += np.bincount(found.gpu_type, found.gpus * (found.end_s - start_s), num_types)
+        self.rounds.append((start_s, busy.tolist(), len(found.job) + waiting, waiting))
+        if is_recorded:
+            self.recorded.append(Round(start_s, found.recorded()))
+
+    def settle(self, missed: Missed) -> None:
+        """Note what the last decision came to."""
+        if self.decisions:
+            self.decisions[-1] = (*self.decisions[-1][:2], *missed)
+
+    def decide(self, now_s: float, jobs: int) -> None:
+        """Add a decision."""
+        self.decisions.append((now_s, jobs, math.nan, 0.0))
+
+    def round_series(self) -> RoundSeries:
+        """Return the rounds as arrays."""
+        starts, busy, active, waiting = zip(*self.rounds, strict=True) if self.rounds else ((),) * 4
+        return RoundSeries(
+            np.array(starts, dtype=np.float64),
+            np.array(busy, dtype=np.int64).reshape(-1, len(self.busy_s)),
+            np.array(active, dtype=np.int64),
+            np.array(waiting, dtype=np.int64),
+        )
+
+    def decision_series(self) -> DecisionSeries:
+        """Return the decisions as arrays."""
+        times, jobs, errors, shortfalls = zip(*self.decisions, strict=True) if self.decisions else ((),) * 4
+        return DecisionSeries(
+            np.array(times, dtype=np.float64),
+            np.array(jobs, dtype=np.int64),
+            np.array(errors, dtype=np.float64),
+            np.array(shortfalls, dtype=np.float64),
+        )

@@ -1,0 +1,61 @@
+"""Simulates the jobs of a trace on a cluster; an interrupted simulation can go on later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from placements.files import read_json, write_json
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.simulator.engine import Simulation
+from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.resume import restore, to_json
+from schedsearch.cluster.throughputs import Throughputs
+from schedsearch.solver.interrupts import INTERRUPTS
+
+
+def simulate(
+    trace: Iterable[Job],
+    cluster: GpuCluster,
+    throughputs: Throughputs,
+    policy: Policy,
+    options: SimulationOptions | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    state_path: str | Path | None = None,
+) -> Outcome:
+    """Return what becomes of jobs on a cluster.
+
+    A Ctrl-C, or a KeyboardInterrupt of `on_progress`, ends the simulation at the next round; the outcome
+    then holds what there is, and tells what is missing.
+
+    Args:
+        trace: Jobs in the order of their arrival; may be without end if the options have a window.
+        cluster: What there is.
+        throughputs: Of all jobs.
+        policy: A fresh one; decides until the end.
+        options: How it is run; the defaults where none are given.
+        on_progress: Called before each round.
+        state_path: File in which the state of an interrupted simulation is kept. Where it is there, the
+            simulation goes on from it; it is removed when the simulation is done.
+
+    Raises:
+        ClusterError: A job cannot run anywhere, the trace is not in the order of arrival or ends before
+            the window, the policy gives no time to anybody, or the state is of another simulation.
+    """
+    simulation = Simulation(trace, cluster, throughputs, policy, options or SimulationOptions())
+    path = None if state_path is None else Path(state_path)
+    if path is not None and path.exists():
+        restore(simulation, read_json(path, "the state of an interrupted simulation", ClusterError), path)
+    with INTERRUPTS.answered() as ending:
+        simulation.run(on_progress)
+    if ending.interrupted:
+        simulation.reason = "interrupted from the keyboard"
+    if path is not None and ending.interrupted:
+        write_json(path, to_json(simulation))
+    elif path is not None:
+        path.unlink(missing_ok=True)
+    return simulation.outcome()

@@ -1,0 +1,112 @@
+"""The command of spot prices: another region's folder, what it writes, and what it refuses in a line."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import one_line_error
+from made_up_prices import write_prices
+from places import SHARED_DATA
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+STARTS = "start_days=[0,2]"
+QUICK = ("durations=[]", "sweep_restart_s=[]")
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_another_region_gets_all_tables_and_figures(command: Command, tmp_path: Path) -> None:
+    """Two start days of a day's job: 24 (1.0 + 0.8) dollars of the baseline, 24 (0.5 + 0.4) of moving."""
+    done = command("prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", "hindsight=true")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    rows = table(out / "reductions.csv")
+    assert list(rows[0]) == ["model", "days", "strategy", "reduction"]
+    names = ["baseline", "gpu_type", "packed", "multi_cloud", "preemption", "hindsight"]
+    assert [row["strategy"] for row in rows] == [name for name in names for _ in range(2)]
+    found = {(row["model"], row["strategy"]): float(row["reduction"]) for row in rows}
+    assert found["quick", "preemption"] == pytest.approx((1.0 + 0.8) / (0.5 + 0.4))
+    assert found["quick", "hindsight"] >= found["quick", "preemption"]
+    costs = table(out / "costs.csv")
+    assert float(costs[0]["mean_dollars"]) == pytest.approx(24 * 0.9) and costs[-1]["mean_moves"] == ""
+    assert {row["restart_s"] for row in table(out / "disturbances.csv")} == {"0", "600", "3600"}
+    assert {row["days"] for row in table(out / "durations.csv")} == {"0.5", "1", "2", "4", "8"}
+    hourly = table(out / "hourly_prices.csv")
+    assert hourly[0] == {"time_utc": "2020-03-01T00:00:00Z", "gpu": "k80", "dollars_per_gpu_hour": ""}
+    assert {row["dollars_per_gpu_hour"] for row in hourly if row["gpu"] == "v100"} == {"0.6", "0.5", "0.4"}
+    for name in ("reductions", "durations", "disturbances", "prices"):
+        assert all((out / f"{name}.{form}").stat().st_size for form in ("png", "svg", "pdf"))
+    assert "cheapest zone of AWS with one v100" in done.stdout
+    assert "2 start days, 2020-03-01 to 2020-03-02" in done.stdout
+
+
+def test_without_azure_two_strategies_are_left_out_and_said(command: Command, tmp_path: Path) -> None:
+    folder = write_prices(tmp_path / "eu", {"azure.csv": None})
+    done = command("prices", f"data={folder}", STARTS, *QUICK)
+    assert done.returncode == 0, done.stderr
+    strategies = {row["strategy"] for row in table(tmp_path / "out/reductions.csv")}
+    assert strategies == {"baseline", "gpu_type", "packed"}
+    said = [" ".join(line.split()) for line in (tmp_path / "out/prices.log").read_text().splitlines()]
+    (line,) = [line for line in said if "left out" in line]
+    assert line.endswith("(azure.csv is missing): multi_cloud, preemption")
+
+
+def test_conditions_change_what_is_paid(command: Command, tmp_path: Path) -> None:
+    """A checkpoint that takes as long as the work before it doubles all costs, and no reduction."""
+    folder = write_prices(tmp_path / "eu")
+    overrides = ("checkpoint_s=3600", "carry_forward=true", "days=[0.25]", 'models=["net (batch size 8)"]')
+    done = command("prices", f"data={folder}", STARTS, *overrides, *QUICK)
+    assert done.returncode == 0, done.stderr
+    costs = table(tmp_path / "out/costs.csv")
+    assert [row["model"] for row in costs] == ["net (batch size 8)"] * 5
+    assert float(costs[0]["mean_hours"]) == pytest.approx(12.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data=nowhere"], "nowhere: is not a folder; give one with aws_REGION.csv"),
+        (["days=[]"], "days: [] is not a list of at least one; give lengths of jobs, as [4,8]"),
+        (["days=[0]"], "days: 0 is not a number of days above 0, at most 3650"),
+        (["start_days=[1]"], "start_days: [1] is not two places, from and to; give them as [-35,-5]"),
+        (["start_days=[9,10]"], "start_days: [9, 10] has no day among the 4 with a price of the baseline"),
+        (["restart_s=-1"], "restart_s: -1 is not a number of 0 or more"),
+        (["restart_s=90000"], "restart_s: 90000 is not less than a day"),
+        (["least_saving=1"], "least_saving: 1 is not a share below 1"),
+        (["checkpoint_every_s=0"], "checkpoint_every_s: 0 is not a number of seconds above 0"),
+        (["life_h=0"], "life_h: 0 is not a number of hours above 0"),
+        (["clouds=[aws,other]"], "clouds: 'other' is not known; the options are aws, azure, gcp"),
+        (["clouds=[azure]"], "clouds: ['azure'] is not with aws, of which the baseline is"),
+        (["models=[slow]"], "models: 'slow' is not known"),
+        (["baseline_gpu=a100"], "throughputs.csv: 'quick' has no a100_steps_per_s, of which the baseline is"),
+        (["sweep_restart_s=[-1]"], "sweep_restart_s: -1 is not a number from 0 to 86399"),
+        (["preemptions_per_day=900"], "preemptions_per_day: with 900 of them"),
+    ],
+)
+def test_a_wrong_option_is_a_line(
+    command: Command, tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    folder = write_prices(tmp_path / "eu")
+    assert message in one_line_error(command("prices", f"data={folder}", STARTS, *overrides))
+    assert not (tmp_path / "out/reductions.csv").exists()
+
+
+@pytest.mark.skipif(not (SHARED_DATA / "spot_prices").is_dir(), reason="needs the shared data")
+def test_the_published_folder_gives_the_published_table(command: Command, tmp_path: Path) -> None:
+    folder = SHARED_DATA / "spot_prices"
+    printed = table(folder / "published_cost_reduction.csv")
+    models = ",".join(f'"{model}"' for model in dict.fromkeys(row["model"] for row in printed))
+    assert command("prices", f"data={folder}", f"models=[{models}]", *QUICK).returncode == 0
+    found = {tuple(row.values())[:3]: row["reduction"] for row in table(tmp_path / "out/reductions.csv")}
+    assert len(printed) == len(found) == 60
+    for row in printed:
+        ours = found[row["model"], row["job_days_on_v100"], row["strategy"]]
+        assert f"{float(ours):.2f}" == row["cost_reduction"]

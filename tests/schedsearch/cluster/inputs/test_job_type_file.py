@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+from places import SHARED_DATA
+
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.job_type_file import read_job_types
+from schedsearch.cluster.jobs import JobType
+
+GAVEL = SHARED_DATA / "gavel"
+
+
+def test_types_in_the_order_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text("job_type,may_be_distributed\nB,1\nA,0\n")
+    assert read_job_types(tmp_path / "types.csv") == (JobType("B", True), JobType("A", False))
+
+
+@pytest.mark.skipif(not GAVEL.is_dir(), reason="Gavel's data is not here")
+def test_gavels_types() -> None:
+    types = read_job_types(GAVEL / "job_types.csv")
+    assert len(types) == 26 and sum(one.may_be_distributed for one in types) == 19
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("job_type,may_be_distributed\nA,1\nA,0\n", "line 3: the type 'A' is given twice; keep one row"),
+        ("job_type,may_be_distributed\nA,yes\n", "line 2, column may_be_distributed: 'yes' is not 0 or 1"),
+        ("job_type\nA\n", "line 1: lacks the column 'may_be_distributed'"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "types.csv"
+    path.write_text(text)
+    with pytest.raises(ClusterError) as caught:
+        read_job_types(path)
+    assert str(caught.value).startswith(f"{path}: {message}")

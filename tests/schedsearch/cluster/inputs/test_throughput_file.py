@@ -1,0 +1,138 @@
+import json
+from pathlib import Path
+
+import pytest
+from places import SHARED_DATA
+
+from placements.files import write_json
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.throughput_file import read_throughputs, write_throughputs
+from schedsearch.cluster.throughputs import OperatingPoint
+
+GAVEL = SHARED_DATA / "gavel"
+
+needs_gavel = pytest.mark.skipif(not GAVEL.is_dir(), reason="Gavel's data is not here")
+
+A, B = "('A', 1)", "('B', 1)"
+SMALL = {
+    "v100": {A: {"null": 4.0, B: [3.0, 1.0], A: [2.5, 2.5]}, B: {"null": 2, A: [1.0, 3.0]}},
+    "v100_unconsolidated": {A: {"null": 3.0}},
+}
+
+TABLE = """job_type,scale_factor,gpu_type,steps_per_s,power_w,clock_mhz,other_job_type,other_steps_per_s
+GPT,8,h100,3.5,3100,1400,,
+GPT,8,h100,4,4400.5,1980,,
+GPT,8,a100,0,,,,
+BERT,1,a100,11,,,,
+BERT,1,a100,7.5,,,GPT,6
+"""
+
+
+def test_gavels_form(tmp_path: Path) -> None:
+    found = read_throughputs(write_json(tmp_path / "t.json", SMALL))
+    assert found.rate("A", 1, "v100") == 4.0
+    assert found.rate("A", 1, "v100_unconsolidated") == 0.0
+    assert found.pair("A", "B", 1) == {"v100": (3.0, 1.0)}
+    assert found.pair("B", "A", 1) == {"v100": (1.0, 3.0)}
+    assert found.pair("A", "A", 1) == {"v100": (2.5, 2.5)}
+    spread = read_throughputs(tmp_path / "t.json", unconsolidated=True)
+    assert spread.rate("A", 1, "v100_unconsolidated") == 3.0
+
+
+def test_a_table_of_ones_own(tmp_path: Path) -> None:
+    """The fastest clock is the first, in any order of rows; a byte-order mark and line ends do not matter."""
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + TABLE.replace("\n", "\r\n").encode())
+    found = read_throughputs(tmp_path / "t.csv")
+    assert found.alone["GPT", 8]["h100"] == (OperatingPoint(4, 4400.5, 1980), OperatingPoint(3.5, 3100, 1400))
+    assert found.rate("GPT", 8, "a100") == 0.0
+    assert found.pair("GPT", "BERT", 1) == {"a100": (6, 7.5)}
+    again = read_throughputs(write_throughputs(tmp_path / "again.csv", found))
+    assert again.alone == found.alone and again.pairs == found.pairs
+
+
+@needs_gavel
+def test_gavels_measurements(tmp_path: Path) -> None:
+    found = read_throughputs(GAVEL / "simulation_throughputs.json")
+    assert len(found.alone) == 83
+    assert {gpu_type for row in found.alone.values() for gpu_type in row} == {"v100", "p100", "k80"}
+    assert found.rate("ResNet-50 (batch size 16)", 1, "v100") == 11.396129065315943
+    again = read_throughputs(write_throughputs(tmp_path / "t.csv", found))
+    assert again.alone == found.alone and again.pairs == found.pairs
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"v100": {A: {"null": float("nan")}}},
+            "v100.('A', 1).null: nan is not a throughput in steps/s; give",
+        ),
+        ({"v100": {A: {"null": -1}}}, "v100.('A', 1).null: -1 is not a throughput"),
+        ({"v100": {"A": {"null": 1}}}, "v100.A: 'A' is not a type of job; write \"('ResNet-18', 1)\""),
+        ({"v100": {A: {"('B', 2)": [1, 1]}}}, "is not of jobs with 1 GPUs; pair jobs of one scale factor"),
+        ({"v100": {A: {B: [1]}}}, "[1] is not the throughputs of two jobs; give [steps/s, steps/s]"),
+        ({"v100": {A: {B: [1, 2]}, B: {A: [1, 2]}}}, "make both entries equal"),
+        ({}, "{} is not throughputs; give Gavel's JSON or a CSV table"),
+        ([1], "[1] is not throughputs by GPU type"),
+    ],
+)
+def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(changed))
+    with pytest.raises(ClusterError) as caught:
+        read_throughputs(path)
+    assert message in str(caught.value) and str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("GPT,8,h100", "line 2: has 3 cells for 8 columns; the columns are job_type"),
+        ("GPT,8,h100,fast,,,,", "line 2, column steps_per_s: 'fast' is not a throughput in steps/s; give"),
+        ("GPT,8,h100,nan,,,,", "line 2, column steps_per_s: nan is not a throughput"),
+        ("GPT,8,h100,inf,,,,", "line 2, column steps_per_s: inf is not a throughput"),
+        ("GPT,0,h100,1,,,,", "line 2, column scale_factor: 0 is not a number of GPUs; give 1 or more"),
+        ("GPT,8,h100,,,,,", "line 2, column steps_per_s: is empty; fill the cell or remove the row"),
+        ("GPT,8,h100,1,,,,3", "line 2: has other_steps_per_s but no other_job_type"),
+        ("GPT,8,h100,1,300,,BERT,3", "line 2: has power_w for two jobs on the same GPUs; leave it empty"),
+        (
+            "GPT,8,h100,1,,,,\nGPT,8,h100,2,,,,",
+            "line 3: GPT on 8 h100 is given twice at this clock; keep one",
+        ),
+        ("A,1,h100,1,,,B,1\nB,1,h100,1,,,A,1", "line 3: B with A on 1 h100 is given twice; keep one row"),
+        ("", "has no rows below the header"),
+    ],
+)
+def test_mistakes_in_a_table(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{TABLE.splitlines()[0]}\n{line}\n")
+    with pytest.raises(ClusterError) as caught:
+        read_throughputs(path)
+    assert str(caught.value).startswith(f"{path}: {message}") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty; give Gavel's JSON or a CSV table of throughputs"),
+        ("job_type,gpu_type,steps_per_s\n", "line 1: lacks the column 'scale_factor'; the columns are"),
+        (f"{TABLE.splitlines()[0]},colour\n", "line 1: has an unknown column 'colour'; the columns are"),
+        (f"{TABLE.splitlines()[0]},gpu_type\n", "line 1: has the column 'gpu_type' twice; keep one"),
+    ],
+)
+def test_mistakes_in_the_header(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ClusterError) as caught:
+        read_throughputs(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "no.csv", "No such file")):
+        with pytest.raises(ClusterError, match=f"cannot be read \\({reason}.*; give Gavel's JSON or a CSV"):
+            read_throughputs(path)
+    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ClusterError, match="is not UTF-8 text"):
+        read_throughputs(tmp_path / "t.csv")

@@ -1,0 +1,204 @@
+import math
+from pathlib import Path
+
+import pytest
+from places import SHARED_DATA
+
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.inputs.trace_file import read_trace, write_gavel_trace, write_trace
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+
+GAVEL = SHARED_DATA / "gavel"
+TRACES = [
+    ("msr/seed0_2869ce", 354, 179),
+    ("msr/seed0_e13805", 504, 103),
+    ("msr/seed1_2869ce", 363, 170),
+    ("physical/artifact_evaluation", 15, 0),
+    ("physical/max_min_fairness", 96, 0),
+    ("physical/minimize_makespan", 100, 0),
+    ("physical/small_test", 20, 0),
+]
+
+THROUGHPUTS = Throughputs(
+    {
+        ("A", 1): {"k80": (OperatingPoint(2.0),), "v100": (OperatingPoint(10.0), OperatingPoint(8.0))},
+        ("A", 2): {"v100": (OperatingPoint(16.0),)},
+        ("B", 1): {"v100": (OperatingPoint(0.0),), "k80": (OperatingPoint(3.0),)},
+        ("C", 4): {"v100": (OperatingPoint(0.0),)},
+    }
+)
+
+PHYSICAL = "A\tcd\twd\t-n\t1\t500\t1\t2.0\t1.5\t30\n"
+MSR = "A\tcd\t-n\t1\t500\t30.0\t2\n"
+OURS = "job_type,steps,scale_factor,arrival_s\n"
+
+
+def read(tmp_path: Path, text: str, **options: object) -> tuple[Job, ...]:
+    (tmp_path / "t.trace").write_text(text)
+    return read_trace(tmp_path / "t.trace", THROUGHPUTS, **options).jobs  # type: ignore[arg-type]
+
+
+def message_of(tmp_path: Path, text: str, **options: object) -> str:
+    with pytest.raises(ClusterError) as caught:
+        read(tmp_path, text, **options)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 't.trace'}: ") and "\n" not in message
+    return message.removeprefix(f"{tmp_path / 't.trace'}: ")
+
+
+@pytest.mark.skipif(not GAVEL.is_dir(), reason="Gavel's data is not here")
+@pytest.mark.parametrize(("name", "num_jobs", "num_skipped"), TRACES)
+def test_gavels_traces(name: str, num_jobs: int, num_skipped: int) -> None:
+    path = GAVEL / "traces" / f"{name}.trace"
+    throughputs = read_throughputs(GAVEL / "simulation_throughputs.json")
+    trace = read_trace(path, throughputs)
+    assert (len(trace.jobs), trace.num_skipped) == (num_jobs, num_skipped)
+    assert len(trace.jobs) + trace.num_skipped == len(path.read_text().splitlines())
+    assert not any(kind in throughputs.alone for kind in trace.skipped)
+    if num_skipped:
+        assert trace.skipped_text().startswith(f"{num_skipped} jobs have no throughput and are skipped: ")
+        with pytest.raises(ClusterError, match=r"trace: line \d+: .* has no throughput; remove the row, or"):
+            read_trace(path, throughputs, strict=True)
+
+
+def test_gavels_forms(tmp_path: Path) -> None:
+    """An SLO is a multiple of the duration where the job is fastest: 500 steps at 10 steps/s, 1.5 times."""
+    late, early = read(tmp_path, PHYSICAL + PHYSICAL.replace("30", "10").replace("1.5", "-1.000000"))[::-1]
+    assert late == Job("0", "A", 500, 1, 2.0, 30, 75.0)
+    assert early == Job("1", "A", 500, 1, 2.0, 10, math.inf)
+    assert read(tmp_path, MSR.replace("\n", "\r\n")) == (Job("0", "A", 500, 2, 1.0, 30.0),)
+
+
+def test_what_has_no_throughput_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "t.trace").write_text(MSR + MSR.replace("2\n", "4\n") * 2 + MSR.replace("A", "C"))
+    trace = read_trace(tmp_path / "t.trace", THROUGHPUTS)
+    assert len(trace.jobs) == 1 and trace.skipped == {("A", 4): 2, ("C", 2): 1}
+    assert (
+        trace.skipped_text()
+        == "3 jobs have no throughput and are skipped: 2 of A on 4 GPUs, 1 of C on 2 GPUs"
+    )
+
+
+def test_written_traces_are_read_again(tmp_path: Path) -> None:
+    jobs = (Job("x", "A", 0.1 + 0.2, 1, 2.5, 0.0, 1 / 3, "team"), Job("y", "B", 7e9, 1, arrival_s=1 / 7))
+    assert read_trace(write_trace(tmp_path / "t.csv", jobs), THROUGHPUTS).jobs == jobs
+    plain = (Job("0", "A", 500.0, 2, 2.0, 0.5, 64.0), Job("1", "B", 9.0, arrival_s=1 / 7))
+    found = read_trace(write_gavel_trace(tmp_path / "t.trace", plain, THROUGHPUTS), THROUGHPUTS).jobs
+    assert found == plain[::-1]
+
+
+def test_philly_as_csv(tmp_path: Path) -> None:
+    """Arrivals count from the first; the duration is at the fastest type's rate; no attempt is no job."""
+    text = (
+        "status,vc,jobid,submitted_time,num_gpus,run_time,job_type\n"
+        "Pass,ee9,app_1,2017-10-07 01:11:39,2,100,A\n"
+        "Killed,ee9,app_2,2017-10-07 01:10:39,1,50,B\n"
+        "Failed,ee9,app_3,2017-10-07 01:10:40,1,None,B\n"
+    )
+    (tmp_path / "t.csv").write_text(text)
+    trace = read_trace(tmp_path / "t.csv", THROUGHPUTS)
+    first, second = trace.jobs
+    assert first == Job("app_2", "B", 150.0, 1, arrival_s=0.0, entity="ee9")
+    assert second == Job("app_1", "A", 1600.0, 2, arrival_s=60.0, entity="ee9")
+    assert trace.not_run == 1 and "1 rows used no GPU" in trace.skipped_text()
+    with pytest.raises(ClusterError, match="line 4: used no GPU, or for no time; remove the row"):
+        read_trace(tmp_path / "t.csv", THROUGHPUTS, strict=True)
+
+
+def test_alibaba_tasks(tmp_path: Path) -> None:
+    """Tasks of one job are one job: two half GPUs are one, from the first start to the last end."""
+    text = (
+        "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_gpu,gpu_type,job_type\n"
+        "j1,ps,1.0,Terminated,1000.0,1010.0,600,,MISC,A\n"
+        "j1,worker,2.0,Terminated,1002.0,1030.0,600,50.0,K80,A\n"
+        "j2,tensorflow,1.0,Terminated,1060.0,1070.0,600,25.0,T4,A\n"
+    )
+    one, other = read(tmp_path, text)
+    assert one == Job("j1", "A", 60.0, 1)
+    assert other == Job("j2", "A", 100.0, 1, arrival_s=60.0)
+
+
+def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    """Of those that run on so many GPUs; what comes after a row does not change what it gets."""
+    text = "job_name,submit_time,num_gpu,duration\n" + "".join(f"j{n},{n},1,60\n" for n in range(40))
+    types = [job.type for job in read(tmp_path, text, seed=3)]
+    assert {*types} == {"A", "B"}
+    assert types == [job.type for job in read(tmp_path, text, seed=3)]
+    assert types != [job.type for job in read(tmp_path, text, seed=4)]
+    assert types[:20] == [job.type for job in read(tmp_path, "\n".join(text.splitlines()[:21]), seed=3)]
+    (tmp_path / "t.csv").write_text("job_name,submit_time,num_gpu,duration\na,0,0.5,60\nb,0,3,60\nc,0,0,60\n")
+    trace = read_trace(tmp_path / "t.csv", THROUGHPUTS)
+    assert [job.scale_factor for job in trace.jobs] == [1]
+    assert trace.skipped == {("", 3): 1} and trace.not_run == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            PHYSICAL + "A\tcd\twd\n",
+            "line 2: has 3 tab-separated columns; a physical trace of Gavel has 10, one",
+        ),
+        (PHYSICAL + MSR, "line 2: has 7 tab-separated columns"),
+        (
+            MSR.replace("A", "AA"),
+            "line 1: the throughputs have no type of job 'AA'; add it to them, or write 'A'",
+        ),
+        (
+            MSR.replace("30.0", "-30"),
+            "line 1, column arrival: -30 is not an arrival in seconds; give 0 or more",
+        ),
+        (MSR.replace("30.0", "nan"), "line 1, column arrival: nan is not an arrival in seconds"),
+        (MSR.replace("500", "0"), "line 1, column total steps: 0 is not a number of steps; give more than 0"),
+        (MSR.replace("2\n", "0\n"), "line 1, column scale factor: 0 is not a number of GPUs; give 1 or more"),
+        (PHYSICAL.replace("1.5", "0"), "line 1, column SLO: 0 is not an SLO that can be met"),
+        (PHYSICAL.replace("1.5", "-2"), "line 1, column SLO: -2 is not an SLO that can be met"),
+        (PHYSICAL.replace("2.0", ""), None),
+        (
+            PHYSICAL.replace("500", ""),
+            "line 1, column total steps: is empty; fill the cell or remove the row",
+        ),
+        (f"{OURS}A,5,1,-1\n", "line 2, column arrival_s: -1 is not an arrival in seconds; give 0 or more"),
+        (f"{OURS}A,5,1\n", "line 2: has 3 cells for 4 columns; the columns are job_type, steps"),
+        (f"name,{OURS}a,A,5,1,0\na,A,5,1,0\n", "line 3: the name 'a' is given twice; rename one of the jobs"),
+        ("num_gpus,run_time\n1,5\n", "line 2, column submitted_time: is empty; fill"),
+        (
+            "submit_time,num_gpus,run_time\nsoon,1,5\n",
+            "line 2, column submit_time: 'soon' is not a time; give",
+        ),
+        (
+            "submit_time,num_gpus,run_time\n1,1,-5\n",
+            "line 2, column run_time: -5 is not a duration in seconds",
+        ),
+        (
+            "start_time,end_time,num_gpus\n9,1,1\n",
+            "line 2, column end_time: 1 is not after start_time; correct",
+        ),
+        (f"slo_s,{OURS}0,A,5,1,0\n", "line 2, column slo_s: 0 is not a time after the arrival in seconds"),
+        ("\n \n", "is empty; give a trace of Gavel or a CSV file"),
+        ("A,1\n", "has no rows below the header"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, message: str | None) -> None:
+    if message is None:
+        assert read(tmp_path, text)[0].weight == 1.0
+    else:
+        assert message_of(tmp_path, text).startswith(message)
+
+
+def test_more_gpus_than_there_are(tmp_path: Path) -> None:
+    few = GpuCluster({"v100": 1, "k80": 8})
+    message = message_of(tmp_path, MSR, cluster=few)
+    assert message.startswith("line 1: A on 2 GPUs does not run on any type of which there are so many in")
+    assert "(1 v100, 8 k80); give it more GPUs, or remove the job" in message
+    assert read(tmp_path, MSR, cluster=GpuCluster({"v100": 2}))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "no.trace", "No such file")):
+        with pytest.raises(
+            ClusterError, match=f"cannot be read \\({reason}.*; give a trace of Gavel or a CSV"
+        ):
+            read_trace(path, THROUGHPUTS)

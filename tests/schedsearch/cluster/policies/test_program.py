@@ -1,0 +1,144 @@
+"""The program that policies share: its rules, and that a changed program is that of the new demand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cluster.policies.cases import Case, case_of, largest_sum, random_case, shortest_time
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
+from schedsearch.cluster.demand import Configuration, Demand
+from schedsearch.cluster.policies.program import Program, Programs
+from schedsearch.cluster.policies.registry import policy_of
+
+
+def with_values(case: Case, values: np.ndarray) -> tuple[Demand, np.ndarray]:
+    """Return the demand, and what a share of each of its configurations is worth at values per step."""
+    demand = case.demand()
+    per_job = np.append(values, 0.0)
+    found = demand.configurations
+    return demand, (per_job[found.jobs] * found.steps_per_s).sum(axis=1)
+
+
+def test_floors_are_kept_and_cost_no_more_than_they_must() -> None:
+    """Floors that only pairs can keep too: the program then needs configurations it did not begin with."""
+    for seed in range(80):
+        case = random_case(seed)
+        draw = np.random.default_rng(seed)
+        demand, values = with_values(case, draw.random(len(case.rates)))
+        floors = demand.rates(Program(demand).maximize(values)) * draw.choice(
+            [0.0, 0.9, 0.999], len(case.rates)
+        )
+        others = draw.random(len(case.rates))
+        program = Program(demand)
+        program.set_floors(floors)
+        shares = program.maximize(with_values(case, others)[1])
+        check_allocation(Allocation(demand, shares, 0.0))
+        rates = demand.rates(shares)
+        assert (rates >= floors * (1 - 1e-6)).all()
+        assert others @ rates == pytest.approx(largest_sum(case, others, floors), rel=1e-6)
+
+
+def test_floors_above_what_there_is_are_infeasible_until_they_are_lowered() -> None:
+    demand, values = with_values(case_of([1], [[10.0], [10.0]]), np.ones(2))
+    program = Program(demand)
+    program.set_floors(np.array([6.0, 6.0]))
+    with pytest.raises(InfeasibleError):
+        program.maximize(values)
+    program.set_floors(np.array([0.0, 6.0]))
+    assert demand.rates(program.maximize(np.array([1.0, 0.0]))) == pytest.approx([4.0, 6.0])
+
+
+def test_a_limit_is_kept_with_pairs_taken_up_later() -> None:
+    """At most half a GPU in use: the pair is worth more in it than either job."""
+    case = replace(case_of([1], [[10.0], [10.0]]), pairs=[(0, 1, 0, 8.0, 8.0)])
+    demand, values = with_values(case, np.ones(2))
+    program = Program(demand)
+    program.limit(np.full(3, 1000.0), 500.0)
+    assert program.maximize(values) == pytest.approx([0.0, 0.0, 0.5])
+    assert program.maximize_least(np.ones(2))[1] == pytest.approx(4.0)
+
+
+def test_power_is_capped() -> None:
+    """A job at 300 W or, slower, at 100 W: within 200 W half of the time in each."""
+    demand = case_of([1], [[10.0]]).demand()
+    cluster = replace(demand.cluster, power_cap_w=200.0)
+    ways = [
+        Configuration((0,), "type 0", 1, (10.0,), 300.0, 1500),
+        Configuration((0,), "type 0", 1, (6.0,), 100.0),
+    ]
+    allocation = policy_of("makespan").allocate(Demand.of(cluster, demand.jobs, ways))
+    check_allocation(allocation)
+    assert allocation.shares == pytest.approx([0.5, 0.5])
+    assert allocation.objective == pytest.approx(125.0)
+
+
+def test_a_part_of_the_jobs_can_have_the_least() -> None:
+    case = case_of([1, 1], [[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]])
+    program = Program(case.demand())
+    program.maximize_least(np.ones(3))
+    least = program.maximize_least(np.ones(2), [0, 1])[1]
+    assert least == pytest.approx(
+        1 / shortest_time(replace(case, rates=case.rates[:2], steps=None), np.ones(2))
+    )
+
+
+def changing(case: Case, draw: np.random.Generator) -> list[Demand]:
+    """Return demands of a run: jobs come, go and make steps; GPUs fail; a throughput is learnt anew."""
+    demands = []
+    demand = case.demand()
+    here = draw.random(len(case.rates)) < 0.7
+    for event in range(6):
+        here = here ^ (draw.random(len(here)) < 0.2)
+        here[0] = True
+        chosen = np.flatnonzero(here)
+        workers = {
+            name: max(count - int(draw.random() < 0.2), int(case.gpus.max()) if name == "type 0" else 0)
+            for name, count in demand.cluster.workers.items()
+        }
+        place = {int(job): index for index, job in enumerate(chosen)}
+        faster = 1.3 if event == 3 else 1.0
+        found = demand.configurations
+        kept = [
+            Configuration(
+                tuple(place[job] for job in found[one][0]),
+                demand.cluster.gpu_types[found[one][1]],
+                found[one][2],
+                tuple(rate * faster for rate in found.steps_per_s[one].tolist() if rate > 0),
+            )
+            for one in range(len(found))
+            if all(job in place for job in found[one][0])
+        ]
+        jobs = [
+            replace(demand.jobs[job], steps_left=demand.jobs[job].steps_left * (1 - 0.1 * event))
+            for job in chosen
+        ]
+        demands.append(Demand.of(replace(demand.cluster, workers=workers), jobs, kept))
+    return demands
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["las_packed", "finish_time_fairness_packed", "makespan_packed", "fifo_packed", "sjf", "las_agnostic"],
+)
+def test_a_program_that_was_changed_is_as_good_as_a_new_one(name: str) -> None:
+    for seed in range(12):
+        kept = policy_of(name)
+        for demand in changing(random_case(seed), np.random.default_rng(seed)):
+            found = kept.allocate(demand)
+            check_allocation(found)
+            assert found.objective == pytest.approx(policy_of(name).allocate(demand).objective, rel=1e-6)
+
+
+def test_floors_and_limits_are_of_one_demand() -> None:
+    demand, values = with_values(case_of([1], [[10.0], [20.0]]), np.ones(2))
+    programs = Programs()
+    first = programs.of(demand)
+    first.set_floors(np.array([5.0, 0.0]))
+    first.limit(np.ones(2), 0.75)
+    assert demand.rates(first.maximize(values)) == pytest.approx([5.0, 5.0])
+    again = programs.of(demand)
+    assert again is first
+    assert demand.rates(again.maximize(values)) == pytest.approx([0.0, 20.0])

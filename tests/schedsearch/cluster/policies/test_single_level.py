@@ -1,0 +1,238 @@
+"""The objective of each single-level policy, against another formulation and by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cluster.policies.cases import (
+    Case,
+    can_make,
+    case_of,
+    isolated_rates,
+    largest_sum,
+    random_case,
+    shortest_time,
+)
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
+from schedsearch.cluster.policies.fairness import isolated_steps_per_s
+from schedsearch.cluster.policies.registry import POLICIES, policy_of
+
+SEEDS = range(80)
+FEW_SEEDS = range(30)
+EXAMPLE = [[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]]
+"""Three jobs on one V100 and one K80 (Sec. 5.4.1)."""
+
+
+def decided(name: str, case: Case) -> Allocation:
+    allocation = policy_of(name).allocate(case.demand())
+    check_allocation(allocation)
+    return allocation
+
+
+def proportional(case: Case) -> np.ndarray:
+    return case.rates @ (case.workers / case.workers.sum())
+
+
+def equal_types(case: Case) -> Case:
+    first = np.array([row[np.flatnonzero(row)[0]] for row in case.rates])
+    return replace(case, rates=np.where(case.rates > 0, first[:, None], 0.0), pairs=[])
+
+
+def forms(term: str, case: Case) -> list[tuple[str, Case]]:
+    return [
+        (term, case.without_pairs()),
+        (f"{term}_packed", case),
+        (f"{term}_agnostic", equal_types(case)),
+    ]
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_max_min_fairness_is_the_plain_programs(is_wide: bool) -> None:
+    for seed in SEEDS:
+        case = random_case(seed, is_wide=is_wide)
+        for name, seen in forms("las", case):
+            normal = seen.rates.max(axis=1) if name.endswith("agnostic") else proportional(case)
+            best = 1 / shortest_time(seen, case.weights * normal / case.gpus)
+            assert decided(name, case).objective == pytest.approx(best, rel=1e-6), (seed, name)
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_makespan_is_the_plain_programs(is_wide: bool) -> None:
+    for seed in SEEDS:
+        case = random_case(seed, is_wide=is_wide)
+        for name, seen in forms("makespan", case):
+            found = decided(name, case)
+            assert found.objective == pytest.approx(shortest_time(seen, case.steps), rel=1e-6), (seed, name)
+            if not name.endswith("agnostic"):
+                assert (case.steps / found.rates).max() == pytest.approx(found.objective, rel=1e-7)
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_no_finish_time_ratio_below_the_found_one_can_be_had(is_wide: bool) -> None:
+    for seed in SEEDS:
+        case = random_case(seed, is_wide=is_wide)
+        for name, seen in forms("finish_time_fairness", case):
+            ratio = decided(name, case).objective
+            alone_s = case.isolated_s + case.steps / isolated_rates(seen)
+            for factor, is_possible in ((1 + 1e-6, True), (1 - 1e-6, False)):
+                left_s = ratio * factor * alone_s - case.waited_s
+                makes = bool((left_s > 0).all()) and can_make(seen, case.steps / left_s)
+                assert makes == is_possible, (seed, name, factor)
+
+
+def test_sums_of_throughputs_are_the_plain_programs() -> None:
+    for seed in SEEDS:
+        case = random_case(seed)
+        order = np.arange(len(case.rates), 0, -1)
+        for name, seen in forms("fifo", case):
+            best = largest_sum(seen, order / seen.rates.max(axis=1))
+            assert decided(name, case).objective == pytest.approx(best, rel=1e-6), (seed, name)
+        total = largest_sum(case.without_pairs(), np.ones(len(case.rates)))
+        assert decided("max_total_throughput", case).objective == pytest.approx(total, rel=1e-6)
+
+
+def test_the_shortest_job_comes_first_and_the_rest_in_order() -> None:
+    for seed in SEEDS:
+        case = random_case(seed).without_pairs()
+        fastest = case.rates.max(axis=1)
+        times = case.steps / fastest
+        floors = np.where(np.arange(len(times)) == times.argmin(), fastest, 0.0) * (1 - 1e-9)
+        values = (len(times) - times.argsort().argsort()) / fastest
+        found = decided("sjf", case)
+        assert found.objective == pytest.approx(times.min(), rel=1e-6)
+        assert values @ found.rates == pytest.approx(largest_sum(case, values, floors), rel=1e-6)
+
+
+def test_the_example_by_hand() -> None:
+    """Least 8/11 (isolated 2/3, so 9.09 % more); 90 s, all at once; rho 11/12 (references, G1 to G3)."""
+    case = case_of([1, 1], EXAMPLE)
+    fair = decided("las", case)
+    assert fair.objective == pytest.approx(8 / 11)
+    assert fair.shares.reshape(3, 2) == pytest.approx(
+        np.array([[5 / 11, 0], [5 / 11, 1 / 11], [1 / 11, 10 / 11]])
+    )
+    assert decided("isolated", case).objective == pytest.approx(2 / 3)
+    assert fair.objective / (2 / 3) - 1 == pytest.approx(1 / 11)
+    makespan = decided("makespan", case)
+    assert makespan.objective == pytest.approx(90.0)
+    assert 1000 / makespan.rates == pytest.approx(np.full(3, 90.0))
+    assert decided("finish_time_fairness", case).objective == pytest.approx(11 / 12)
+
+
+@pytest.mark.parametrize(("together", "best"), [((20.0, 7.5), 0.5), ((30.0, 12.0), 16 / 21)])
+def test_two_jobs_on_one_gpu_by_hand(together: tuple[float, float], best: float) -> None:
+    """Alone 40 and 15 steps/s: half of the time each, unless they lose less together (G5)."""
+    case = replace(case_of([1], [[40.0], [15.0]]), pairs=[(0, 1, 0, *together)])
+    assert decided("las", case).objective == pytest.approx(0.5)
+    assert decided("las_packed", case).objective == pytest.approx(best)
+
+
+def test_first_in_first_out_is_soft_by_hand() -> None:
+    """The first job leaves the fastest type to the second, as it loses little (references, Sec. 5.2)."""
+    found = decided("fifo", case_of([1, 1], [[10.0, 9.0], [10.0, 1.0], [10.0, 1.0]]))
+    assert found.shares.reshape(3, 2) == pytest.approx(np.array([[0, 1], [1, 0], [0, 0]]))
+    assert found.objective == pytest.approx(3 * 0.9 + 2)
+
+
+def test_each_job_has_its_part_of_an_isolated_split() -> None:
+    for seed in FEW_SEEDS:
+        case = random_case(seed)
+        found = decided("isolated", case)
+        assert found.rates == pytest.approx(isolated_rates(case))
+        assert isolated_steps_per_s(case.demand()) == pytest.approx(isolated_rates(case))
+
+
+def test_no_job_of_a_fair_policy_would_rather_have_its_own_part() -> None:
+    """Sharing incentive: the isolated split is one of the allocations that the policies choose from."""
+    for seed in FEW_SEEDS:
+        case = random_case(seed)
+        alone = isolated_rates(case)
+        normalized = case.gpus * alone / (case.weights * proportional(case))
+        assert decided("las", case).objective >= normalized.min() * (1 - 1e-6)
+        assert decided("makespan", case).objective <= (case.steps / alone).max() * (1 + 1e-6)
+        fresh = replace(case, waited_s=0 * case.waited_s, isolated_s=0 * case.isolated_s)
+        assert decided("finish_time_fairness", fresh).objective <= 1 + 1e-6
+
+
+def test_one_type_is_the_classical_policy() -> None:
+    """Time in proportion to weight / GPUs, as far as a job has so much; FIFO and SJF are strict orders."""
+    for seed in FEW_SEEDS:
+        case = random_case(seed)
+        case = replace(case, rates=case.rates[:, :1], workers=case.workers[:1], pairs=[])
+        least = min((case.gpus / case.weights).min(), case.workers[0] / case.weights.sum())
+        for name in ("las", "las_agnostic"):
+            assert decided(name, case).objective == pytest.approx(least, rel=1e-6)
+        single = replace(case, gpus=np.ones_like(case.gpus), workers=np.array([3.0]))
+        assert decided("fifo", single).shares == pytest.approx(
+            np.array([1.0 if place < 3 else 0.0 for place in range(len(case.rates))])
+        )
+        rank = (case.steps / case.rates[:, 0]).argsort().argsort()
+        assert decided("sjf", single).shares == pytest.approx((rank < 3).astype(float), abs=1e-6)
+
+
+def test_sharing_space_never_hurts() -> None:
+    for seed in FEW_SEEDS:
+        case = random_case(seed)
+        for term, sign in (("las", 1), ("fifo", 1), ("makespan", -1), ("finish_time_fairness", -1)):
+            alone, packed = decided(term, case).objective, decided(f"{term}_packed", case).objective
+            assert sign * packed >= sign * alone - 1e-6 * alone
+
+
+def test_more_gpus_never_lower_the_total_nor_lengthen_the_makespan() -> None:
+    for seed in FEW_SEEDS:
+        case = random_case(seed)
+        more = replace(
+            case, workers=case.workers + np.random.default_rng(seed).integers(0, 3, len(case.workers))
+        )
+        total, larger = (decided("max_total_throughput", one).objective for one in (case, more))
+        assert larger >= total * (1 - 1e-6)
+        makespan, shorter = (decided("makespan", one).objective for one in (case, more))
+        assert shorter <= makespan * (1 + 1e-6)
+
+
+def test_what_is_left_can_be_given_too() -> None:
+    """Two GPUs and two jobs, of which one needs a tenth of the time to end with the other."""
+    case = replace(case_of([2], [[10.0], [10.0]]), steps=np.array([1000.0, 100.0]))
+    found = decided("makespan", case)
+    assert found.objective == pytest.approx(100.0)
+    assert found.rates == pytest.approx([10.0, 10.0])
+    corner = policy_of("makespan", work_conserving=False).allocate(case.demand())
+    assert corner.objective == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+@pytest.mark.parametrize("term", ["las", "makespan", "finish_time_fairness"])
+def test_giving_what_is_left_takes_nothing_from_the_least(term: str, is_wide: bool) -> None:
+    for seed in FEW_SEEDS:
+        case = random_case(seed, is_wide=is_wide).without_pairs()
+        plain, fuller = policy_of(term, work_conserving=False).allocate(case.demand()), decided(term, case)
+        check_allocation(plain)
+        assert fuller.objective == plain.objective
+        fastest = case.rates.max(axis=1)
+        assert (fuller.rates / fastest).sum() >= (plain.rates / fastest).sum() * (1 - 1e-6)
+        if term == "makespan":
+            assert (case.steps / fuller.rates).max() == pytest.approx(plain.objective, rel=1e-6)
+
+
+def test_an_agnostic_policy_divides_the_time_as_the_gpus() -> None:
+    """Two jobs on 3 GPUs, two of the first type: all the time each, 2/3 of it on the first."""
+    found = decided("las_agnostic", case_of([2, 1], [[40.0, 10.0], [12.0, 4.0]]))
+    assert found.shares.reshape(2, 2) == pytest.approx(np.array([[2 / 3, 1 / 3], [2 / 3, 1 / 3]]))
+    assert found.rates == pytest.approx(np.array([30.0, 28 / 3]))
+
+
+@pytest.mark.parametrize("name", ["las", "isolated", "makespan", "finish_time_fairness_packed", "sjf"])
+def test_a_job_without_throughput_is_named(name: str) -> None:
+    case = case_of([1, 0], [[40.0, 10.0], [0.0, 4.0]])
+    with pytest.raises(InfeasibleError, match="job 1 has no throughput on any GPU type that has its 1 GPUs"):
+        policy_of(name).allocate(case.demand())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nothing_is_given_to_nobody(name: str) -> None:
+    if name.startswith(("las", "makespan", "fifo", "finish", "sjf", "max_total", "isolated")):
+        empty = replace(random_case(0), rates=np.zeros((0, 2)), workers=np.ones(2), pairs=[])
+        assert len(decided(name, empty).shares) == 0

@@ -1,0 +1,232 @@
+"""Water filling against a plain procedure of dense programs, one per job, and what must hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cluster.policies.cases import Case, case_of, largest_sum, random_case
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+
+from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
+from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
+from schedsearch.cluster.policies.program import Program
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.policies.water_filling import WaterFilling, water_levels
+
+SEEDS = range(50)
+Array = np.ndarray
+
+
+def rows_of(case: Case) -> tuple[Array, Array]:
+    """Return the normalized throughputs of all jobs, and the rows of time and GPUs over what there is."""
+    num_jobs, num_types = case.rates.shape
+    ways = [((job, number), {job: case.rates[job, number]}) for job, number in np.argwhere(case.rates > 0)]
+    ways += [((one, number), {one: a, two: b}) for one, two, number, a, b in case.pairs]
+    made, used = np.zeros((num_jobs, len(ways))), np.zeros((num_jobs + num_types, len(ways)))
+    normal = case.rates @ case.workers / case.workers.sum() / case.gpus
+    for column, ((job, number), rates) in enumerate(ways):
+        used[num_jobs + number, column] = case.gpus[job] / max(case.workers[number], 1e-9)
+        for one, rate in rates.items():
+            made[one, column], used[one, column] = rate / normal[one], 1.0
+    return made, used
+
+
+def best(made: Array, used: Array, goal: Array, floors: Array) -> Array:
+    """Return the normalized throughputs with the largest sum of goal x throughput above floors."""
+    found = linprog(
+        -(goal @ made), np.vstack([used, -made]), np.concatenate([np.ones(len(used)), -floors + 1e-9])
+    )
+    assert found.status == 0, found.message
+    return np.asarray(made @ found.x)
+
+
+def plainly_filled(case: Case, weights_of: Callable[[Array], Array]) -> list[tuple[Array, Array]]:
+    """Return levels and who can rise, asking of each job alone whether it can."""
+    made, used = rows_of(case)
+    levels, is_open, found = np.zeros(len(made)), np.ones(len(made), bool), []
+    while is_open.any():
+        weights = weights_of(is_open) * is_open
+        rows = np.vstack([used, -made])
+        pace = np.concatenate([np.zeros(len(used)), weights])
+        limits = np.concatenate([np.ones(len(used)), -levels + 1e-10])
+        level = linprog(-np.eye(rows.shape[1] + 1)[-1], np.column_stack([rows, pace]), limits)
+        assert level.status == 0, level.message
+        levels = levels + level.x[-1] * weights
+        before = is_open.copy()
+        for job in np.flatnonzero(is_open):
+            highest = best(made, used, np.eye(len(made))[job], levels)[job]
+            is_open[job] = highest > levels[job] + 1e-5 * levels.max()
+        assert (is_open != before).any()
+        found.append((levels.copy(), is_open.copy()))
+    return found
+
+
+def normalized(case: Case, allocation: Allocation) -> Array:
+    return np.asarray(allocation.rates * case.gpus / (case.rates @ case.workers / case.workers.sum()))
+
+
+def with_entities(demand: Demand, entities: list[str]) -> Demand:
+    jobs = [
+        replace(active, job=replace(active.job, entity=entity))
+        for active, entity in zip(demand.jobs, entities, strict=True)
+    ]
+    return replace(demand, jobs=tuple(jobs))
+
+
+def test_the_dissertations_example() -> None:
+    """Four jobs and GPUs, one job of weight 3 (Sec. 5.4.3): 1, 1/3, 1/3, 1/3, then all 1; z = 0, 1, 1, 1."""
+    case = replace(case_of([4], [[1.0]] * 4), weights=np.array([3.0, 1, 1, 1]))
+    first, last = water_levels(Program(case.demand()), lambda _: case.weights)
+    assert first.normalized == pytest.approx(np.array([1, 1 / 3, 1 / 3, 1 / 3]))
+    assert first.can_rise.tolist() == [False, True, True, True]
+    assert last.normalized == pytest.approx(np.ones(4))
+    assert not last.can_rise.any()
+    assert policy_of("water_filling").allocate(case.demand()).objective == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("shares_space", [False, True])
+def test_levels_are_those_of_the_plain_procedure(shares_space: bool) -> None:
+    """The result is the one lexicographically largest vector of throughputs / weights, so it is unique."""
+    for seed in SEEDS:
+        case = random_case(seed) if shares_space else random_case(seed).without_pairs()
+        allocation = WaterFilling(shares_space).allocate(random_case(seed).demand())
+        check_allocation(allocation)
+        levels = plainly_filled(case, lambda _, case=case: case.weights)  # type: ignore[misc]
+        assert normalized(case, allocation) == pytest.approx(levels[-1][0], rel=1e-4), seed
+        assert allocation.objective == pytest.approx((levels[0][0] / case.weights).min(), rel=1e-6)
+
+
+def test_nobody_can_gain_without_anothers_loss() -> None:
+    """To 1e-4, as there are cases in which others' loss of 1e-9 is one's gain of 1e-5."""
+    for seed in SEEDS:
+        case = random_case(1000 + seed)
+        demand = with_entities(case.demand(), ["ab"[job % 2] for job in range(len(case.rates))])
+        policy = Hierarchical({"a": Entity(2.0, "fifo"), "b": Entity(1.0)}, shares_space=True)
+        for one in (WaterFilling(shares_space=True), policy):
+            rates = one.allocate(demand).rates
+            per_step = 1 / case.rates.max(axis=1)
+            most = largest_sum(case, per_step, rates * (1 - 1e-9))
+            assert most == pytest.approx(per_step @ rates, rel=1e-4), (seed, one.name)
+
+
+def can_rise_by_mixed_integers(case: Case, levels: Array) -> int:
+    """Return for how many jobs z is 1 in the dissertation's program, with a margin for its strict rule."""
+    made, used = rows_of(case)
+    num_jobs, num_ways = made.shape
+    margin, most = 1e-4 * levels.max(), made.max()
+    rows = np.vstack(
+        [
+            np.column_stack([used, np.zeros((len(used), num_jobs))]),
+            np.column_stack([-made, margin * np.eye(num_jobs)]),
+            np.column_stack([made, -most * np.eye(num_jobs)]),
+        ]
+    )
+    limits = np.concatenate([np.ones(len(used)), -levels + 1e-9, levels + 1e-7])
+    found = milp(
+        np.concatenate([np.zeros(num_ways), -np.ones(num_jobs)]),
+        constraints=LinearConstraint(rows, -np.inf, limits),
+        integrality=np.concatenate([np.zeros(num_ways), np.ones(num_jobs)]),
+        bounds=Bounds(0, np.concatenate([np.full(num_ways, np.inf), np.ones(num_jobs)])),
+    )
+    assert found.status == 0, found.message
+    return round(-found.fun)
+
+
+def test_bottlenecked_jobs_are_those_of_the_dissertations_mixed_integer_program() -> None:
+    counts = set()
+    for seed in range(25):
+        case = random_case(2000 + seed)
+        first = next(iter(water_levels(Program(case.demand()), lambda _, case=case: case.weights)))  # type: ignore[misc]
+        wanted = can_rise_by_mixed_integers(case, first.normalized)
+        assert int(first.can_rise.sum()) == wanted, seed
+        counts.add(wanted)
+    assert len(counts) > 2
+
+
+def test_hierarchical_is_the_plain_procedure() -> None:
+    entities = {"a": Entity(3.0, "fifo"), "b": Entity(1.0, "fairness"), "c": Entity(2.0, "fifo")}
+    for seed in SEEDS:
+        case = random_case(3000 + seed)
+        names = [str(name) for name in np.random.default_rng(seed).choice([*"abc"], len(case.rates))]
+
+        def weights_of(is_open: Array, case: Case = case, names: list[str] = names) -> Array:
+            weights = np.zeros(len(names))
+            for job, name in enumerate(names):
+                same = [other for other in np.flatnonzero(is_open) if names[other] == name]
+                if entities[name].inside == "fairness" and job in same:
+                    weights[job] = entities[name].weight * case.weights[job] / case.weights[same].sum()
+                elif same and job == same[0]:
+                    weights[job] = entities[name].weight
+            return weights
+
+        levels = plainly_filled(case, weights_of)
+        allocation = Hierarchical(entities, True).allocate(with_entities(case.demand(), names))
+        check_allocation(allocation)
+        assert normalized(case, allocation) == pytest.approx(levels[-1][0], rel=1e-4, abs=1e-6), seed
+
+
+def test_entities_of_like_jobs_have_throughput_by_their_weights() -> None:
+    """Also with jobs of two GPUs, which take as many GPUs for as much of the time as their weight says."""
+    case = replace(case_of([3, 3], [[4.0, 1.0]] * 12), gpus=np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2]))
+    names = [*"aaaabbbbcccc"]
+    policy = policy_of("hierarchical", entities={name: {"weight": n + 1} for n, name in enumerate("abc")})
+    allocation = policy.allocate(with_entities(case.demand(), names))
+    sums = [normalized(case, allocation)[4 * n : 4 * n + 4].sum() for n in range(3)]
+    assert np.array(sums) / sums[0] == pytest.approx(np.array([1, 2, 3]), rel=1e-6)
+
+
+def test_first_in_first_out_in_an_entity() -> None:
+    """An earlier job could not have more, even if all later ones of its entity had nothing."""
+    for seed in SEEDS:
+        case = random_case(4000 + seed)
+        demand = with_entities(case.demand(), ["a"] * len(case.rates))
+        rates = policy_of("hierarchical_packed", entities={"a": {"inside": "fifo"}}).allocate(demand).rates
+        for job in range(len(rates)):
+            floors = np.where(np.arange(len(rates)) < job, rates * (1 - 1e-9), 0.0)
+            most = largest_sum(case, np.eye(len(rates))[job], floors)
+            assert most == pytest.approx(rates[job], rel=1e-4, abs=1e-5 * case.rates[job].max()), (seed, job)
+
+
+def test_one_entity_of_fairness_is_water_filling() -> None:
+    for seed in range(20):
+        demand = random_case(5000 + seed).demand()
+        one, other = (policy_of(name).allocate(demand) for name in ("hierarchical", "water_filling"))
+        assert one.rates == pytest.approx(other.rates, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("entities", "said"),
+    [
+        ({"b": {}}, "job job 0: entity 'a' is not in policy.entities; it has b"),
+        ({"a": {"weight": -1}}, "policy.entities.a: entity weight: -1.0 is not above 0"),
+        ({"a": {"inside": "las"}}, "policy.entities.a: entity inside: 'las' is not known"),
+        ({"a": {"weigth": 2}}, "policy.entities.a: {'weigth': 2} has other fields than weight and inside"),
+    ],
+)
+def test_wrong_entities_get_one_line(entities: dict[str, object], said: str) -> None:
+    demand = with_entities(case_of([1], [[1.0]]).demand(), ["a"])
+    with pytest.raises(ClusterError) as error:
+        policy_of("hierarchical", entities=entities).allocate(demand)
+    assert str(error.value).startswith(said)
+    assert "\n" not in str(error.value)
+
+
+def test_a_job_that_runs_nowhere_is_named() -> None:
+    with pytest.raises(InfeasibleError, match="water_filling: job job 1 has no throughput"):
+        WaterFilling().allocate(case_of([1], [[1.0], [0.0]]).demand())
+
+
+@pytest.mark.parametrize("name", ["water_filling_packed", "hierarchical"])
+def test_a_policy_that_has_decided_before_decides_as_a_new_one(name: str) -> None:
+    for seed in range(15):
+        case, used = random_case(6000 + seed), policy_of(name)
+        heavier = replace(case, weights=case.weights * np.arange(1, len(case.weights) + 1))
+        for now in (case, heavier, replace(case, workers=case.workers + 1), case):
+            found, new = used.allocate(now.demand()), policy_of(name).allocate(now.demand())
+            check_allocation(found)
+            assert found.rates == pytest.approx(new.rates, rel=1e-4, abs=1e-5 * new.rates.max()), seed

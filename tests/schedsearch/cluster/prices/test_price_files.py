@@ -1,0 +1,106 @@
+"""Prices and speeds from files: a wrong line is an error of one line with its place."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from made_up_prices import AWS, AZURE_FILE, SPEEDS, write_prices
+
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.prices.market import Offer
+from schedsearch.cluster.prices.price_files import read_market, read_speeds
+
+
+def test_a_folder_is_read_newest_first(tmp_path: Path) -> None:
+    market = read_market(write_prices(tmp_path))
+    assert len(market.quotes) == 8
+    assert market.clouds == ("aws", "azure")
+    newest = market.quotes[0]
+    assert newest.offer == Offer("aws", "eu-1b", "p3.2xlarge", "v100", 1)
+    assert (newest.time, newest.dollars_per_hour) == (datetime(2020, 3, 4, 10), 1.2)
+
+
+def test_only_the_clouds_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    folder = write_prices(tmp_path, {"azure.csv": None})
+    assert read_market(folder).clouds == ("aws",)
+    market = read_market(folder, ("aws", "azure", "gcp"))
+    assert market.clouds == ("aws", "gcp")
+    assert market.series[-1].offer == Offer("gcp", "us-west1-b", "2x v100", "v100", 2)
+
+
+def test_several_regions_are_one_market(tmp_path: Path) -> None:
+    other = AWS.replace("eu-1", "us-2")
+    folder = write_prices(tmp_path, {"aws_us-2.csv": other})
+    assert {quote.offer.zone for quote in read_market(folder, ("aws",)).quotes} == {
+        *("eu-1a", "eu-1b", "us-2a", "us-2b")
+    }
+
+
+def test_a_time_of_another_zone_is_made_utc(tmp_path: Path) -> None:
+    text = AWS.replace("2020-03-04T10:00:00Z", "2020-03-04T10:00:00+12:00")
+    market = read_market(write_prices(tmp_path, {"aws_eu-1.csv": text}))
+    assert market.quotes[0].time == datetime(2020, 3, 3, 22)
+
+
+def test_speeds_by_model_and_type(tmp_path: Path) -> None:
+    path = write_prices(tmp_path, {"throughputs.csv": SPEEDS + "no k80,,3\n"}) / "throughputs.csv"
+    speeds = read_speeds(path)
+    assert speeds["quick"] == {"k80": 1.0, "v100": 4.0}
+    assert speeds["no k80"] == {"v100": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("aws_eu-1.csv", AWS.replace("1.2\n", "free\n"), "line 2, dollars_per_hour: 'free' is not a number"),
+        (
+            "aws_eu-1.csv",
+            AWS.replace(",0.2\n", ",-0.2\n"),
+            "line 4, dollars_per_hour: '-0.2' is not a number",
+        ),
+        ("aws_eu-1.csv", AWS.replace(",eu-1b,1.2", ",eu-1b"), "line 2: has not the 4 fields of line 1; comp"),
+        (
+            "aws_eu-1.csv",
+            AWS.replace("p2.xlarge", "m5.large"),
+            "line 4: instance 'm5.large' is not known; le",
+        ),
+        ("aws_eu-1.csv", AWS.replace("2020-03-04T", "yesterday"), "line 2, timestamp_utc: 'yesterday10:00"),
+        ("aws_eu-1.csv", AWS.replace("zone", "place"), "lacks the column 'zone'; add it"),
+        ("aws_eu-1.csv", AWS.splitlines()[0], "has no prices; give at least one row"),
+        ("azure.csv", AZURE_FILE.replace("v100,1,", "v100,0,"), "line 2, gpus: '0' is not a number of GPUs"),
+        ("gcp.csv", "zone\n", "lacks the column 'timestamp_utc'; add it"),
+    ],
+)
+def test_a_wrong_price_is_a_line(tmp_path: Path, file: str, text: str, message: str) -> None:
+    folder = write_prices(tmp_path, {file: text})
+    with pytest.raises(ClusterError) as error:
+        read_market(folder, ("aws", "azure", "gcp"))
+    assert str(error.value).startswith(f"{folder / file}: ") and message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SPEEDS + "quick,1,2\n", "line 4: model 'quick' is empty or in two rows; name each model once"),
+        (SPEEDS.replace("1.0", "fast"), "line 2, k80_steps_per_s: 'fast' is not a number above 0; give one"),
+        ("model,v100_steps_per_s\nslow,\n", "line 2: 'slow' has no speed; give TYPE_steps_per_s of at least"),
+        ("model\n", "has no models; give at least one row"),
+    ],
+)
+def test_a_wrong_speed_is_a_line(tmp_path: Path, text: str, message: str) -> None:
+    path = write_prices(tmp_path, {"throughputs.csv": text}) / "throughputs.csv"
+    with pytest.raises(ClusterError) as error:
+        read_speeds(path)
+    assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
+
+
+def test_what_is_not_there_is_a_line(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="none: is not a folder; give one with aws_REGION.csv"):
+        read_market(tmp_path / "none")
+    with pytest.raises(ClusterError, match="has no aws_REGION.csv; add one"):
+        read_market(tmp_path)
+    with pytest.raises(ClusterError, match="cannot be read .No such file or directory.; give a CSV file"):
+        read_speeds(tmp_path / "throughputs.csv")

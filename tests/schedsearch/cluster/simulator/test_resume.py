@@ -1,0 +1,118 @@
+"""An interrupted simulation goes on as if nothing had been, and its outcome survives a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from signal import SIGINT, raise_signal
+
+import numpy as np
+import pytest
+from cluster.small_clusters import Drawn, drawn_jobs, drawn_throughputs
+
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.simulator.check import check_outcome
+from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
+from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.outcome_file import outcome_to_json, read_outcome, write_outcome
+from schedsearch.cluster.simulator.simulation import simulate
+
+CLUSTER = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5}, {"v100": 2})
+THROUGHPUTS = drawn_throughputs(Random(4), ("v100", "k80"), pairs=True)
+JOBS = [replace(job, steps=30 * job.steps) for job in drawn_jobs(Random(7), 12, 2)]
+OPTIONS = SimulationOptions(
+    seed=3,
+    types_in_turn=True,
+    shuffles_types=True,
+    stop_at_s=1e5,
+    restart_s=10.0,
+    failures=FailureOptions(2e4, 900.0, loses_lease=True),
+    snapshots_s=3000.0,
+    records_rounds=True,
+)
+
+
+class InterruptAt:
+    """Presses Ctrl-C before some round."""
+
+    def __init__(self, number: int, *, by_signal: bool = False) -> None:
+        self.left, self.by_signal = number, by_signal
+
+    def __call__(self, _: Progress) -> None:
+        self.left -= 1
+        if self.left == 0:
+            if self.by_signal:
+                raise_signal(SIGINT)
+            else:
+                raise KeyboardInterrupt
+
+
+def run(on_progress: InterruptAt | None = None, state: Path | None = None, jobs: list[Job] = JOBS) -> Outcome:
+    return simulate(jobs, CLUSTER, THROUGHPUTS, Drawn(5, shares_space=True), OPTIONS, on_progress, state)
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 23, 60])
+def test_resumed_simulations_are_the_same_bit_for_bit(number: int, tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    first = run(InterruptAt(number, by_signal=number == 7), state)
+    assert first.is_interrupted
+    assert first.missing.startswith("interrupted from the keyboard: ")
+    if first.recorded:
+        check_outcome(first, THROUGHPUTS, OPTIONS)
+    again = run(InterruptAt(3), state)
+    assert again.is_interrupted
+    resumed, whole = run(state=state), run()
+    assert outcome_to_json(resumed) == outcome_to_json(whole)
+    assert not state.exists()
+    check_outcome(resumed, THROUGHPUTS, OPTIONS)
+
+
+def test_a_state_of_another_simulation_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    run(InterruptAt(9), state)
+    with pytest.raises(ClusterError, match="is of another simulation, whose options differs"):
+        simulate(JOBS, CLUSTER, THROUGHPUTS, Drawn(5, True), replace(OPTIONS, seed=4), state_path=state)
+    with pytest.raises(ClusterError, match="is of another trace, from job job 0 on"):
+        run(state=state, jobs=[replace(JOBS[0], steps=1.0), *JOBS[1:]])
+    state.write_text("{}")
+    with pytest.raises(ClusterError, match="is not the state of a simulation"):
+        run(state=state)
+
+
+def test_an_outcome_survives_its_file(tmp_path: Path) -> None:
+    outcome = run()
+    path = write_outcome(outcome, tmp_path / "cluster.json")
+    found = read_outcome(path)
+    assert outcome_to_json(found) == outcome_to_json(outcome)
+    assert found.jobs[0].job == outcome.jobs[0].job
+    assert found.cluster == CLUSTER
+    np.testing.assert_equal(found.metrics, outcome.metrics)
+    check_outcome(found, THROUGHPUTS, OPTIONS)
+    data = json.loads(path.read_text())
+    assert data["average_jct_s"] == outcome.average_jct_s
+    del data["end_s"]
+    path.write_text(json.dumps(data))
+    with pytest.raises(ClusterError, match="cluster.json: is not the outcome of a simulation .*end_s"):
+        read_outcome(path)
+
+
+@pytest.mark.parametrize("name", ["allox", "gandiva", "makespan_budget"])
+def test_policies_that_know_what_they_did_before_go_on(name: str, tmp_path: Path) -> None:
+    options = {"budget_dollars": 2500.0} if name == "makespan_budget" else {}
+    cluster = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5, "k80": 0.5})
+    jobs = [replace(job, scale_factor=1) for job in JOBS]
+
+    def simulated(on_progress: InterruptAt | None = None) -> Outcome:
+        policy = policy_of(name, **options)
+        return simulate(
+            jobs, cluster, THROUGHPUTS, policy, SimulationOptions(reset_s=0.0), on_progress, state
+        )
+
+    state = tmp_path / "state.json"
+    assert simulated(InterruptAt(40)).is_interrupted
+    assert outcome_to_json(simulated()) == outcome_to_json(simulated())

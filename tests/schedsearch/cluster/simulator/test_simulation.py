@@ -1,0 +1,325 @@
+"""Simulations: Gavel's published numbers, small ones by hand, and drawn ones replayed by `check_outcome`."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+import pytest
+from cluster.small_clusters import (
+    GAVEL,
+    Drawn,
+    OnFirstType,
+    drawn_jobs,
+    drawn_throughputs,
+    gavel_throughputs,
+    needs_gavel,
+    throughputs_of,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.generator import GeneratorOptions, generated, read_job_types
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.simulator.check import check_outcome
+from schedsearch.cluster.simulator.job_table import Progress
+from schedsearch.cluster.simulator.options import FailureOptions, SimulationOptions
+from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.simulation import simulate
+
+ONE = GpuCluster({"v100": 1})
+RATE_1 = throughputs_of({"a": {"v100": 1.0, "k80": 0.5}}, (1, 2))
+KEPT = SimulationOptions(records_rounds=True)
+
+
+def jobs_of(*arrivals_and_steps: tuple[float, float], **more: object) -> list[Job]:
+    return [
+        Job(str(number), "a", steps, arrival_s=arrival_s, **more)  # type: ignore[arg-type]
+        for number, (arrival_s, steps) in enumerate(arrivals_and_steps)
+    ]
+
+
+def on_first(jobs: list[Job], cluster: GpuCluster = ONE, options: SimulationOptions = KEPT) -> Outcome:
+    outcome = simulate(jobs, cluster, RATE_1, OnFirstType(), options)
+    check_outcome(outcome, RATE_1, options)
+    return outcome
+
+
+def oracle() -> list[dict[str, str]]:
+    if not GAVEL.is_dir():
+        return []
+    with (GAVEL / "jct_oracle.csv").open() as file:
+        return [*csv.DictReader(file)]
+
+
+@pytest.mark.slow
+@needs_gavel
+@pytest.mark.parametrize("row", oracle(), ids=lambda row: f"{row['seed']}-{row['lam_s']}")
+def test_gavels_published_completion_times(row: dict[str, str]) -> None:
+    """At these loads every job runs on a V100, so the policy does not matter."""
+    throughputs = gavel_throughputs()
+    drawn = GeneratorOptions(int(row["seed"]), float(row["lam_s"]))
+    outcome = simulate(
+        generated(read_job_types(GAVEL / "job_types.csv"), throughputs, drawn),
+        GpuCluster({"v100": int(row["v100"]), "p100": int(row["p100"]), "k80": int(row["k80"])}),
+        throughputs,
+        policy_of(row["policy"]),
+        SimulationOptions(window=(4000, 5000)),
+    )
+    assert f"{outcome.average_jct_s:.6f}" == row["average_jct_s"]
+    assert outcome.utilisation == pytest.approx(float(row["utilization"]), abs=2e-5)
+
+
+def test_two_jobs_on_one_gpu_by_hand() -> None:
+    """They take turns: 0 runs rounds 0, 2, 4 and 1 rounds 1, 3; then each has what is left."""
+    outcome = on_first(jobs_of((0.0, 1000.0), (0.0, 500.0)))
+    assert [one.finish_s for one in outcome.jobs] == [360 * 3 + 140 + 280, 360 * 3 + 140]
+    assert outcome.average_jct_s == (1500 + 1220) / 2
+    assert outcome.makespan_s == 1500
+    assert outcome.utilisation == 1
+    assert outcome.rounds.start_s.tolist() == [0, 360, 720, 1080, 1220]
+    assert outcome.rounds.active_jobs.tolist() == [2, 2, 2, 2, 1]
+    assert outcome.rounds.waiting_jobs.tolist() == [1, 1, 1, 1, 0]
+    assert outcome.jobs[0].starts == 3
+    assert outcome.jobs[0].preemptions == 2
+    assert not outcome.missing
+
+
+def test_an_arrival_waits_for_the_next_round_and_the_next_decision() -> None:
+    """The decision at 0 is not followed by a wait (Gavel's rule), the one at 360 s by 1920 s."""
+    jobs = jobs_of((0.0, 3000.0), (100.0, 10.0), (400.0, 10.0))
+    outcome = on_first(jobs, GpuCluster({"v100": 3}))
+    assert outcome.decisions.time_s.tolist() == [0.0, 360.0, 2520.0]
+    assert outcome.jobs[1].finish_s == 370
+    assert outcome.jobs[2].first_start_s == 2520
+    early = on_first(jobs, GpuCluster({"v100": 3}), replace(KEPT, reset_s=0.0))
+    assert early.jobs[2].first_start_s == 720
+
+
+def test_a_round_ends_with_its_last_job_and_idle_time_is_skipped() -> None:
+    outcome = on_first(jobs_of((0.0, 100.0), (5000.0, 50.0), (5001.0, 20.0)), GpuCluster({"v100": 2}))
+    assert [one.finish_s for one in outcome.jobs] == [100.0, 5050.0, 5070.0]
+    assert outcome.decisions.time_s.tolist() == [0.0, 100.0, 5000.0, 5050.0]  # the last as nobody else comes
+
+
+def test_whole_steps_only_but_long_steps_in_parts() -> None:
+    slow = throughputs_of({"a": {"v100": 1 / 100}, "b": {"v100": 1 / 1000}})
+    outcome = simulate([Job("0", "a", 4.0)], ONE, slow, OnFirstType(), KEPT)
+    assert outcome.rounds.start_s.tolist() == [0.0, 300.0]  # 3 steps fit in 360 s
+    outcome = simulate([Job("0", "b", 2.0)], ONE, slow, OnFirstType(), KEPT)
+    assert outcome.average_jct_s == pytest.approx(2000)
+    check_outcome(outcome, slow, KEPT)
+
+
+def test_starts_cost_time_and_renewed_leases_do_not() -> None:
+    options = replace(KEPT, restart_s=20.0, checkpoint_s=10.0)
+    alone = on_first(jobs_of((0.0, 1000.0)), options=options)
+    assert alone.average_jct_s == 1020
+    assert (alone.jobs[0].starts, alone.jobs[0].renewals) == (1, 2)
+    both = on_first(jobs_of((0.0, 500.0), (0.0, 500.0)), options=options)
+    assert [one.starts for one in both.jobs] == [2, 2]
+    assert both.jobs[1].finish_s == 2 * 360 + (160 + 30) + (160 + 30)
+
+
+def test_money_energy_and_shared_gpus() -> None:
+    cluster = GpuCluster({"v100": 2}, dollars_per_hour={"v100": 3.6})
+    options = replace(KEPT, idle_power_w={"v100": 100.0})
+    outcome = on_first(jobs_of((0.0, 1000.0), slo_s=900.0), cluster, options)
+    assert outcome.dollars == pytest.approx(1.0)
+    assert outcome.kwh == pytest.approx(100 * 1000 / 3.6e6)
+    assert (outcome.slo_violations, outcome.slo_violation_share) == (1, 1.0)
+    assert outcome.utilisation == 0.5
+
+
+def test_finish_time_ratio_by_hand() -> None:
+    """On its half of a GPU a job takes twice as long; job 1 has all of it in its last round."""
+    outcome = on_first(jobs_of((0.0, 3600.0), (0.0, 3600.0)))
+    assert [one.jct_s for one in outcome.jobs] == [6840, 7200]
+    assert [one.isolated_s for one in outcome.jobs] == [7200, 2 * 3240 + 360]
+    assert outcome.average_finish_time_ratio == pytest.approx((6840 / 7200 + 7200 / 6840) / 2)
+
+
+def test_a_window_ends_the_run_and_bounds_the_averages() -> None:
+    endless = generated({"a": False}, RATE_1, GeneratorOptions(lam_s=100.0, durations_s=(50.0,)))
+    outcome = simulate(endless, ONE, RATE_1, OnFirstType(), replace(KEPT, window=(5, 8), reset_s=0.0))
+    assert len(outcome.measured) == 3
+    assert outcome.average_jct_s == pytest.approx(np.mean([one.jct_s for one in outcome.jobs[5:8]]))
+    assert all(one.is_done for one in outcome.measured)
+
+
+@dataclass
+class Nothing:
+    name: str = "nothing"
+    shares_space: bool = False
+    fills_idle_gpus: bool = False
+
+    def allocate(self, demand: Demand) -> Allocation:
+        return Allocation(demand, np.zeros(len(demand.configurations)), 0.0)
+
+
+def test_a_policy_that_gives_nobody_time_is_said() -> None:
+    outcome = simulate(jobs_of((0.0, 1.0), (10.0, 1.0)), ONE, RATE_1, Nothing())
+    assert outcome.is_interrupted
+    assert outcome.missing.startswith("the policy gives no time to job 0, nor to any other: 2 of 2 jobs")
+    assert math.isnan(outcome.average_jct_s)
+
+
+def test_idle_gpus_run_what_has_no_share_unless_they_must_not() -> None:
+    """With types in turn a first type that idles takes a job that another type has a share of (Gavel)."""
+    cluster = GpuCluster({"k80": 1, "v100": 1})
+
+    @dataclass
+    class OnV100(OnFirstType):
+        def allocate(self, demand: Demand) -> Allocation:
+            return Allocation(demand, (demand.configurations.gpu_type == 1).astype(float), 0.0)
+
+    for options, jct_s in (
+        (SimulationOptions(), 200.0),
+        (SimulationOptions(types_in_turn=False), 100.0),
+        (SimulationOptions(fills_idle_gpus=False), 100.0),
+    ):
+        outcome = simulate(jobs_of((0.0, 100.0)), cluster, RATE_1, OnV100(), options)
+        assert outcome.average_jct_s == jct_s
+
+
+def test_stopping_in_time_says_what_is_missing() -> None:
+    jobs = jobs_of((0.0, 1000.0), (9000.0, 1.0), slo_s=300.0)
+    outcome = on_first(jobs, options=replace(KEPT, stop_at_s=500.0))
+    assert outcome.end_s == 720
+    assert outcome.missing == (
+        "stopped at stop_at_s=500.0: 2 of 2 jobs are not done at 0.2 h, 1 of them have not arrived; averages "
+        "are of those that are done"
+    )
+    assert outcome.slo_violations == 1
+
+
+def test_progress_and_snapshots() -> None:
+    seen: list[Progress] = []
+    options = SimulationOptions(snapshots_s=0.0)
+    outcome = simulate(jobs_of((0.0, 500.0), (0.0, 90.0)), ONE, RATE_1, OnFirstType(), options, seen.append)
+    assert seen[0] == Progress(0, 2, 0.0, 0)
+    assert seen[-1].jobs_done == 2
+    assert [one.jobs for one in outcome.snapshots[0].shares] == [("0",), ("1",)]
+    assert [one.time_s for one in outcome.snapshots] == outcome.decisions.time_s.tolist() == [0.0, 450.0]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "options", "message"),
+    [
+        (jobs_of((0.0, 1.0)), {"window": (0, 2)}, r"window: \[0, 2\] is beyond the trace, which has 1 jobs"),
+        (jobs_of((5.0, 1.0), (4.0, 1.0)), {}, "job 1: arrival_s: 4.0 is before"),
+        (jobs_of((0.0, 1.0)) * 2, {}, "job 0 is there twice"),
+        (
+            jobs_of((0.0, 1.0), scale_factor=3),
+            {},
+            "job 0: scale_factor: 3 GPUs are more than any type has; v100",
+        ),
+        ([Job("x", "b", 1.0)], {}, "job x: 'b' on 1 GPUs has no throughput on v100"),
+        (jobs_of((0.0, 1.0)), {"idle_power_w": {"a100": 1.0}}, "'a100' is not a GPU type"),
+    ],
+)
+def test_wrong_input_is_one_line(jobs: list[Job], options: dict[str, object], message: str) -> None:
+    for trace in (jobs, iter(jobs)):
+        with pytest.raises(ClusterError, match=message) as error:
+            simulate(trace, ONE, RATE_1, OnFirstType(), SimulationOptions(**options))  # type: ignore[arg-type]
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"round_s": 0.0}, "round_s: 0.0 is out of range; give a number above 0"),
+        ({"reset_s": -1.0}, "reset_s: -1.0"),
+        ({"window": (3, 3)}, "window: "),
+        ({"checkpoint_s": 200.0, "restart_s": 160.0}, "leave nothing of a round"),
+        ({"idle_power_w": {"v100": -1.0}}, "idle_power_w.v100"),
+        ({"stop_at_s": math.nan}, "stop_at_s: nan"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        SimulationOptions(**options)  # type: ignore[arg-type]
+    with pytest.raises(ClusterError, match="failures.mean_time_s: 0.0"):
+        FailureOptions(0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, FailureOptions(3e3, 700.0), FailureOptions(2e4, 0.0, loses_lease=True)]),
+    st.sampled_from([(0.0, 0.0), (30.0, 7.5)]),
+)
+def test_drawn_simulations_keep_all_rules(
+    seed: int,
+    shares_space: bool,
+    fills_idle_gpus: bool,
+    types_in_turn: bool,
+    failures: FailureOptions | None,
+    costs_s: tuple[float, float],
+) -> None:
+    random = Random(seed)
+    names = ("v100", "k80", "p4")[: random.randint(1, 3)]
+    workers = {name: random.randint(1, 5) for name in names}
+    cap_w = random.choice((math.inf, 600.0))
+    cluster = GpuCluster(workers, {"v100": 2.0}, {"v100": random.choice((1, 2, 4))}, cap_w)
+    throughputs = drawn_throughputs(random, names, pairs=shares_space)
+    jobs = drawn_jobs(random, random.randint(1, 15), workers["v100"])
+    options = SimulationOptions(
+        seed=seed,
+        reset_s=random.choice((0.0, 1920.0)),
+        types_in_turn=types_in_turn,
+        shuffles_types=random.choice((None, True)),
+        fills_idle_gpus=fills_idle_gpus,
+        stop_at_s=1e5,
+        checkpoint_s=costs_s[0],
+        restart_s=costs_s[1],
+        failures=failures,
+        records_rounds=True,
+    )
+    outcome = simulate(jobs, cluster, throughputs, Drawn(seed, shares_space), options)
+    check_outcome(outcome, throughputs, options)
+    assert outcome.reason or not outcome.missing
+    assert (outcome.rounds.busy_gpus <= np.array([*workers.values()])).all()
+    assert (outcome.rounds.waiting_jobs >= 0).all()
+
+
+def broken(outcome: Outcome, **changes: object) -> Outcome:
+    """Return an outcome of which the first run of the second round is another."""
+    second = outcome.recorded[1]
+    run = second.runs[0]._replace(**changes)
+    rounds = (outcome.recorded[0], second._replace(runs=(run, *second.runs[1:])), *outcome.recorded[2:])
+    return replace(outcome, recorded=rounds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gpu_ids": (5,)}, "uses GPU 5 of 2 v100"),
+        ({"gpu_ids": (1,)}, "gives a GPU to two runs"),
+        ({"jobs": (1,)}, "runs a job twice"),
+        ({"steps": (361.0,)}, "steps is 361.0"),
+        ({"steps_per_s": (2.0,)}, r"runs \(0,\) at \(2.0,\) steps/s"),
+        ({"renewed": (False,)}, "the first step|renewed is False"),
+        ({"end_s": 800.0}, r"until 800.0"),
+        ({"gpu_ids": (0, 1)}, "gives"),
+    ],
+)
+def test_the_check_finds_what_is_wrong(changes: dict[str, object], message: str) -> None:
+    outcome = on_first(jobs_of((0.0, 2000.0), (0.0, 2000.0)), GpuCluster({"v100": 2}))
+    with pytest.raises(ClusterError, match=message):
+        check_outcome(broken(outcome, **changes), RATE_1, KEPT)
+    other = (replace(outcome.jobs[0], dollars=1.0), *outcome.jobs[1:])
+    with pytest.raises(ClusterError, match="dollars is 1.0"):
+        check_outcome(replace(outcome, jobs=other), RATE_1, KEPT)
+    with pytest.raises(ClusterError, match="no rounds were recorded"):
+        check_outcome(replace(outcome, recorded=()), RATE_1, KEPT)

@@ -1,0 +1,191 @@
+"""Who runs in a round: by hand, and how near received times come to drawn allocations."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import Configuration, Demand
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.policies.fairness import MaxMinFairness
+from schedsearch.cluster.rounds import Assignment, FreeGpus, Rounds
+
+ROUND_S = 360.0
+
+
+def allocation_of(
+    cluster: GpuCluster, gpus: list[int], shares: dict[tuple[tuple[int, ...], str], float]
+) -> Allocation:
+    """Return an allocation of jobs named by their index, by jobs and GPU type."""
+    jobs = [ActiveJob(Job(str(number), "any", 1.0, count), 1.0) for number, count in enumerate(gpus)]
+    demand = Demand.of(
+        cluster,
+        jobs,
+        [Configuration(who, where, gpus[who[0]], (1.0,) * len(who)) for who, where in shares],
+    )
+    return Allocation(demand, np.array([*shares.values()]), 0.0)
+
+
+def run_rounds(rounds: Rounds, count: int) -> list[list[Assignment]]:
+    """Return the assignments of so many whole rounds."""
+    history = []
+    for _ in range(count):
+        found = rounds.next_round()
+        rounds.receive([one.candidate for one in found], np.full(len(found), ROUND_S))
+        history.append(found)
+    return history
+
+
+def test_the_dissertations_example_is_met_after_ten_rounds() -> None:
+    """X_example (Sec. 5.3.1), one GPU of each type: every job gets exactly its tenths."""
+    cluster = GpuCluster({"v100": 1, "p100": 1, "k80": 1})
+    matrix = {"v100": (0.6, 0.2, 0.2), "p100": (0.4, 0.6, 0.0), "k80": (0.0, 0.2, 0.8)}
+    shares = {((job,), name): row[job] for name, row in matrix.items() for job in range(3)}
+    rounds = Rounds(cluster, ROUND_S)
+    rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
+    history = run_rounds(rounds, 10)
+    for number, row in enumerate(matrix.values()):
+        got = [
+            sum(one.gpu_type == number and one.jobs == (str(job),) for found in history for one in found)
+            for job in range(3)
+        ]
+        assert got == [round(10 * share) for share in row]
+    missed = rounds.decide(None, 10 * ROUND_S)
+    assert missed.error == pytest.approx(0, abs=1e-12)
+    assert missed.shortfall == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_received_times_converge_to_fair_allocations(seed: int) -> None:
+    """Bounds of the reference (its check of Sec. 5.3.2): 0.06 after 50 rounds, 0.035 after 500."""
+    random = Random(seed)
+    cluster = GpuCluster({"a": random.randint(2, 4), "b": random.randint(2, 4), "c": random.randint(2, 4)})
+    jobs = [ActiveJob(Job(str(number), "any", 1.0), 1.0) for number in range(random.randint(6, 12))]
+    demand = Demand.of(
+        cluster,
+        jobs,
+        [
+            Configuration((job,), name, 1, (random.uniform(1, 10),))
+            for job in range(len(jobs))
+            for name in cluster.workers
+        ],
+    )
+    allocation = MaxMinFairness().allocate(demand)
+    rounds = Rounds(cluster, ROUND_S)
+    rounds.decide(allocation, 0.0)
+    done = 0
+    for count, least in ((50, 0.93), (500, 0.968)):
+        run_rounds(rounds, count - done)
+        done = count
+        received = (rounds.received_s - ROUND_S / 2) / (count * ROUND_S)
+        assert (rounds.candidates.share - received).max() <= (0.06 if count == 50 else 0.035)
+        by_key = dict(zip(rounds.candidates.keys, received, strict=True))
+        shares = np.array(
+            [by_key.get(((str(job),), number, 1, 0), 0.0) for job in range(len(jobs)) for number in range(3)]
+        )
+        assert (demand.rates(shares) / allocation.rates).min() >= least
+
+
+def test_types_in_turn_take_what_others_would_need_more() -> None:
+    """As in Gavel's simulator: the first type serves job 0, whose turn it would be on the second."""
+    cluster = GpuCluster({"v100": 1, "k80": 1})
+    shares = {((0,), "v100"): 0.1, ((0,), "k80"): 0.9, ((1,), "v100"): 0.05}
+    for order, first in (
+        (None, {("0",): 1, ("1",): 0}),
+        ([0, 1], {("0",): 0}),
+        ([1, 0], {("0",): 1, ("1",): 0}),
+    ):
+        rounds = Rounds(cluster, ROUND_S)
+        rounds.decide(allocation_of(cluster, [1, 1], shares), 0.0)
+        assert {one.jobs: one.gpu_type for one in rounds.next_round(order)} == first
+
+
+def test_a_pair_and_its_jobs_exclude_each_other() -> None:
+    cluster = GpuCluster({"v100": 2})
+    shares = {((0,), "v100"): 0.3, ((1,), "v100"): 0.3, ((0, 1), "v100"): 0.7, ((2,), "v100"): 0.7}
+    rounds = Rounds(cluster, ROUND_S)
+    rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
+    for found in run_rounds(rounds, 40):
+        ran = [name for one in found for name in one.jobs]
+        assert len({*ran}) == len(ran)
+        assert sum(len(one.gpu_ids) for one in found) == 2
+    assert rounds.received_s[2] > rounds.received_s[0]
+
+
+def test_priority_is_share_over_received_then_what_is_owed() -> None:
+    cluster = GpuCluster({"v100": 1})
+    both = {((0,), "v100"): 0.5, ((1,), "v100"): 0.5}
+    rounds = Rounds(cluster, ROUND_S)
+    rounds.decide(allocation_of(cluster, [1, 1], both), 0.0)
+    assert [one.jobs for one in rounds.next_round()] == [("0",)]
+    rounds.receive([0], np.array([ROUND_S]))
+    rounds.decide(allocation_of(cluster, [1, 1], both), ROUND_S)  # job 0 got too much, job 1 too little
+    assert rounds.deficits_s[("0",), 0, 1, 0] == -ROUND_S / 2
+    assert rounds.deficits_s[("1",), 0, 1, 0] == ROUND_S / 2
+    assert [one.jobs for one in rounds.next_round()] == [("1",)]
+
+
+def test_a_larger_job_that_does_not_fit_lets_others_by_and_gets_its_turn() -> None:
+    cluster = GpuCluster({"v100": 4})
+    shares = {((0,), "v100"): 0.9, ((1,), "v100"): 0.5, ((2,), "v100"): 0.5}
+    rounds = Rounds(cluster, ROUND_S)
+    rounds.decide(allocation_of(cluster, [1, 4, 1], shares), 0.0)
+    history = run_rounds(rounds, 20)
+    assert [one.jobs for one in history[0]] == [("0",), ("2",)]
+    assert any(one.jobs == ("1",) for found in history for one in found)
+
+
+def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
+    cluster = GpuCluster({"v100": 8}, gpus_per_server={"v100": 4})
+    shares = {((0,), "v100"): 1.0, ((1,), "v100"): 1.0, ((2,), "v100"): 1.0}
+    rounds = Rounds(cluster, ROUND_S)
+    rounds.decide(allocation_of(cluster, [1, 4, 2], shares), 0.0)
+    first, second = run_rounds(rounds, 2)
+    assert {one.jobs: one.gpu_ids for one in first} == {
+        ("1",): (0, 1, 2, 3),
+        ("2",): (4, 5),
+        ("0",): (6,),
+    }
+    assert [one.gpu_ids for one in first] == [one.gpu_ids for one in second]
+    assert not any(flag for one in first for flag in one.renewed)
+    assert all(flag for one in second for flag in one.renewed)
+    away = rounds.next_round(away={0: [6]})
+    assert {one.jobs: (one.gpu_ids, one.renewed) for one in away}["0",] == ((7,), (False,))
+
+
+def test_only_idle_gpus_run_what_has_no_share_and_only_if_asked() -> None:
+    cluster = GpuCluster({"v100": 1, "k80": 1})
+    shares = {((0,), "v100"): 1.0, ((1,), "v100"): 0.5, ((0,), "k80"): 0.0, ((1,), "k80"): 0.0}
+    for fills, ran in ((False, [("0",)]), (True, [("0",), ("1",)])):
+        rounds = Rounds(cluster, ROUND_S, fills_idle_gpus=fills)
+        rounds.decide(allocation_of(cluster, [1, 1], shares), 0.0)
+        assert [one.jobs for one in rounds.next_round([0, 1])] == ran
+
+
+def test_a_job_that_is_done_does_not_run_nor_its_pairs() -> None:
+    cluster = GpuCluster({"v100": 2})
+    rounds = Rounds(cluster, ROUND_S)
+    shares = {((0, 1), "v100"): 1.0, ((2,), "v100"): 1.0}
+    rounds.decide(allocation_of(cluster, [1, 1, 1], shares), 0.0)
+    rounds.remove("0")
+    assert [one.jobs for one in rounds.next_round()] == [("2",)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gpus_of_a_job_are_on_as_few_servers_as_can_be(seed: int) -> None:
+    random = Random(seed)
+    per_server = random.choice((2, 4, 8))
+    ids = random.sample(range(32), random.randint(8, 32))
+    gpus = random.randint(1, 8)
+    found = FreeGpus(ids, per_server).best(gpus)
+    assert len({*found}) == gpus
+    assert {*found} <= {*ids}
+    sizes = sorted(
+        (sum(one // per_server == k for one in ids) for k in range(32 // per_server)), reverse=True
+    )
+    fewest = next(count for count in range(1, 17) if sum(sizes[:count]) >= gpus)
+    assert len({one // per_server for one in found}) == fewest
