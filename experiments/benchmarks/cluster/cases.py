@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from schedsearch.cluster.generator import read_job_types
-from schedsearch.cluster.inputs.throughput_file import read_throughputs
-from schedsearch.cluster.policies.registry import policy_of
-
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.cluster.loads import SCALE_FACTORS, Load, cluster_of, load, random_throughputs
 from experiments.benchmarks.cluster.measuring import Decision, allocation, decisions, partitioned, simulation
 from experiments.benchmarks.peers.plots import draw_costs
 from experiments.benchmarks.results import Case, CaseResult
+from schedsearch.cluster.generator import read_job_types
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.throughputs import Throughputs
 
 GAVEL = Path(__file__).parents[4] / "shared" / "data" / "gavel"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedsearch.cluster.generator import GeneratorOptions
-
 from experiments.reproductions.gavel.options import ShorterTraceOptions, TraceOptions
 from experiments.reproductions.gavel.study import Factor, Study, Way, Workload, study_item
+from schedsearch.cluster.generator import GeneratorOptions
 
 SINGLE = Workload("single", "one GPU, 5.6 jobs per hour", 5.6)
 MULTIPLE = Workload(
@@ -85,7 +84,7 @@ PRIORITIES_ITEM = study_item(
             low_priority_jct_h=2.7,
         ),
     ),
-    small=_SMALL,
+    small=replace(_SMALL, jobs=60),
     because=f"{_FEWER}. High priority is a weight of 5, as in Gavel's generator",
 )
 

@@ -12,12 +12,6 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from schedsearch.cluster.generator import GeneratorOptions, generated
-from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import simulate
-
 from experiments.reproductions.gavel.estimated import WithEstimates, estimated
 from experiments.reproductions.gavel.ideal import ideal_average_jct_s
 from experiments.reproductions.gavel.options import (
@@ -32,6 +26,11 @@ from experiments.reproductions.gavel.options import (
 )
 from experiments.reproductions.gavel.spread import Spread
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from schedsearch.cluster.generator import GeneratorOptions, generated
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.figures.bars import BarPanel, draw_bars
 
 _HOUR_S = 3600.0
@@ -40,7 +39,7 @@ JCT, FINISH_TIME_RATIO = "average_jct_h", "average_finish_time_ratio"
 
 
 def _average_jct_h(outcome: Outcome, *, is_high: bool) -> float:
-    """Return the average completion time of the jobs that count and have a weight above 1, or have not; nan of none."""
+    """Return the average completion time of the jobs of high or low priority that count; nan of none."""
     jobs = [one for one in outcome.measured if (one.job.weight > 1) == is_high and one.is_done]
     return fmean(one.jct_s for one in jobs) / _HOUR_S if jobs else math.nan
 
@@ -234,12 +233,20 @@ def _rows(study: Study, case: str, options: TraceOptions, seed: int) -> list[Row
         for name, way in study.ways.items()
         for metric, value in measured(study.workload, way, study.metrics, options, seed).items()
     }
-    rows = [Row(case, name, metric, value) for (name, metric), value in values.items()]
+    rows = [_row(case, name, metric, value) for (name, metric), value in values.items()]
     for factor in study.factors:
         more, less = values[factor.more, factor.metric], values[factor.less, factor.metric]
         metric = f"{factor.metric}_factor"
-        rows.append(Row(case, factor.label, metric, more / less, factor.published, digits=1))
+        rows.append(_row(case, factor.label, metric, more / less, factor.published))
     return rows
+
+
+def _row(case: str, label: str, metric: str, value: float, published: float | None = None) -> Row:
+    if math.isnan(value):
+        return Row(
+            case, label, metric, None, published, digits=1, note="no such job is among those that count"
+        )
+    return Row(case, label, metric, value, published, digits=1)
 
 
 def _spreads(studies: Sequence[Study], rows: Sequence[Row]) -> Iterator[tuple[Study, Factor, Spread]]:
