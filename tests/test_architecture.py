@@ -74,6 +74,7 @@ OWNERS = {
     "fastapi": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
     "sqlalchemy": ["runtime/server/"],
+    "cvxpy": ["experiments/benchmarks/cluster/cvxpy_programs.py"],
     "lowtime": ["experiments/benchmarks/frontier/lowtime_plans.py"],
 }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from experiments.reproductions.dissertation.items import ITEMS as DISSERTATION
 from experiments.reproductions.galvatron.items import ITEMS as GALVATRON
+from experiments.reproductions.gavel.items import ITEMS as GAVEL
 from experiments.reproductions.item import Item
 from experiments.reproductions.measured.items import ITEMS as MEASURED
 from experiments.reproductions.perseus.items import ITEMS as PERSEUS
 from experiments.reproductions.schedules_by_hand.items import ITEMS as BY_HAND
 from experiments.reproductions.tessel.items import ITEMS as TESSEL
 
-_ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION, *BY_HAND)
+_ALL = (*TESSEL, *GALVATRON, *MEASURED, *PERSEUS, *DISSERTATION, *GAVEL, *BY_HAND)
 
 ITEMS: dict[str, Item] = {item.name: item for item in _ALL}
 """In the order in which ``experiment=all`` makes them."""

@@ -1,0 +1,182 @@
+"""The cases of the cluster's benchmark: decisions and simulations, and the CPU seconds that they may take.
+
+Gavel's measured throughputs are no part of this project; where they are not there, their rows are skipped.
+CPU limits are of one core of about 2.6 GHz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+from experiments.benchmarks.benchmark_command import Benchmark
+from experiments.benchmarks.cluster.loads import SCALE_FACTORS, Load, cluster_of, load, random_throughputs
+from experiments.benchmarks.cluster.measuring import Decision, allocation, decisions, partitioned, simulation
+from experiments.benchmarks.peers.plots import draw_costs
+from experiments.benchmarks.results import Case, CaseResult
+from schedsearch.cluster.generator import read_job_types
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.throughputs import Throughputs
+
+GAVEL = Path(__file__).parents[4] / "shared" / "data" / "gavel"
+"""Beside the project: the measured throughputs of Gavel's artifact."""
+
+THROUGHPUTS, JOB_TYPES = "simulation_throughputs.json", "job_types.csv"
+
+CPU_S = {128: 0.1, 512: 0.5, 2048: 3.0}
+"""CPU seconds of a decision with its demand, by jobs."""
+
+POLICIES = ("las", "finish_time_fairness", "makespan", "min_cost")
+"""Of which so much is asked."""
+
+JOBS_PER_GPU = 4 / 3
+"""With as many GPUs of each type."""
+
+NUM_MOMENTS = 6
+"""Decisions of a case; the first is not counted."""
+
+NUM_TYPES = 26
+"""Of jobs that may share GPUs, as in Gavel's data."""
+
+REPORTED = {
+    "las_packed": (32, 128, 512),
+    "allox": (128, 512),
+    "water_filling": (128, 512),
+    "hierarchical": (128, 512),
+}
+"""Jobs by policy, where only the time is told."""
+
+OF_ONE_GPU, ONE_GPU = ("allox",), {1: 1.0}
+"""Policies that are only of jobs on one GPU, and scale factors of such jobs."""
+
+PARTS = (2, 4, 8, 16)
+"""Of a partitioned cluster."""
+
+SIMULATED = ("las", "finish_time_fairness", "makespan", "min_cost", "fifo")
+
+JOBS_PER_HOUR, SIMULATION_S = 5.6, 180.0
+"""Of the simulations, and CPU seconds that one of 5000 jobs may take."""
+
+
+def allocations() -> Iterator[Case]:
+    """Yield decisions about jobs alone, beside cvxpy."""
+    for data, make in (("random", random_throughputs), ("Gavel's", _gavel)):
+        for name in POLICIES:
+            for num_jobs, cpu_s in CPU_S.items():
+                yield Case(
+                    "allocations",
+                    f"{name}, {num_jobs} jobs, {data} throughputs",
+                    f"{cpu_s:g} CPU s, warm and cold; no worse than cvxpy",
+                    partial(_allocation, name, num_jobs, make, cpu_s),
+                    is_quick=num_jobs == 128,
+                )
+
+
+def reported() -> Iterator[Case]:
+    """Yield decisions with pairs, by assignment and by filling, whose time is told."""
+    for name, sizes in REPORTED.items():
+        for num_jobs in sizes:
+            yield Case(
+                "reported",
+                f"{name}, {num_jobs} jobs, random throughputs",
+                "rules kept; the time is told",
+                partial(_allocation, name, num_jobs, _with_pairs, None),
+                is_quick=num_jobs == min(sizes),
+            )
+
+
+def partitions() -> Iterator[Case]:
+    """Yield a cluster of a thousand GPUs and jobs, whole and in parts."""
+    for name in ("las", "las_packed"):
+        for parts in PARTS:
+            yield Case(
+                "partitions",
+                f"{name}, 1000 jobs, 1002 GPUs, {parts} parts",
+                "rules kept; time and loss are told",
+                partial(_partitioned, name, parts),
+                is_quick=(name, parts) == ("las", 8),
+            )
+
+
+def simulations() -> Iterator[Case]:
+    """Yield 5000 jobs on Gavel's cluster of 36 GPUs of each type."""
+    for name in SIMULATED:
+        yield Case(
+            "simulations",
+            f"{name}, 5000 jobs, {JOBS_PER_HOUR:g} per hour, Gavel's throughputs",
+            f"{SIMULATION_S:g} CPU s",
+            partial(_simulation, name),
+        )
+
+
+GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
+    "allocations": allocations,
+    "reported": reported,
+    "partitions": partitions,
+    "simulations": simulations,
+}
+"""The groups by the name that the command line uses."""
+
+
+def _gavel(_: int, __: int) -> Throughputs | None:
+    path = GAVEL / THROUGHPUTS
+    return read_throughputs(path) if path.exists() else None
+
+
+def _with_pairs(_: int, seed: int) -> Throughputs:
+    return random_throughputs(NUM_TYPES, seed, shares_space=True)
+
+
+def _allocation(
+    name: str, num_jobs: int, make: Callable[[int, int], Throughputs | None], cpu_s: float | None
+) -> CaseResult:
+    throughputs = make(num_jobs, 0)
+    if throughputs is None:
+        return _NOT_THERE
+    cluster = cluster_of(round(num_jobs / JOBS_PER_GPU / 3))
+    scale_factors = ONE_GPU if name in OF_ONE_GPU else SCALE_FACTORS
+    jobs = load(throughputs, cluster, num_jobs, NUM_MOMENTS, seed=1, scale_factors=scale_factors)
+    return allocation(jobs, name, limit_s=cpu_s)
+
+
+@cache
+def _whole(name: str) -> tuple[Load, Decision]:
+    """Return a thousand jobs on a thousand GPUs, and the decision about them all."""
+    throughputs = random_throughputs(NUM_TYPES, 0, shares_space=True)
+    jobs = load(throughputs, cluster_of(334), 1000, 1, seed=1)
+    (whole,) = decisions(jobs, [policy_of(name)])
+    return jobs, whole
+
+
+def _partitioned(name: str, num_parts: int) -> CaseResult:
+    jobs, whole = _whole(name)
+    return partitioned(jobs, name, num_parts, whole)
+
+
+def _simulation(name: str) -> CaseResult:
+    throughputs = _gavel(0, 0)
+    if throughputs is None:
+        return _NOT_THERE
+    return simulation(
+        throughputs,
+        read_job_types(GAVEL / JOB_TYPES),
+        cluster_of(36),
+        name,
+        jobs_per_hour=JOBS_PER_HOUR,
+        num_jobs=5000,
+        limit_s=SIMULATION_S,
+    )
+
+
+def _prepare() -> None:
+    """Decide once about a few jobs, so that no case pays for what is loaded."""
+    few = load(random_throughputs(4, 0), cluster_of(max(SCALE_FACTORS)), 4, 1, seed=0)
+    for name in POLICIES:
+        decisions(few, [policy_of(name)])
+
+
+_NOT_THERE = CaseResult(0.0, skipped=f"{THROUGHPUTS} is not there")
+
+BENCHMARK = Benchmark("cluster", "Measure what the cluster must reach.", GROUPS, _prepare, draw_costs)

@@ -1,0 +1,154 @@
+"""Jobs that come and go on a cluster of three types, with made-up throughputs or any others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
+
+DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
+"""Google Cloud's prices of one GPU on demand, us-central1, 2020."""
+
+SCALE_FACTORS = {1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05}
+"""GPUs of a job and their part of all jobs, as Gavel's generator draws them."""
+
+NUM_ENTITIES = 3
+"""To which jobs belong in turn; only hierarchical policies look at them."""
+
+JOBS_THAT_END = 2
+"""Between two moments; as many come."""
+
+PASSED_S = 1920.0
+"""Between two moments: the least time between two of Gavel's decisions."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Jobs at several moments, the same number at each.
+
+    Attributes:
+        throughputs: Of their types.
+        cluster: On which they are.
+        moments: The active jobs at each.
+    """
+
+    throughputs: Throughputs
+    cluster: GpuCluster
+    moments: tuple[tuple[ActiveJob, ...], ...]
+
+
+def cluster_of(gpus_per_type: int) -> GpuCluster:
+    """Return a cluster of as many V100s as P100s and K80s, with prices."""
+    return GpuCluster(dict.fromkeys(DOLLARS_PER_HOUR, gpus_per_type), DOLLARS_PER_HOUR)
+
+
+def random_throughputs(num_types: int, seed: int, *, shares_space: bool = False) -> Throughputs:
+    """Return throughputs of types that gain from newer GPUs, and from more, each in its own way.
+
+    Args:
+        num_types: Of jobs.
+        seed: Of the generator.
+        shares_space: Also of two jobs on the same GPUs, for two of three pairs of types.
+    """
+    random = np.random.default_rng(seed)
+    alone: dict[tuple[str, int], dict[str, tuple[OperatingPoint, ...]]] = {}
+    for number in range(num_types):
+        k80 = 10.0 ** random.uniform(-1, 1)
+        p100 = k80 * random.uniform(1, 5)
+        rates = {"v100": p100 * random.uniform(1, 3), "p100": p100, "k80": k80}
+        gain = random.uniform(0.7, 1)
+        for gpus in SCALE_FACTORS:
+            alone[f"type {number}", gpus] = {
+                gpu_type: (OperatingPoint(rate * gpus**gain),) for gpu_type, rate in rates.items()
+            }
+    return Throughputs(alone, _pairs(alone, random) if shares_space else {})
+
+
+def _pairs(
+    alone: Mapping[tuple[str, int], Mapping[str, tuple[OperatingPoint, ...]]], random: np.random.Generator
+) -> dict[tuple[str, str, int], dict[str, tuple[float, float]]]:
+    """Return throughputs of pairs: each job is slowed down on every type by its own factor."""
+    found = {}
+    for (one, gpus), (other, as_many) in itertools.combinations_with_replacement(alone, 2):
+        if gpus == as_many and random.random() < 2 / 3:
+            slower, other_slower = random.uniform(0.4, 1, 2)
+            found[one, other, gpus] = {
+                gpu_type: (
+                    points[0].steps_per_s * slower,
+                    alone[other, gpus][gpu_type][0].steps_per_s * other_slower,
+                )
+                for gpu_type, points in alone[one, gpus].items()
+            }
+    return found
+
+
+def load(
+    throughputs: Throughputs,
+    cluster: GpuCluster,
+    num_jobs: int,
+    num_moments: int,
+    seed: int,
+    scale_factors: Mapping[int, float] = SCALE_FACTORS,
+) -> Load:
+    """Return jobs of random types, scale factors and lengths; some end between two moments, and some come.
+
+    Args:
+        throughputs: Types and scale factors are drawn from these.
+        cluster: On which the jobs are.
+        num_jobs: At each moment.
+        num_moments: At least 1.
+        seed: Of the generator.
+        scale_factors: GPUs of a job, and the part of all jobs that have so many.
+    """
+    random = np.random.default_rng(seed)
+    arrivals = _arrivals(throughputs, scale_factors, random)
+    jobs = [*itertools.islice(arrivals, num_jobs)]
+    moments = [tuple(jobs)]
+    while len(moments) < num_moments:
+        ended = {*random.choice(num_jobs, JOBS_THAT_END, replace=False).tolist()}
+        jobs = [_later(active, random) for index, active in enumerate(jobs) if index not in ended]
+        jobs += itertools.islice(arrivals, JOBS_THAT_END)
+        moments.append(tuple(jobs))
+    return Load(throughputs, cluster, tuple(moments))
+
+
+def _arrivals(
+    throughputs: Throughputs, scale_factors: Mapping[int, float], random: np.random.Generator
+) -> Iterator[ActiveJob]:
+    """Yield jobs of half an hour to a week on a V100, as Gavel's generator makes them."""
+    types = _types_by_scale_factor(throughputs)
+    for number in itertools.count():
+        gpus = int(random.choice([*scale_factors], p=[*scale_factors.values()]))
+        job_type = types[gpus][int(random.integers(len(types[gpus])))]
+        minutes = 10.0 ** (random.uniform(1.5, 3) if random.random() < 0.8 else random.uniform(3, 4))
+        steps = 60 * minutes * throughputs.rate(job_type, gpus, "v100")
+        entity = f"entity {number % NUM_ENTITIES}"
+        yield ActiveJob(Job(f"{number}", job_type, steps, gpus, entity=entity), steps)
+
+
+def _types_by_scale_factor(throughputs: Throughputs) -> dict[int, Sequence[str]]:
+    """Return the types that can run on every GPU type, by scale factor."""
+    return {
+        gpus: [
+            name
+            for name, count in throughputs.alone
+            if count == gpus and all(throughputs.rate(name, gpus, gpu) > 0 for gpu in DOLLARS_PER_HOUR)
+        ]
+        for gpus in SCALE_FACTORS
+    }
+
+
+def _later(active: ActiveJob, random: np.random.Generator) -> ActiveJob:
+    """Return a job after a while in which it made some of its steps."""
+    return ActiveJob(
+        active.job,
+        active.steps_left * random.uniform(0.9, 1),
+        active.waited_s + PASSED_S,
+        active.isolated_s + PASSED_S * random.uniform(0.5, 1.5),
+    )

@@ -1,0 +1,180 @@
+"""What a case of the cluster's benchmark measures: decisions one after the other, and whole simulations.
+
+CPU seconds are those of this process with its threads, and of cvxpy's process in its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from schedsearch.cluster.generator import GeneratorOptions, generated
+from schedsearch.cluster.partition import PartitionedPolicy
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.simulation import simulate
+
+from experiments.benchmarks.cluster.beside_cvxpy import SOLVERS, Answers, answers, reason_to_skip
+from experiments.benchmarks.cluster.loads import Load
+from experiments.benchmarks.cluster.terms import WORTH, Terms, shares_of
+from experiments.benchmarks.comparison import Comparison
+from experiments.benchmarks.results import CaseResult, true_of
+from experiments.benchmarks.timing import CpuClock
+from schedsearch.cluster.allocation import Allocation, check_allocation
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.throughputs import Throughputs
+
+_ALMOST = 1e-6
+"""Part by which solvers' tolerances may make an answer worse."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision.
+
+    Attributes:
+        allocation: Checked.
+        demand_s: CPU seconds of the demand.
+        decision_s: CPU seconds of the policy.
+    """
+
+    allocation: Allocation
+    demand_s: float
+    decision_s: float
+
+
+def decisions(load: Load, policies: Sequence[Policy]) -> list[Decision]:
+    """Return the decision at each moment.
+
+    Args:
+        load: Jobs.
+        policies: One for each moment; the same object for decisions that may use what was known before.
+    """
+    found = []
+    for jobs, policy in zip(load.moments, policies, strict=True):
+        clock = CpuClock()
+        demand = load.throughputs.demand(load.cluster, jobs, shares_space=policy.shares_space)
+        demand_s = clock.seconds
+        allocation = policy.allocate(demand)
+        found.append(Decision(allocation, demand_s, clock.seconds - demand_s))
+        check_allocation(allocation)
+    return found
+
+
+def allocation(load: Load, name: str, *, limit_s: float | None) -> CaseResult:
+    """Decide at each moment, warm and cold; and with cvxpy, where it knows the policy.
+
+    Args:
+        load: Of several moments, the first of which is not counted.
+        name: Of the policy.
+        limit_s: CPU seconds that a decision with its demand may take; None for any.
+    """
+    num = len(load.moments)
+    cold = decisions(load, [policy_of(name) for _ in range(num)])[1:]
+    warm = decisions(load, [policy_of(name)] * num)[1:]
+    took_s = {
+        kind: statistics.median(one.demand_s + one.decision_s for one in found)
+        for kind, found in (("warm", warm), ("cold", cold))
+    }
+    wrong = {
+        f"{kind} {each_s:.2g} CPU s": limit_s is not None and each_s > limit_s
+        for kind, each_s in took_s.items()
+    }
+    demand_s = statistics.median(one.demand_s for one in warm)
+    note = f"cold {took_s['cold']:.3g} CPU s; the demand is {demand_s:.2g} of it"
+    result = CaseResult(took_s["warm"], true_of(wrong), note=note)
+    return _beside_cvxpy(result, load, name, warm) if name in WORTH else result
+
+
+def _beside_cvxpy(result: CaseResult, load: Load, name: str, warm: Sequence[Decision]) -> CaseResult:
+    if reason := reason_to_skip():
+        return replace(result, note=f"{result.note}; {reason}")
+    moments = [Terms.of(load.throughputs.demand(load.cluster, jobs)) for jobs in load.moments]
+    theirs = [answers(name, solver, moments) for solver in SOLVERS[name]]
+    fastest = min(theirs, key=lambda each: statistics.median(each.cpu_s[1:]))
+    what, worth = WORTH[name]
+    ours = [worth(terms, shares_of(one.allocation)) for terms, one in zip(moments[1:], warm, strict=True)]
+    best = [
+        min(worth(terms, each.shares[number]) for each in theirs)
+        for number, terms in enumerate(moments[1:], 1)
+    ]
+    ratios = [one / other for one, other in zip(ours, best, strict=True)]
+    compared = Comparison(
+        f"cvxpy, {name}",
+        "jobs",
+        len(load.moments[0]),
+        tuple(one.decision_s for one in warm),
+        fastest.cpu_s[1:],
+        what,
+        statistics.median(ratios),
+        1.0,
+    )
+    worse = {f"{what} {max(ratios):.8g} times cvxpy's best": max(ratios) > 1 + _ALMOST}
+    return replace(
+        result,
+        missed=(*result.missed, *true_of(worse)),
+        note=f"{result.note}; cvxpy {_described(theirs)}",
+        comparison=compared,
+    )
+
+
+def _described(theirs: Sequence[Answers]) -> str:
+    return ", ".join(f"{each.solver} {statistics.median(each.cpu_s[1:]):.3g}" for each in theirs) + " CPU s"
+
+
+def partitioned(load: Load, name: str, num_parts: int, whole: Decision) -> CaseResult:
+    """Decide about all jobs in parts, and tell what the objective loses beside the whole.
+
+    Args:
+        load: Of one moment.
+        name: Of a policy whose objective is a least that is to be high.
+        num_parts: Of jobs and cluster.
+        whole: The decision of the same policy about all of them.
+    """
+    (parts,) = decisions(load, [PartitionedPolicy(partial(policy_of, name), num_parts)])
+    loss = 1 - parts.allocation.objective / whole.allocation.objective
+    note = (
+        f"loses {100 * loss:.2f} % of the objective; the whole takes {whole.decision_s:.3g} CPU s, and the "
+        f"demand {whole.demand_s:.2g} more"
+    )
+    return CaseResult(parts.decision_s, true_of({"better than the whole": loss < -_ALMOST}), note=note)
+
+
+def simulation(
+    throughputs: Throughputs,
+    types: Mapping[str, bool],
+    cluster: GpuCluster,
+    name: str,
+    *,
+    jobs_per_hour: float,
+    num_jobs: int,
+    limit_s: float,
+) -> CaseResult:
+    """Simulate jobs that come all the time until the last of them is done.
+
+    Args:
+        throughputs: Of the types.
+        types: Whether each may run on more than one GPU.
+        cluster: To which they come.
+        name: Of the policy.
+        jobs_per_hour: On average.
+        num_jobs: All of which are to be done.
+        limit_s: CPU seconds that it may take.
+    """
+    generator = GeneratorOptions(seed=0, lam_s=3600 / jobs_per_hour, num_jobs=num_jobs)
+    clock = CpuClock()
+    trace = [*generated(types, throughputs, generator)]
+    outcome = simulate(trace, cluster, throughputs, policy_of(name), SimulationOptions())
+    took_s = clock.seconds
+    wrong = {
+        f"more than {limit_s:g} CPU s": took_s > limit_s,
+        outcome.missing: bool(outcome.missing),
+    }
+    note = (
+        f"average completion time {outcome.average_jct_s / 3600:.2f} h, {len(outcome.rounds.start_s)} "
+        f"rounds, {len(outcome.decisions.time_s)} decisions about up to {outcome.decisions.jobs.max()} jobs"
+    )
+    return CaseResult(took_s, true_of(wrong), note=note)
