@@ -44,7 +44,7 @@ def chosen_policy(name: str, options: PolicyOptions, from_file: Mapping[str, obj
     if "entities" in given:
         given["entities"] = _entities(given["entities"])
     known = options_of(name)
-    chosen = {key: value for key, value in (from_file or {}).items() if key in known} | given
+    chosen: dict[str, Any] = {key: value for key, value in (from_file or {}).items() if key in known} | given
     if options.parts is None:
         return policy_of(name, **chosen)
     return partitioned(name, options.parts, **chosen)
