@@ -10,12 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from schedsearch.cluster.generator import GeneratorOptions, generated
-from schedsearch.cluster.partition import PartitionedPolicy
-from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.simulation import simulate
-
 from experiments.benchmarks.cluster.beside_cvxpy import SOLVERS, Answers, answers, reason_to_skip
 from experiments.benchmarks.cluster.loads import Load
 from experiments.benchmarks.cluster.terms import WORTH, Terms, shares_of
@@ -23,8 +17,13 @@ from experiments.benchmarks.comparison import Comparison
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
 from schedsearch.cluster.allocation import Allocation, check_allocation
+from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.partition import PartitionedPolicy
 from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.cluster.throughputs import Throughputs
 
 _ALMOST = 1e-6

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from schedsearch.cluster.generator import COST_STUDY_DURATIONS_S, GeneratorOptions
-
 from experiments.reproductions.gavel.options import ShorterTraceOptions
 from experiments.reproductions.gavel.study import Factor, Study, Way, Workload, study_item
+from schedsearch.cluster.generator import COST_STUDY_DURATIONS_S, GeneratorOptions
 
 TYPES = ("ResNet-50 (batch size 64)", "A3C")
 

@@ -7,7 +7,6 @@ from random import Random
 from typing import Any, Literal
 
 import numpy as np
-from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
 
 from experiments.reproductions.gavel.options import (
     INPUTS,
@@ -22,6 +21,7 @@ from experiments.reproductions.gavel.spread import Spread
 from experiments.reproductions.item import Claim, Item, Row, Trend
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.policies.hierarchical import Entity, Hierarchical
 from schedsearch.figures.panels import Panel, Point, draw_panels
 
 ENTITIES = {"entity 0": 1.0, "entity 1": 2.0, "entity 2": 3.0}

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from schedsearch.cluster.generator import read_job_types
-from schedsearch.cluster.inputs.throughput_file import read_throughputs
-
 from experiments.config.options import OptionError, require, require_least, require_once
 from experiments.reproductions.item import chosen_cases
+from schedsearch.cluster.generator import read_job_types
 from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.throughputs import Throughputs
 
 THROUGHPUTS = "simulation_throughputs.json"
