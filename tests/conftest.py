@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -48,7 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take Ctrl-C as usual, also where the tests were started in the background, which ignores it.
 
     Commands that the tests start inherit that. Only ``-m gpu`` sees GPUs: beside one none can be forked.
+    The log of absl, which OR-tools loads, does not write to the captured standard error: Hydra's set-up of
+    logging closes what it writes to, unless that is the standard error of the process.
     """
+    if importlib.util.find_spec("absl") is not None:
+        from absl import logging
+
+        logging.get_absl_handler().python_handler.stream = sys.__stderr__
     if config.option.markexpr != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.default_int_handler)
