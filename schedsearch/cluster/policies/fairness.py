@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from schedsearch.cluster.alike import Alike, alike
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.policies.policy import LeastFirst, check_runnable
@@ -21,10 +22,14 @@ class MaxMinFairness(LeastFirst):
     """Maximizes the least of scale factor x throughput / (weight x proportional throughput).
 
     The proportional throughput is that of a job whose time is divided among the types as their GPUs. Agnostic
-    of the types it is the least of scale factor x time / weight: the classical policy.
+    of the types it is the least of scale factor x time / weight: the classical policy. Where no two jobs
+    share GPUs, jobs of one type, scale factor and weight get the same.
     """
 
     term: ClassVar[str] = "las"
+
+    def _groups(self, demand: Demand) -> Alike | None:
+        return None if self.shares_space else alike(demand, demand.scale_factors / demand.weights)
 
     def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
         factors = fair_factors(demand, self.name, self.is_agnostic)

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from schedsearch.cluster.alike import Alike
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -99,16 +100,28 @@ class LeastFirst(SingleLevel):
     work_conserving: bool = True
 
     def _best(self, demand: Demand) -> tuple[FloatArray, float]:
+        groups = self._groups(demand)
+        if groups is None:
+            return self._in_program(demand, np.ones(len(demand.jobs)))
+        shares, objective = self._in_program(groups.demand, groups.counts)
+        return groups.of_all(shares), objective
+
+    def _groups(self, demand: Demand) -> Alike | None:
+        """Return the groups of jobs that the policy cannot tell apart; None where it tells all apart."""
+        return None
+
+    def _in_program(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
+        """Return the shares and the objective of jobs each of which stands for so many."""
         program = self._programs.of(demand)
         shares, objective, needed = self._least(demand, program)
-        return (_filled(program, needed, shares) if self.work_conserving else shares), objective
+        return (_filled(program, needed, shares, counts) if self.work_conserving else shares), objective
 
     @abstractmethod
     def _least(self, demand: Demand, program: Program) -> tuple[FloatArray, float, FloatArray]:
         """Return the shares, the objective, and the throughput that it needs each job to have."""
 
 
-def _filled(program: Program, needed: FloatArray, shares: FloatArray) -> FloatArray:
+def _filled(program: Program, needed: FloatArray, shares: FloatArray, counts: FloatArray) -> FloatArray:
     """Return shares in which each job has what it needs, and the sum of normalized throughputs is largest.
 
     Where rounding keeps the solver from it, which needs throughputs that differ by some 1e8, they are the
@@ -117,7 +130,7 @@ def _filled(program: Program, needed: FloatArray, shares: FloatArray) -> FloatAr
     demand = program.demand
     program.set_floors(needed * (1 - SLACK))
     try:
-        fuller = program.maximize(worth(demand, np.ones(len(demand.jobs))))
+        fuller = program.maximize(worth(demand, counts))
     except InfeasibleError:
         return shares
     is_enough = demand.rates(fuller) >= needed * (1 - 10 * SLACK)

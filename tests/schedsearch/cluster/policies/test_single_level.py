@@ -236,3 +236,21 @@ def test_nothing_is_given_to_nobody(name: str) -> None:
     if name.startswith(("las", "makespan", "fifo", "finish", "sjf", "max_total", "isolated")):
         empty = replace(random_case(0), rates=np.zeros((0, 2)), workers=np.ones(2), pairs=[])
         assert len(decided(name, empty).shares) == 0
+
+
+@pytest.mark.parametrize("name", ["las", "las_agnostic"])
+def test_jobs_that_are_alike_get_the_same_and_the_least_is_the_plain_programs(name: str) -> None:
+    """Many jobs of few types, scale factors and weights, in mixed order."""
+    for seed in range(20):
+        few = random_case(seed)
+        chosen = np.random.default_rng(seed).integers(0, len(few.rates), 25)
+        columns = ("rates", "gpus", "weights", "steps", "waited_s", "isolated_s")
+        case = replace(few, pairs=[], **{column: getattr(few, column)[chosen] for column in columns})
+        seen = case if name == "las" else equal_types(case)
+        normal = proportional(case) if name == "las" else seen.rates.max(axis=1)
+        allocation = decided(name, case)
+        best = 1 / shortest_time(seen, case.weights * normal / case.gpus)
+        assert allocation.objective == pytest.approx(best, rel=1e-6)
+        times = allocation.demand.times(allocation.shares)
+        for kind in np.unique(chosen):
+            assert np.ptp(times[chosen == kind]) < 1e-12
