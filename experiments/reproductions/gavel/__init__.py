@@ -5,6 +5,7 @@
 - `ideal`: jobs that get what is computed for them exactly
 - `estimated`: a policy that knows pairs by estimates
 - `study`: ways to schedule the same jobs beside each other, as an item
+- `physical`: the traces of the cluster that Gavel ran on
 - `policies`: LAS, finish times, makespan, first in first out, priorities
 - `cost`: cost policies and deadlines
 - `hierarchical`: fairness between entities

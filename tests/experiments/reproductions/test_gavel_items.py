@@ -16,8 +16,10 @@ from experiments.reproductions.gavel.estimated import WithEstimates, estimated
 from experiments.reproductions.gavel.ideal import ideal_average_jct_s
 from experiments.reproductions.gavel.items import ITEMS
 from experiments.reproductions.gavel.options import JOB_TYPES, THROUGHPUTS, cluster_of, gavel_throughputs
+from experiments.reproductions.gavel.physical import THROUGHPUTS as PHYSICAL_THROUGHPUTS
+from experiments.reproductions.gavel.physical import TRACES
 from experiments.reproductions.gavel.spread import Spread
-from experiments.reproductions.gavel.study import Factor
+from experiments.reproductions.gavel.study import JCT, Factor
 from experiments.reproductions.item import Item
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
@@ -49,6 +51,15 @@ def folder(tmp_path: Path) -> str:
         for gpu_type, rates in RATES.items()
     }
     (tmp_path / THROUGHPUTS).write_text(json.dumps(table), encoding="utf-8")
+    (tmp_path / PHYSICAL_THROUGHPUTS).write_text(json.dumps(table), encoding="utf-8")
+    for name, metric in TRACES.values():
+        arrivals = [600 * number * (metric == JCT) for number in range(60)]
+        lines = [
+            "\t".join((TYPES[n % 2], *"---0", "50000", "1", "1", "-1", str(s)))
+            for n, s in enumerate(arrivals)
+        ]
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
     rows = [f"{number},{job_type},1" for number, job_type in enumerate(TYPES)]
     (tmp_path / JOB_TYPES).write_text("\n".join(["index,job_type,may_be_distributed", *rows]) + "\n")
     return str(tmp_path)
@@ -64,7 +75,7 @@ def test_an_item_is_made_on_any_table(item: Item, folder: str) -> None:
     assert {row.case for row in rows} == {*cases}
     assert all(row.ours is not None and math.isfinite(row.ours) for row in rows)
     assert item.trends(rows) and all(trend.shown_by for trend in item.trends(rows))
-    assert item.draw is not None and item.draw(rows).axes
+    assert item.draw is None or item.draw(rows).axes
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
