@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,9 +34,9 @@ def gpu_cluster(options: GpuClusterOptions) -> GpuCluster:
     for gpu_type, gpus in servers.items():
         require(gpus == int(gpus), f"cluster.gpus_per_server.{gpu_type}", gpus, "a whole number", "give one")
     sizes = {gpu_type: int(gpus) for gpu_type, gpus in servers.items()}
-    if options.power_cap_w is None:
-        return GpuCluster(whole, prices, sizes)
-    return GpuCluster(whole, prices, sizes, options.power_cap_w)
+    idle_w = _by_type("cluster.idle_power_w", options.idle_power_w, "40:30:25")
+    cap_w = math.inf if options.power_cap_w is None else options.power_cap_w
+    return GpuCluster(whole, prices, sizes, power_cap_w=cap_w, idle_power_w=idle_w)
 
 
 def _by_type(where: str, given: str | dict[Any, Any] | None, example: str) -> Mapping[str, float]:

@@ -476,6 +476,7 @@ class GpuClusterOptions:
     workers: str | dict[Any, Any]
     dollars_per_hour: str | dict[Any, Any] | None
     gpus_per_server: str | dict[Any, Any] | None
+    idle_power_w: str | dict[Any, Any] | None
     power_cap_w: float | None
 
 

@@ -52,7 +52,6 @@ class Simulation:
     ) -> None:
         """Begin at time 0."""
         self.cluster, self.throughputs, self.policy, self.options = cluster, throughputs, policy, options
-        _check_options(options, cluster)
         self.num_jobs = len(trace) if isinstance(trace, Sequence) else None
         if self.num_jobs is not None and options.window is not None and options.window[1] > self.num_jobs:
             raise ClusterError(_short_trace(options.window, self.num_jobs))
@@ -105,7 +104,7 @@ class Simulation:
         busy_s = dict(zip(cluster.workers, self.history.busy_s.tolist(), strict=True))
         idle_kwh = math.fsum(
             power_w * (cluster.workers[gpu_type] * self.now_s - busy_s[gpu_type]) / 3.6e6
-            for gpu_type, power_w in {**cluster.idle_power_w, **options.idle_power_w}.items()
+            for gpu_type, power_w in cluster.idle_power_w.items()
         )
         return Outcome(
             self.policy.name,
@@ -267,11 +266,3 @@ def _chosen(option: bool | None, policy: Policy, attribute: str, *, otherwise: b
 def _short_trace(window: tuple[int, int], num_jobs: int) -> str:
     return f"window: {list(window)} is beyond the trace, which has {num_jobs} jobs; end it there or before"
 
-
-def _check_options(options: SimulationOptions, cluster: GpuCluster) -> None:
-    for gpu_type in options.idle_power_w:
-        if gpu_type not in cluster.workers:
-            raise ClusterError(
-                f"idle_power_w: {gpu_type!r} is not a GPU type of the cluster; it has "
-                f"{', '.join(cluster.workers)}"
-            )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 
@@ -57,7 +56,6 @@ class SimulationOptions:
         restart_s: What a job pays at each start; a job that keeps its GPUs from one round to the next
             does not start again.
         failures: Of GPUs; none by default.
-        idle_power_w: What a GPU of each type draws when no job runs on it, in W; 0 where it is not given.
         snapshots_s: Least time between two allocations that are kept; infinite to keep none, 0 for all.
         records_rounds: Keeps who ran where in every round, for `check_outcome`.
 
@@ -76,7 +74,6 @@ class SimulationOptions:
     checkpoint_s: float = 0.0
     restart_s: float = 0.0
     failures: FailureOptions | None = None
-    idle_power_w: Mapping[str, float] = field(default_factory=dict)
     snapshots_s: float = math.inf
     records_rounds: bool = False
 
@@ -87,8 +84,6 @@ class SimulationOptions:
         _at_least("snapshots_s", self.snapshots_s, 0, or_infinite=True)
         for name in ("reset_s", "checkpoint_s", "restart_s"):
             _at_least(name, getattr(self, name), 0)
-        for gpu_type, power_w in self.idle_power_w.items():
-            _at_least(f"idle_power_w.{gpu_type}", power_w, 0)
         if self.checkpoint_s + self.restart_s >= self.round_s:
             raise ClusterError(
                 f"checkpoint_s and restart_s: {self.checkpoint_s + self.restart_s} s leave nothing of "
