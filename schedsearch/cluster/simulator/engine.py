@@ -265,4 +265,3 @@ def _chosen(option: bool | None, policy: Policy, attribute: str, *, otherwise: b
 
 def _short_trace(window: tuple[int, int], num_jobs: int) -> str:
     return f"window: {list(window)} is beyond the trace, which has {num_jobs} jobs; end it there or before"
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -21,15 +22,15 @@ from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
-NONE = PolicyOptions(None, None, None, None, None)
+NONE = PolicyOptions(**dict.fromkeys(one.name for one in fields(PolicyOptions)))
 
 
 def test_numbers_with_colons_are_of_gavels_types_and_prices_of_those_that_are_there() -> None:
-    cluster = gpu_cluster(GpuClusterOptions("36:0:8", "0.74:0.43:0.135", None, None))
+    cluster = gpu_cluster(GpuClusterOptions("36:0:8", "0.74:0.43:0.135", None, None, None))
     assert cluster == GpuCluster(
         {"v100": 36, "p100": 0, "k80": 8}, {"v100": 0.74, "p100": 0.43, "k80": 0.135}
     )
-    own = gpu_cluster(GpuClusterOptions({"h100": 8, "v100": 2}, "0.74:0.43:0.135", {"h100": 8}, 5000.0))
+    own = gpu_cluster(GpuClusterOptions({"h100": 8, "v100": 2}, "0.74:0.43:0.135", {"h100": 8}, None, 5000.0))
     assert own == GpuCluster({"h100": 8, "v100": 2}, {"v100": 0.74}, {"h100": 8}, 5000.0)
 
 
@@ -45,11 +46,11 @@ def test_numbers_with_colons_are_of_gavels_types_and_prices_of_those_that_are_th
 )
 def test_wrong_numbers_of_gpus(workers, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
-        gpu_cluster(GpuClusterOptions(workers, None, None, None))
+        gpu_cluster(GpuClusterOptions(workers, None, None, None, None))
 
 
 def test_options_of_policies() -> None:
-    entities = PolicyOptions({"a": 2, "b": {"weight": 1, "policy": "fifo"}}, None, None, None, None)
+    entities = replace(NONE, entities={"a": 2, "b": {"weight": 1, "policy": "fifo"}})
     policy = chosen_policy("hierarchical", entities)
     assert isinstance(policy, Hierarchical)
     assert [(name, one.weight, one.inside) for name, one in policy.entities.items()] == [
@@ -59,7 +60,7 @@ def test_options_of_policies() -> None:
     with pytest.raises(ValueError, match="policy las has no option 'entities'"):
         chosen_policy("las", entities)
     assert chosen_policy("las", NONE, {"entities": {}, "budget_dollars": 3.0}).name == "las"
-    in_parts = PolicyOptions(None, None, None, None, 2)
+    in_parts = replace(NONE, parts=2)
     assert "las" in chosen_policy("las", in_parts).name != "las"
 
 
