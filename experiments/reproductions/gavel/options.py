@@ -52,7 +52,7 @@ class TraceOptions(SeedOptions):
         jobs: That are simulated with each seed; the last fifth of them counts where jobs come all the time.
     """
 
-    jobs: int = 1000
+    jobs: int = 5000
 
 
 @dataclass(frozen=True)
