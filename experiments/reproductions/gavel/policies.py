@@ -44,8 +44,10 @@ LAS_ITEM = study_item(
         _beside_agnostic(MULTIPLE, "las", average_jct_h=2.2),
     ),
     small=TraceOptions(jobs=40, seeds=(0,)),
-    because="The loads are those at which the dissertation gives its factors, and jobs 4000 to 4999 count, as there. "
-    "Its own traces are not public: types, durations and arrivals are drawn anew by the same rules",
+    because=(
+        "The loads are those at which the dissertation gives its factors, and jobs 4000 to 4999 count, as "
+        "there. Its traces are not public: types, durations and arrivals are drawn by the same rules"
+    ),
 )
 
 FINISH_TIME_ITEM = study_item(
