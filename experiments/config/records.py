@@ -528,6 +528,8 @@ class PolicyOptions:
     spare_s: float | None
     is_strict: bool | None
     dollars_per_kwh: float | None
+    signal: str | None
+    horizon_s: float | None
     parts: int | None
 
 

@@ -26,7 +26,7 @@ class Spread:
     >>> print(Spread.of([2.0, 2.0, 2.0]))
     2.00 (95 % interval 2.00 to 2.00, 3 seeds)
     >>> print(Spread.of([1.0, 4.0]))
-    2.00 (95 % interval 0.00 to 13389.95, 2 seeds)
+    2.00 (95 % interval 0.00 to 13363.40, 2 seeds)
     """
 
     mean: float

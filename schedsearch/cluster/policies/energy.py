@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,6 +71,8 @@ class FloorRules:
     is_strict: bool = False
     name: str = "floors"
     shares_space: bool = False
+    fills_idle_gpus: ClassVar[bool] = False
+    """A GPU that idles costs less than one that runs what nobody asked for."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -100,7 +100,7 @@ def policy_of(name: str, **options: object) -> Policy:
         options: Of that policy, by the names of its parameters.
 
     Raises:
-        ClusterError: There is no such policy, or it has no such option.
+        ClusterError: There is no such policy, it has no such option, or it lacks one that it needs.
     """
     known = options_of(name)
     for option in options:
@@ -108,6 +108,9 @@ def policy_of(name: str, **options: object) -> Policy:
             raise ClusterError(
                 f"policy {name} has no option {option!r}; it has {', '.join(known) if known else 'none'}"
             )
+    for option, parameter in inspect.signature(_maker_of(name)).parameters.items():
+        if parameter.default is inspect.Parameter.empty and option not in options:
+            raise ClusterError(f"policy {name} needs option {option!r}, which is not given; give it")
     return _maker_of(name)(**options)
 
 

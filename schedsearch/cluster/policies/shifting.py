@@ -154,6 +154,9 @@ def least_cost_shares(
     """
     durations = np.array([interval.duration_s for interval in intervals])
     prices = np.array([interval.price_per_kwh for interval in intervals]) / _J_PER_KWH
+    idle_cost = float(prices @ durations) * demand.idle_power_w
+    if not demand.jobs:
+        return np.zeros((len(intervals), 0)), idle_cost
     window_s = np.minimum(floors.window_s, durations.sum())
     least_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
     begins = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
@@ -185,7 +188,7 @@ def least_cost_shares(
     shares = np.zeros(len(cost))
     shares[is_there] = np.maximum(found.x, 0.0)
     by_interval: FloatArray = shares.reshape(len(intervals), -1)
-    return by_interval, float(cost @ shares + demand.idle_power_w * (durations @ prices))
+    return by_interval, float(cost @ shares) + idle_cost
 
 
 def _rules(demand: Demand) -> csr_array:
