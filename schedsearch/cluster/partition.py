@@ -28,15 +28,15 @@ class PartitionedPolicy:
     Attributes:
         policy_of: Makes the policy of one part.
         parts: 1 or more; more than the jobs or GPUs allow is an error when it is asked.
-        seed: Of the random split.
         joined: From the objectives of the parts that have jobs to that of the whole: `min` for fairness,
             `max` for finish times and makespans, `sum` for sums.
+        seed: Of the random split.
     """
 
     policy_of: Callable[[], Policy]
     parts: int
+    joined: Callable[[Sequence[float]], float]
     seed: int = 0
-    joined: Callable[[Sequence[float]], float] = min
     _policies: list[Policy] = field(init=False, repr=False)
     _part_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _random: Random = field(init=False, repr=False)
@@ -169,7 +169,7 @@ def partitioned(name: str, parts: int, seed: int = 0, **options: object) -> Part
     policy = policy_of(name, **options)
     if policy.name == "makespan_budget" and parts > 1:
         raise ClusterError("policy makespan_budget has one budget for all jobs; leave parts out")
-    return PartitionedPolicy(lambda: policy_of(name, **options), parts, seed, _joined(policy.name))
+    return PartitionedPolicy(lambda: policy_of(name, **options), parts, _joined(policy.name), seed)
 
 
 def _joined(name: str) -> Callable[[Sequence[float]], float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from experiments.benchmarks.cluster.beside_cvxpy import SOLVERS, Answers, answers, reason_to_skip
 from experiments.benchmarks.cluster.loads import Load
@@ -16,10 +15,10 @@ from experiments.benchmarks.cluster.terms import WORTH, Terms, shares_of
 from experiments.benchmarks.comparison import Comparison
 from experiments.benchmarks.results import CaseResult, true_of
 from experiments.benchmarks.timing import CpuClock
+from schedsearch.cluster import partition
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.partition import PartitionedPolicy
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
@@ -133,7 +132,7 @@ def partitioned(load: Load, name: str, num_parts: int, whole: Decision) -> CaseR
         num_parts: Of jobs and cluster.
         whole: The decision of the same policy about all of them.
     """
-    (parts,) = decisions(load, [PartitionedPolicy(partial(policy_of, name), num_parts)])
+    (parts,) = decisions(load, [partition.partitioned(name, num_parts)])
     loss = 1 - parts.allocation.objective / whole.allocation.objective
     note = (
         f"loses {100 * loss:.2f} % of the objective; the whole takes {whole.decision_s:.3g} CPU s, and the "

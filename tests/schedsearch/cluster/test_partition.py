@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from cluster.policies.cases import Case, case_of, random_case
 
 from schedsearch.cluster.allocation import InfeasibleError, check_allocation
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.partition import PartitionedPolicy, partitioned
+from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.registry import policy_of
 
 
@@ -45,12 +44,12 @@ def test_parts_keep_the_rules_together(name: str) -> None:
 def test_a_job_stays_in_its_part_and_newcomers_go_where_there_is_room() -> None:
     case = many(0, 40, [8, 8])
     demand = case.demand()
-    policy = PartitionedPolicy(partial(policy_of, "las"), 4, seed=1)
+    policy = partitioned("las", 4, seed=1)
     before = policy.allocate(replace(demand, jobs=demand.jobs)).rates
     assert policy.allocate(demand).rates == pytest.approx(before)
-    again = PartitionedPolicy(partial(policy_of, "las"), 4, seed=1).allocate(demand)
+    again = partitioned("las", 4, seed=1).allocate(demand)
     assert again.rates == pytest.approx(before)
-    other = PartitionedPolicy(partial(policy_of, "las"), 4, seed=2).allocate(demand)
+    other = partitioned("las", 4, seed=2).allocate(demand)
     assert other.rates != pytest.approx(before)
 
 
