@@ -37,7 +37,7 @@ _IDLE_ON_PURPOSE = ("min_cost", "makespan_budget", "least_")
 """How the names of policies begin for which GPUs that run nothing are not lost."""
 
 _SNAPSHOTS = 1000
-"""Allocations that are kept for the heat map, about so many of a simulation."""
+"""About how many allocations of a simulation are kept for the heat map."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def read_data(given: str | None) -> Data:
     throughputs = read_throughputs(file)
     types = file.parent / JOB_TYPES
     if types.exists():
-        return Data(throughputs, {each.name: each.may_be_distributed for each in read_job_types(types)})
+        return Data(throughputs, read_job_types(types))
     names = dict.fromkeys(name for name, _ in throughputs.alone)
     several = {name for name, gpus in throughputs.alone if gpus > 1}
     return Data(throughputs, {name: name in several for name in names})

@@ -44,7 +44,7 @@ def save_reductions(found: Sequence[Reduction], path: Path) -> None:
 
 
 def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, float | None]]]:
-    """Return what is saved of each model, at most so many models together."""
+    """Return what is saved of each model, in panels of a few models each."""
     models = list(dict.fromkeys(each.model for each in found))
     of_model: dict[str, dict[str, float | None]] = {model: {} for model in models}
     for each in found:

@@ -15,7 +15,7 @@ _HOUR_S = 3600.0
 _PICTURES = {
     "completion_times": (
         "Completion times",
-        "Share of the jobs that are done so many hours after their arrival; dotted: the mean.",
+        "Share of the jobs that are done within a number of hours after their arrival; dotted: the mean.",
     ),
     "busy_gpus": ("Busy GPUs", "GPUs of each type that ran a job, over time, above each other."),
     "allocations": (

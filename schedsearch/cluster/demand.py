@@ -1,7 +1,7 @@
 """What a policy decides on: the active jobs, and the configurations that each can run in.
 
-A *configuration* is one way to run one job, or two on the same GPUs: so many GPUs of one type, at one clock,
-which give so many steps per second and draw so much power. One formulation so holds time sharing, space
+A *configuration* is one way to run one job, or two on the same GPUs: a number of GPUs of one type, at one
+clock, and the steps per second and the power that follow. One formulation so holds time sharing, space
 sharing (dissertation, Sec. 5.3.1), jobs that can use more or fewer GPUs, and clocks.
 """
 

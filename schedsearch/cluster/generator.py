@@ -10,11 +10,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from random import Random
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.inputs import job_type_file
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -135,12 +133,3 @@ def _slo_factor(drawn: float) -> float:
     if drawn < 0.33:
         return 1.2
     return 2.0 if drawn < 0.67 else 10.0
-
-
-def read_job_types(path: str | Path) -> dict[str, bool]:
-    """Return the types of a CSV file as `generated` takes them, in the file's order.
-
-    Raises:
-        ClusterError: The file cannot be read or is wrong.
-    """
-    return {one.name: one.may_be_distributed for one in job_type_file.read_job_types(path)}

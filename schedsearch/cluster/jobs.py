@@ -9,19 +9,6 @@ from schedsearch.cluster.gpu_cluster import ClusterError
 
 
 @dataclass(frozen=True)
-class JobType:
-    """A type of job that traces are generated from.
-
-    Attributes:
-        name: As tables of throughputs name it.
-        may_be_distributed: Its jobs may have more than one GPU.
-    """
-
-    name: str
-    may_be_distributed: bool
-
-
-@dataclass(frozen=True)
 class Job:
     """A training job.
 

@@ -339,7 +339,7 @@ class FreeGpus:
         return gpu_ids
 
     def best(self, gpus: int) -> tuple[int, ...]:
-        """Return so many on as few servers as can be, and where that leaves the least of a server free."""
+        """Return this number of GPUs on as few servers as can be, where least of a server stays free."""
         if gpus == 1 and self._per_server == 1:
             while self._lowest[-1] not in self._free:
                 self._lowest.pop()

@@ -183,6 +183,25 @@ def label_time(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
 
 
+def label_grid(grid: Any, num_panels: int, x_label: str, y_label: str) -> None:
+    """Label the outer axes of a grid of panels, and hide those without one.
+
+    Args:
+        grid: Axes, shape (rows, columns), filled row by row.
+        num_panels: That are drawn.
+        x_label: Below the last panel of each column.
+        y_label: At the left of each row.
+    """
+    columns = grid.shape[1]
+    for axes in grid.flat[num_panels:]:
+        axes.set_visible(False)
+    for axes in grid.flat[max(num_panels - columns, 0) : num_panels]:
+        axes.set_xlabel(x_label)
+        axes.xaxis.set_tick_params(labelbottom=True)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(y_label)
+
+
 def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> None:
     """Put the title above the axes on the left and the legend on the right; of a column the legend below."""
     if is_narrow(axes.figure.figure):

@@ -76,7 +76,7 @@ class AllocatedTime:
 
 
 def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _WIDE_INCHES) -> Figure:
-    """Draw the share of the jobs that are done so many hours after their arrival, a curve for each policy.
+    """Draw the share of the jobs that are done within a time after their arrival, a curve for each policy.
 
     Args:
         hours: From the arrival to the end of each job that is done, by policy; at least one of each.

@@ -13,7 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from schedsearch.figures.canvas import NARROW_INCHES, draw_logarithms, is_narrow, legend_below, style
+from schedsearch.figures.canvas import (
+    NARROW_INCHES,
+    draw_logarithms,
+    is_narrow,
+    label_grid,
+    legend_below,
+    style,
+)
 
 
 class Point(NamedTuple):
@@ -151,13 +158,7 @@ def _draw(
             _draw_axes(axes, panel)
             for name, curve in panel.curves.items():
                 _draw_curve(axes, name, curve, looks[name], shifts[name])
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
-        for axes in grid.flat[max(len(panels) - columns, 0) : len(panels)]:
-            axes.set_xlabel(x_label)
-            axes.xaxis.set_tick_params(labelbottom=True)
-        for axes in grid[:, 0]:
-            axes.set_ylabel(y_label)
+        label_grid(grid, len(panels), x_label, y_label)
         entries = [*({"label": name, **looks[name]} for name in names), *({**each, **sizes} for each in more)]
         handles = [Line2D([], [], **entry) for entry in entries]
         if is_narrow(figure):

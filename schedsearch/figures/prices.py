@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from schedsearch.figures.canvas import is_narrow, legend_below, style
+from schedsearch.figures.canvas import is_narrow, label_grid, legend_below, style
 
 _COLORS = ("#E69F00", "#0072B2", "#CC79A7", "#009E73", "#D55E00", "#56B4E9", "#000000")
 """Of the lines in order, from the palette of Okabe and Ito."""
@@ -60,13 +60,7 @@ def draw_prices(panels: Sequence[PricePanel], x_label: str, y_label: str, *, wid
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _draw_panel(axes, panel, looks)
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
-        for axes in grid.flat[max(len(panels) - columns, 0) : len(panels)]:
-            axes.set_xlabel(x_label)
-            axes.xaxis.set_tick_params(labelbottom=True)
-        for axes in grid[:, 0]:
-            axes.set_ylabel(y_label)
+        label_grid(grid, len(panels), x_label, y_label)
         legend_below(figure, [Line2D([], [], label=name, **looks[name]) for name in names], columns=3)
     return figure
 

@@ -15,7 +15,7 @@ from experiments.benchmarks.cluster.loads import SCALE_FACTORS, Load, cluster_of
 from experiments.benchmarks.cluster.measuring import Decision, allocation, decisions, partitioned, simulation
 from experiments.benchmarks.peers.plots import draw_costs
 from experiments.benchmarks.results import Case, CaseResult
-from schedsearch.cluster.generator import read_job_types
+from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.throughputs import Throughputs
@@ -68,7 +68,7 @@ def allocations() -> Iterator[Case]:
                 yield Case(
                     "allocations",
                     f"{name}, {num_jobs} jobs, {data} throughputs",
-                    f"{cpu_s:g} CPU s, warm and cold; no worse than cvxpy",
+                    f"{cpu_s:g} CPU s, warm and cold; an objective no worse than cvxpy's",
                     partial(_allocation, name, num_jobs, make, cpu_s),
                     is_quick=num_jobs == 128,
                 )

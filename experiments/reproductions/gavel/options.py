@@ -9,8 +9,8 @@ from pathlib import Path
 
 from experiments.config.options import OptionError, require, require_least, require_once
 from experiments.reproductions.item import chosen_cases
-from schedsearch.cluster.generator import read_job_types
 from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
 from schedsearch.cluster.throughputs import Throughputs
 

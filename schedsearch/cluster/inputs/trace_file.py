@@ -167,7 +167,7 @@ def _check_fits(row: Submission, throughputs: Throughputs, cluster: GpuCluster |
     if not fits:
         has = ", ".join(f"{workers} {gpu_type}" for gpu_type, workers in cluster.workers.items())
         raise ClusterError(
-            f"{_shown(row.kind)} does not run on any type of which there are so many in the cluster ({has}); "
+            f"{_shown(row.kind)} does not run on any type of which the cluster has enough ({has}); "
             f"give it more GPUs, or remove the job"
         )
 

@@ -87,7 +87,7 @@ def _slope(slow: OperatingPoint, fast: OperatingPoint) -> float:
 
 
 def _thinned(points: Sequence[OperatingPoint], most: int) -> tuple[list[OperatingPoint], float]:
-    """Return at most so many of the points of a hull, both ends among them, and what is lost at most.
+    """Return some of the points of a hull, both ends among them, and what is lost at most.
 
     By dynamic programming over the last point kept: the largest loss between neighbours is as small as can
     be. It adds no point that lowers nothing.

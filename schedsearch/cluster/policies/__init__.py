@@ -2,7 +2,7 @@
 
 In the order in which to read:
 
-- `policy`: what a policy is, and the forms of a single-level one: as it is, agnostic, with space sharing
+- `policy`: what a policy is, and the forms of a single-level one: plain, agnostic, with space sharing
 - `program`: the linear program that they share
 - `fairness`: max-min fairness and the isolated split
 - `water_filling`: max-min fairness whose other jobs are raised too

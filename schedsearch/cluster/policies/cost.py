@@ -169,7 +169,7 @@ class MinCostWithSlos(MinCost):
 
 @dataclass
 class MakespanWithinBudget:
-    """The least time in which all jobs can be done for at most so many dollars (dissertation, Sec. 6.4.3).
+    """The least time in which all jobs can be done within a budget (dissertation, Sec. 6.4.3).
 
     The dissertation searches for the makespan by bisection. With z = 1 / makespan all its rules are linear in
     the shares and z (throughput >= steps x z, dollars per second <= budget x z), so one program is exact.

@@ -41,7 +41,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class SingleLevel(ABC):
-    """One of Gavel's policies, in its three forms: as it is, agnostic of the types, with space sharing.
+    """One of Gavel's policies, in its three forms: plain, agnostic of the types, with space sharing.
 
     An *agnostic* policy takes all types for equal: each job runs on any as on the first one of the cluster
     that it can run on. Its objective is in these throughputs; what jobs then get is their real throughput.
@@ -111,7 +111,7 @@ class LeastFirst(SingleLevel):
         return None
 
     def _in_program(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
-        """Return the shares and the objective of jobs each of which stands for so many."""
+        """Return the shares and the objective; each job stands for as many as its count says."""
         program = self._programs.of(demand)
         shares, objective, needed = self._least(demand, program)
         return (_filled(program, needed, shares, counts) if self.work_conserving else shares), objective

@@ -31,12 +31,6 @@ COLUMNS_PER_JOB = 3
 """Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
 
 
-_WITHOUT_REDUCED_COSTS = mathopt.ModelSolveParameters(
-    reduced_costs_filter=mathopt.VariableFilter(filtered_items=())
-)
-"""Nobody asks for them, and to bring them to Python takes as long as a small program."""
-
-
 @dataclass(frozen=True, eq=False)
 class _JobRows:
     """The rows of a job.
@@ -308,10 +302,10 @@ class Program:
     def _solve(self) -> mathopt.SolveResult:
         """Solve from the last basis; anew where GLOP lost it, and with HiGHS where GLOP is not sure."""
         try:
-            result = self._solver.solve(model_params=_WITHOUT_REDUCED_COSTS)
+            result = self._solver.solve()
         except (AttributeError, RuntimeError):  # an error of GLOP, of which MathOpt 9.15 cannot say which
             self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
-            result = self._solver.solve(model_params=_WITHOUT_REDUCED_COSTS)
+            result = self._solver.solve()
         if result.termination.reason == mathopt.TerminationReason.IMPRECISE:
             result = mathopt.solve(self._model, mathopt.SolverType.HIGHS)
         return result

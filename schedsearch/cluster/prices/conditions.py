@@ -24,7 +24,7 @@ class Conditions:
         restart_s: Time without work, but paid, after each move and each preemption.
         egress_dollars: Of each move to another cloud.
         preemptions_per_day: Mean number, at random (a Poisson process), on all offers.
-        life_h: After so many hours an instance is taken away, with a warning that is enough for a
+        life_h: Hours after which an instance is taken away, with a warning that is enough for a
             checkpoint; 24 at GCP.
         checkpoint_every_s: Work between two checkpoints; what was done since the last is lost.
         checkpoint_s: Time that the writing of one takes.

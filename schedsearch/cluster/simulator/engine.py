@@ -17,6 +17,7 @@ from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.rounds import Assignment, Rounds
 from schedsearch.cluster.simulator.arrivals import Arrivals, can_run
@@ -177,12 +178,9 @@ class Simulation:
         return self.throughputs.demand(cluster, active, shares_space=shares_space, now_s=self.now_s)
 
     def _note_isolated(self, demand: Demand) -> None:
-        """Note how fast each job would be on 1/n of the GPUs of each type, at most all the time."""
-        shares = demand.workers / (len(self.table.index) * demand.scale_factors[:, None])
-        shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
-        rates = (demand.alone_steps_per_s * shares).sum(axis=1)
+        """Note how fast each job would be on its own share of the cluster."""
         numbers = [self.table.index[active.name] for active in demand.jobs]
-        self.table.isolated_steps_per_s[numbers] = rates
+        self.table.isolated_steps_per_s[numbers] = isolated_steps_per_s(demand)
 
     def _note_snapshot(self, allocation: Allocation) -> None:
         kept = self.history.snapshots

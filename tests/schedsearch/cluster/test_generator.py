@@ -15,9 +15,9 @@ from schedsearch.cluster.generator import (
     COST_STUDY_DURATIONS_S,
     GeneratorOptions,
     generated,
-    read_job_types,
 )
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.job_type_file import read_job_types
 from schedsearch.cluster.jobs import Job
 
 TYPES = {"one": True, "two": False}

@@ -31,7 +31,7 @@ def allocation_of(
 
 
 def run_rounds(rounds: Rounds, count: int) -> list[list[Assignment]]:
-    """Return the assignments of so many whole rounds."""
+    """Return the assignments of a number of whole rounds."""
     history = []
     for _ in range(count):
         found = rounds.next_round()

@@ -121,7 +121,7 @@ def test_alibaba_tasks(tmp_path: Path) -> None:
 
 
 def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
-    """Of those that run on so many GPUs; what comes after a row does not change what it gets."""
+    """Of those that run on as many GPUs; what comes after a row does not change what it gets."""
     text = "job_name,submit_time,num_gpu,duration\n" + "".join(f"j{n},{n},1,60\n" for n in range(40))
     types = [job.type for job in read(tmp_path, text, seed=3)]
     assert {*types} == {"A", "B"}
@@ -191,7 +191,7 @@ def test_mistakes(tmp_path: Path, text: str, message: str | None) -> None:
 def test_more_gpus_than_there_are(tmp_path: Path) -> None:
     few = GpuCluster({"v100": 1, "k80": 8})
     message = message_of(tmp_path, MSR, cluster=few)
-    assert message.startswith("line 1: A on 2 GPUs does not run on any type of which there are so many in")
+    assert message.startswith("line 1: A on 2 GPUs does not run on any type of which the cluster has enough")
     assert "(1 v100, 8 k80); give it more GPUs, or remove the job" in message
     assert read(tmp_path, MSR, cluster=GpuCluster({"v100": 2}))
 
