@@ -6,6 +6,7 @@ like the whole; so parts are decided on in far less time, for a small loss (POP:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -27,7 +28,7 @@ class PartitionedPolicy:
 
     Attributes:
         policy_of: Makes the policy of one part.
-        parts: 1 or more; more than the jobs or GPUs allow is an error when it is asked.
+        parts: 1 or more, and at most as many as the cluster has GPUs.
         joined: From the objectives of the parts that have jobs to that of the whole: `min` for fairness,
             `max` for finish times and makespans, `sum` for sums.
         seed: Of the random split.
@@ -58,13 +59,27 @@ class PartitionedPolicy:
         """Return whether its policy looks at pairs."""
         return self._policies[0].shares_space
 
+    @property
+    def fills_idle_gpus(self) -> bool:
+        """Return whether GPUs to which its policy gives no job may run one."""
+        return bool(getattr(self._policies[0], "fills_idle_gpus", True))
+
+    @property
+    def is_agnostic(self) -> bool:
+        """Return whether its policy takes all GPU types for equal."""
+        return bool(getattr(self._policies[0], "is_agnostic", False))
+
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocations of all parts together.
 
         Raises:
-            ClusterError: No part has the GPUs of a job.
-            InfeasibleError: The policy finds nothing in one of the parts.
+            ClusterError: There are more parts than GPUs.
+            InfeasibleError: No part has the GPUs of a job, or the policy finds nothing in one of the parts.
         """
+        if self.parts > demand.cluster.num_gpus:
+            raise ClusterError(
+                f"policy parts: {self.parts} are more than the {demand.cluster.num_gpus} GPUs; give fewer"
+            )
         clusters = _split(demand.cluster, self.parts, self.seed)
         part_of = self._placed(demand, clusters)
         found = demand.configurations
@@ -76,6 +91,7 @@ class PartitionedPolicy:
         shares = np.zeros(len(found))
         objectives: list[float] = []
         notes: list[str] = []
+        until_s = math.inf
         for part, policy in enumerate(self._policies):
             members = np.flatnonzero(part_of == part)
             if not len(members):
@@ -87,8 +103,9 @@ class PartitionedPolicy:
             shares[ways] = allocation.shares
             objectives.append(allocation.objective)
             notes.extend(allocation.notes)
+            until_s = min(until_s, allocation.valid_until_s)
         shares = shares if self.shares_space else shares[found.is_alone]
-        return Allocation(whole, shares, float(self.joined(objectives or [0.0])), tuple(notes))
+        return Allocation(whole, shares, float(self.joined(objectives or [0.0])), tuple(notes), until_s)
 
     def _placed(self, demand: Demand, clusters: Sequence[GpuCluster]) -> IntArray:
         """Return the part of each job: where it is, or one of those that need the fewest GPUs per GPU."""

@@ -7,7 +7,8 @@ import pytest
 from cluster.policies.cases import Case, case_of, random_case
 
 from schedsearch.cluster.allocation import InfeasibleError, check_allocation
-from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.demand import Demand
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.registry import policy_of
 
@@ -73,3 +74,18 @@ def test_more_parts_than_a_job_allows_are_answered_in_one_line() -> None:
         partitioned("las", 0)
     with pytest.raises(ClusterError, match="makespan_budget has one budget"):
         partitioned("makespan_budget", 2, budget_dollars=5)
+
+
+def test_more_parts_than_gpus_are_refused() -> None:
+    demand = Demand.of(GpuCluster({"v100": 2, "k80": 1}), [], [])
+    with pytest.raises(ClusterError, match="policy parts: 4 are more than the 3 GPUs; give fewer"):
+        partitioned("las", 4).allocate(demand)
+
+
+@pytest.mark.parametrize(
+    ("name", "fills", "is_agnostic"),
+    [("las", True, False), ("las_agnostic", True, True), ("fifo", False, False)],
+)
+def test_parts_are_simulated_as_their_policy(name: str, fills: bool, is_agnostic: bool) -> None:
+    policy = partitioned(name, 2)
+    assert (policy.fills_idle_gpus, policy.is_agnostic) == (fills, is_agnostic)
