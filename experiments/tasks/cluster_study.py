@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from experiments.config.command import Interrupted
 from experiments.config.options import read_record, require, require_known, require_once
 from experiments.config.records import ClusterStudyOptions
 from experiments.steps.search_step import output_directory
@@ -40,7 +41,15 @@ def task(config: DictConfig) -> dict[str, float | str]:
     table = _table(options, cluster, Path(options.cache_dir) if options.cache_dir else directory / "plans")
     jobs = drawn_jobs(table.throughputs, cluster, draw)
     log.info("%d jobs arrive in %g days", len(jobs), options.days)
-    found = study(table, jobs, cluster, of_study, lambda name: log.info("run %s", name))
+    runs = directory / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    try:
+        found = study(table, jobs, cluster, of_study, lambda name: log.info("run %s", name), runs)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; what was simulated is in {runs}, and the same command goes on there with "
+            f"hydra.run.dir={directory}"
+        ) from None
     _save(found, directory)
     log.info("%s", "\n".join(_shown(found)))
     log.info("table, figures and numbers in %s", directory)

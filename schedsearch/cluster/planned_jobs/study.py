@@ -6,9 +6,11 @@ counted until the same time for all, the end of the last run, with idle GPUs.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
@@ -21,6 +23,7 @@ from schedsearch.cluster.policies.shifting import LeastSignalCost
 from schedsearch.cluster.policies.water_filling import WaterFilling
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import Outcome
+from schedsearch.cluster.simulator.outcome_file import read_outcome, write_outcome
 from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.energy import Interval
 
@@ -182,6 +185,7 @@ def study(
     cluster: GpuCluster,
     options: StudyOptions,
     on_run: Callable[[str], None] | None = None,
+    directory: Path | None = None,
 ) -> StudyResult:
     """Simulate the trace in each run.
 
@@ -191,9 +195,13 @@ def study(
         cluster: Without a cap; capped runs have that of the options.
         options: What is compared.
         on_run: Told the name of each run before it begins.
+        directory: Where runs are kept, those that ended and the state of one that was interrupted; what is
+            there of the same jobs, cluster, throughputs and options is not simulated again. None to keep
+            none.
 
     Raises:
         ClusterError: There are no jobs, or a job cannot run.
+        KeyboardInterrupt: From the keyboard.
     """
     if not jobs:
         raise ClusterError("trace: has no jobs; give more days or jobs_per_day")
@@ -202,12 +210,41 @@ def study(
     for name in (name for name in RUNS if name in wanted):
         if on_run is not None:
             on_run(name)
-        run = RUNS[name]
-        outcomes[name] = simulate(
+        outcomes[name] = _kept(name, table, jobs, cluster, options, directory)
+    return StudyResult(options, outcomes)
+
+
+def _kept(
+    name: str,
+    table: PlannedThroughputs,
+    jobs: Sequence[Job],
+    cluster: GpuCluster,
+    options: StudyOptions,
+    directory: Path | None,
+) -> Outcome:
+    """Return what a run found: from its file, or by simulation, which then writes it."""
+    run = RUNS[name]
+    throughputs = table.throughputs if run.has_clocks else table.highest_clocks
+
+    def simulated(state: Path | None) -> Outcome:
+        return simulate(
             jobs,
             replace(cluster, power_cap_w=options.power_cap_w) if run.is_capped else cluster,
-            table.throughputs if run.has_clocks else table.highest_clocks,
+            throughputs,
             run.policy(options),
             SimulationOptions(round_s=options.round_s, reset_s=0.0, records_rounds=True),
+            state_path=state,
         )
-    return StudyResult(options, outcomes)
+
+    if directory is None:
+        return simulated(None)
+    asked = (name, throughputs, jobs, cluster, replace(options, runs=()))
+    mark = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+    path, state = directory / f"{name}_{mark}.json", directory / f"{name}_{mark}_state.json"
+    if path.exists():
+        return read_outcome(path)
+    found = simulated(state)
+    if state.exists():
+        raise KeyboardInterrupt
+    write_outcome(found, path)
+    return found

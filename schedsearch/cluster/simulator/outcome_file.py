@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from schedsearch.cluster.simulator.outcome import (
 
 SCHEMA_VERSION = 1
 
-_JOB = ("name", "type", "steps", "scale_factor", "weight", "arrival_s", "slo_s", "entity")
+_JOB = tuple(one.name for one in fields(Job))
 _JOB_OUTCOME = (
     *("steps_done", "first_start_s", "finish_s", "isolated_s", "gpu_s", "dollars", "kwh"),
     *("starts", "renewals", "failures"),
@@ -71,6 +72,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
             "dollars_per_hour": dict(cluster.dollars_per_hour),
             "gpus_per_server": dict(cluster.gpus_per_server),
             "power_cap_w": none_for_odd(cluster.power_cap_w),
+            "idle_power_w": dict(cluster.idle_power_w),
         },
         "busy_s": dict(outcome.busy_s),
         "idle_kwh": outcome.idle_kwh,
@@ -96,7 +98,7 @@ def outcome_from_json(data: object) -> Outcome:
     found = root.mapping()
     try:
         cluster = found["cluster"] | {"power_cap_w": _infinite(found["cluster"]["power_cap_w"])}
-        rows = found["jobs"]["rows"]
+        columns = found["jobs"]["columns"]
         return Outcome(
             found["policy"],
             GpuCluster(**cluster),
@@ -104,7 +106,7 @@ def outcome_from_json(data: object) -> Outcome:
             (found["window"][0], found["window"][1]),
             found["end_s"],
             found["reason"],
-            tuple(_job_outcome(row) for row in rows),
+            tuple(_job_outcome(dict(zip(columns, row, strict=True))) for row in found["jobs"]["rows"]),
             found["busy_s"],
             found["idle_kwh"],
             _round_series(found["rounds"], len(cluster["workers"])),
@@ -112,7 +114,9 @@ def outcome_from_json(data: object) -> Outcome:
             tuple(snapshot_from_json(one) for one in found["snapshots"]),
             tuple(recorded_from_json(found["recorded"])),
         )
-    except (KeyError, TypeError, IndexError) as cause:
+    except ClusterError:
+        raise
+    except (KeyError, TypeError, IndexError, ValueError) as cause:
         raise ClusterError(f"is not the outcome of a simulation ({cause!r}); simulate again") from None
 
 
@@ -158,13 +162,14 @@ def _job_row(one: JobOutcome) -> list[Any]:
     return [none_for_odd(value) if isinstance(value, float) else value for value in values]
 
 
-def _job_outcome(row: Sequence[Any]) -> JobOutcome:
-    job = dict(zip(_JOB, row, strict=False))
-    job["slo_s"] = _infinite(job["slo_s"])
-    numbers: dict[str, Any] = dict(zip(_JOB_OUTCOME, row[len(_JOB) :], strict=True))
+def _job_outcome(values: dict[str, Any]) -> JobOutcome:
+    """Return an outcome by the names of its columns; those that an older file lacks have their defaults."""
+    values["slo_s"] = _infinite(values["slo_s"])
+    values["other_scale_factors"] = tuple(values.get("other_scale_factors", ()))
     for name in ("first_start_s", "finish_s"):
-        numbers[name] = math.nan if numbers[name] is None else numbers[name]
-    return JobOutcome(Job(**job), **numbers)
+        values[name] = math.nan if values[name] is None else values[name]
+    job = Job(**{name: values.pop(name) for name in _JOB})
+    return JobOutcome(job, **values)
 
 
 def _infinite(value: float | None) -> float:

@@ -113,8 +113,8 @@ def _fingerprint(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _job_mark(job: Job) -> list[Any]:
-    return [job.name, job.type, job.steps, job.scale_factor, job.weight, job.arrival_s]
+def _job_mark(job: Job) -> list[str]:
+    return [job.name, repr(job)]
 
 
 def _rounds_to_json(rounds: Rounds) -> dict[str, Any]:

@@ -29,8 +29,8 @@ def simulate(
 ) -> Outcome:
     """Return what becomes of jobs on a cluster.
 
-    A Ctrl-C, or a KeyboardInterrupt of `on_progress`, ends the simulation at the next round; the outcome
-    then holds what there is, and tells what is missing.
+    A Ctrl-C, or a KeyboardInterrupt of `on_progress`, ends the simulation at the next round. Where its state
+    is kept the outcome then holds what there is, and tells what is missing.
 
     Args:
         trace: Jobs in the order of their arrival; may be without end if the options have a window.
@@ -45,6 +45,7 @@ def simulate(
     Raises:
         ClusterError: A job cannot run anywhere, the trace is not in the order of arrival or ends before
             the window, the policy gives no time to anybody, or the state is of another simulation.
+        KeyboardInterrupt: There was a Ctrl-C, and no file is given for the state.
     """
     simulation = Simulation(trace, cluster, throughputs, policy, options or SimulationOptions())
     path = None if state_path is None else Path(state_path)
@@ -52,9 +53,10 @@ def simulate(
         restore(simulation, read_json(path, "the state of an interrupted simulation", ClusterError), path)
     with INTERRUPTS.answered() as ending:
         simulation.run(on_progress)
-    if ending.interrupted:
+    if ending.interrupted and path is None:
+        raise KeyboardInterrupt
+    if ending.interrupted and path is not None:
         simulation.reason = "interrupted from the keyboard"
-    if path is not None and ending.interrupted:
         write_json(path, to_json(simulation))
     elif path is not None:
         path.unlink(missing_ok=True)

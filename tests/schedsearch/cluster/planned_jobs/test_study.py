@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from schedsearch.cluster.planned_jobs.planned_throughputs import PlannedThroughp
 from schedsearch.cluster.planned_jobs.study import RUNS, StudyOptions, study
 from schedsearch.cluster.policies.fairness import MaxMinFairness
 from schedsearch.cluster.policies.shifting import LeastSignalCost
+from schedsearch.cluster.simulator.engine import Simulation
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
@@ -77,11 +79,11 @@ def test_jobs_are_drawn_as_asked() -> None:
     assert 1.5 <= factors[has_slo].min() <= factors[has_slo].max() <= 4.0
 
 
-def test_each_run_is_held_against_its_baseline() -> None:
+def test_each_run_is_held_against_its_baseline(tmp_path: Path) -> None:
     """What must hold of any trace that all runs finish: clocks save energy, and the cap is kept."""
     cluster = replace(CLUSTER, workers={"a100": 4})
     jobs = drawn_jobs(TABLE.throughputs, cluster, DrawOptions(days=2.0, jobs_per_day=16.0, hours=(1.0, 6.0)))
-    found = study(TABLE, jobs, cluster, StudyOptions(tuple(RUNS), 1000.0, DAY))
+    found = study(TABLE, jobs, cluster, StudyOptions(tuple(RUNS), 1000.0, DAY), directory=tmp_path)
     rows = {row["run"]: row for row in found.rows()}
     assert all(row["jobs_done"] == len(jobs) for row in rows.values())
     for row in rows.values():
@@ -97,6 +99,36 @@ def test_each_run_is_held_against_its_baseline() -> None:
     for name, outcome in found.outcomes.items():
         idle_kwh = 0.2 * (found.end_s - outcome.end_s) / 3600
         assert rows[name]["kwh"] == pytest.approx(outcome.kwh + idle_kwh)
+
+
+def test_an_interrupted_study_goes_on_in_the_run_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = drawn_jobs(TABLE.throughputs, CLUSTER, DrawOptions(days=1.0, jobs_per_day=8.0, hours=(1.0, 3.0)))
+    options = StudyOptions(("frontier", "least_carbon"), 1000.0, DAY)
+    begun = list[str]()
+    admit = Simulation._admit
+
+    def interrupted(self: Simulation) -> None:
+        if begun[-1] == "least_carbon" and self.now_s > 20000:
+            raise KeyboardInterrupt
+        admit(self)
+
+    monkeypatch.setattr(Simulation, "_admit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study(TABLE, jobs, CLUSTER, options, begun.append, tmp_path)
+    monkeypatch.undo()
+    assert [path.name.rpartition("_")[0] for path in sorted(tmp_path.iterdir())][:2] == [
+        "frontier",
+        "highest_clocks",
+    ]
+    assert len([*tmp_path.glob("least_carbon_*_state.json")]) == 1
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("[fh]*.json")}
+    resumed = study(TABLE, jobs, CLUSTER, options, directory=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    whole = study(TABLE, jobs, CLUSTER, options)
+    for one, other in zip(resumed.rows(), whole.rows(), strict=True):
+        assert {k: (v, other[k]) for k, v in one.items() if v != other[k]} == {}
 
 
 def test_a_decision_ends_with_its_interval() -> None:

@@ -89,10 +89,24 @@ def test_an_outcome_survives_its_file(tmp_path: Path) -> None:
     path = write_outcome(outcome, tmp_path / "cluster.json")
     found = read_outcome(path)
     assert outcome_to_json(found) == outcome_to_json(outcome)
-    assert found.jobs[0].job == outcome.jobs[0].job
-    assert found.cluster == CLUSTER
     np.testing.assert_equal(found.metrics, outcome.metrics)
     check_outcome(found, THROUGHPUTS, OPTIONS)
+
+
+def test_nothing_of_the_cluster_and_of_jobs_is_lost(tmp_path: Path) -> None:
+    outcome = run()
+    job = Job("all", "gpt", 2.0, 1, 3.0, 4.0, 5.0, "somebody", (2, 4))
+    cluster = replace(CLUSTER, power_cap_w=1e4, idle_power_w={"v100": 30.0})
+    first = replace(outcome.jobs[0], job=job)
+    changed = replace(outcome, cluster=cluster, jobs=(first, *outcome.jobs[1:]))
+    found = read_outcome(write_outcome(changed, tmp_path / "cluster.json"))
+    assert found.cluster == cluster
+    assert [one.job for one in found.jobs] == [job, *(one.job for one in outcome.jobs[1:])]
+
+
+def test_files_that_hold_less_are_told(tmp_path: Path) -> None:
+    outcome = run()
+    path = write_outcome(outcome, tmp_path / "cluster.json")
     data = json.loads(path.read_text())
     assert data["average_jct_s"] == outcome.average_jct_s
     del data["end_s"]
@@ -116,3 +130,8 @@ def test_policies_that_know_what_they_did_before_go_on(name: str, tmp_path: Path
     state = tmp_path / "state.json"
     assert simulated(InterruptAt(40)).is_interrupted
     assert outcome_to_json(simulated()) == outcome_to_json(simulated())
+
+
+def test_without_a_file_for_its_state_an_interrupted_simulation_is_no_result() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(InterruptAt(7, by_signal=True))
