@@ -44,12 +44,21 @@ class Floors:
         steps_per_s: Of each job.
         window_s: The time over which each must get it on average: until its SLO less what is spared, or
             without end.
-        notes: SLOs that cannot be kept, a line each.
+        lost: Names of jobs whose SLO nothing can keep.
+        share: Of what the other SLOs need that each has, as they cannot all be kept at constant rates; or 1.
     """
 
     steps_per_s: FloatArray
     window_s: FloatArray
-    notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    share: float = 1.0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return SLOs that cannot be kept, a line each."""
+        lost = (f"job {name}: nothing keeps its SLO; it has a fair share" for name in self.lost)
+        rest = f"the other SLOs cannot all be kept: each job has {self.share:.4g} of what it needs"
+        return (*lost, rest) if self.share < 1 else tuple(lost)
 
 
 @dataclass(frozen=True)
@@ -110,13 +119,10 @@ class FloorRules:
             _, least = program.maximize_least(factors, others.tolist())
             floors[others] = self.least_share * max(least, 0.0) * KEPT / factors
             program.set_floors(floors)
-        lost = np.flatnonzero(has_slo & ~keeps_slo).tolist()
-        notes = [f"job {demand.jobs[job].name}: nothing keeps its SLO; it has a fair share" for job in lost]
-        if share < 1:
-            notes.append(f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs")
+        lost = tuple(demand.jobs[job].name for job in np.flatnonzero(has_slo & ~keeps_slo).tolist())
         with np.errstate(divide="ignore"):
             window_s = np.where(keeps_slo, demand.steps_left / wanted, np.inf)
-        return Floors(floors, window_s, tuple(notes))
+        return Floors(floors, window_s, lost, share)
 
     def _cheapest(self, demand: Demand, cost: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
         """Return the shares of least cost that give each job its floor, and what could not be done."""

@@ -15,10 +15,10 @@ from itertools import cycle
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, diags_array, hstack, kron, vstack
+from scipy.sparse import csr_array, diags_array, eye_array, hstack, kron, vstack
 
-from schedsearch.cluster.allocation import Allocation, InfeasibleError
-from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
+from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.energy import KEPT, FloorRules, Floors
 from schedsearch.cluster.policies.program import Program
@@ -39,10 +39,10 @@ class LeastSignalCost(FloorRules):
     """Takes the least cost of energy over the intervals to come that does each job's steps in its window.
 
     The floors are those of `FloorRules`, each on average over the job's window: until its SLO or the horizon,
-    whichever is first. A job without SLO is promised an end when it is first seen: that of its floor then.
-    Its window ends there, and once it is behind, it has its floor in every interval; else it would be put off
-    from decision to decision. The objective is the cost of all energy until the horizon, in the unit of the
-    price.
+    whichever is first. A job without SLO is promised an end, that of its floor: when it is first seen, and
+    again whenever its floor then would end it earlier. So it is not put off for ever. SLOs come before
+    promises; of either kind, if not all can be kept, each job has the same share of what it needs. The
+    objective is the cost of all energy until the horizon, in the unit of the price.
 
     Attributes:
         signal: Prices from second 0 of the simulation on; after its end it begins again.
@@ -90,10 +90,13 @@ class LeastSignalCost(FloorRules):
             InfeasibleError: See `set_floors`.
         """
         intervals = tuple(coming(self.signal, demand.now_s, self.horizon_s))
-        floors = self._with_promises(demand, self.set_floors(Program(demand)), intervals[0].duration_s)
-        shares, cost = least_cost_shares(demand, floors, intervals)
+        floors = self.set_floors(Program(demand))
+        promised = np.flatnonzero(~np.isfinite(floors.window_s) & (floors.steps_per_s > 0))
+        with_promises = self._with_promises(demand, floors, promised)
+        found = least_cost_shares(demand, with_promises, intervals, promised)
         until_s = demand.now_s + intervals[0].duration_s
-        return Allocation(demand, shares[0], cost, floors.notes, until_s)
+        notes = replace(floors, share=found.slo_share).notes
+        return Allocation(demand, found.shares[0], found.cost, notes, until_s)
 
     def state_to_json(self) -> dict[str, float]:
         """Return the promises, by name of the job, as plain data."""
@@ -103,17 +106,19 @@ class LeastSignalCost(FloorRules):
         """Know again what was promised."""
         self._promised_s.update(data)
 
-    def _with_promises(self, demand: Demand, floors: Floors, interval_s: float) -> Floors:
-        """Return the floors in which jobs without SLO have until their promised ends."""
-        rates, window_s = floors.steps_per_s.copy(), floors.window_s.copy()
-        for job in np.flatnonzero(~np.isfinite(window_s) & (rates > 0)).tolist():
-            name, steps_left = demand.jobs[job].name, demand.steps_left[job]
-            end_s = self._promised_s.setdefault(name, demand.now_s + steps_left / rates[job])
-            left_s = end_s - demand.now_s
-            if left_s > 0 and steps_left / left_s <= rates[job]:
-                rates[job], window_s[job] = steps_left / left_s, left_s
-            else:
-                window_s[job] = interval_s
+    def _with_promises(self, demand: Demand, floors: Floors, promised: IntArray) -> Floors:
+        """Return the floors in which some jobs have until their promised ends; SLOs are wanted in full."""
+        window_s, steps_left = floors.window_s.copy(), demand.steps_left
+        best = np.zeros(len(demand.jobs) + 1)
+        np.maximum.at(best, demand.configurations.jobs, demand.configurations.steps_per_s)
+        for job in promised.tolist():
+            name, fair_s = demand.jobs[job].name, steps_left[job] / floors.steps_per_s[job]
+            left_s = min(self._promised_s.get(name, math.inf) - demand.now_s, fair_s)
+            if left_s * best[job] < steps_left[job]:  # nothing keeps it, so it is promised anew
+                left_s = fair_s
+            self._promised_s[name], window_s[job] = demand.now_s + left_s, left_s
+        is_asked = np.isfinite(window_s)
+        rates = np.where(is_asked, steps_left / np.where(is_asked, window_s, 1.0), 0.0)
         return replace(floors, steps_per_s=rates, window_s=window_s)
 
 
@@ -136,59 +141,128 @@ def coming(signal: tuple[Interval, ...], now_s: float, horizon_s: float) -> Iter
             return
 
 
+@dataclass(frozen=True, eq=False)
+class Shifted:
+    """What is run in each interval.
+
+    Attributes:
+        shares: Of each interval's time; shape (intervals, configurations).
+        cost: Of all energy, in the unit of the price.
+        slo_share: Of the floors that come first that each job has, because they cannot all be kept; or 1.
+        promised_share: Likewise of those that are promised.
+    """
+
+    shares: FloatArray
+    cost: float
+    slo_share: float = 1.0
+    promised_share: float = 1.0
+
+
 def least_cost_shares(
-    demand: Demand, floors: Floors, intervals: tuple[Interval, ...]
-) -> tuple[FloatArray, float]:
-    """Return the shares of each interval, shape (intervals, configurations), and the cost of all energy.
+    demand: Demand, floors: Floors, intervals: tuple[Interval, ...], promised: IntArray | None = None
+) -> Shifted:
+    """Return what is run in each interval at the least cost of all energy.
 
     A job runs in its window only: in an interval in which this ends, for the part before. Its GPUs and power
-    are then kept for it during the whole interval, which is on the safe side.
+    are then kept for it during the whole interval, which is on the safe side. Where the floors cannot all be
+    kept each job has the same share of its own, the highest that is possible.
 
     Args:
         demand: At the begin of the first interval.
         floors: Each on average over its window, or over all intervals if these end before.
         intervals: One after the other.
-
-    Raises:
-        InfeasibleError: The floors cannot be kept.
+        promised: Jobs whose floors come after those of the others; shape (promised,).
     """
     durations = np.array([interval.duration_s for interval in intervals])
     prices = np.array([interval.price_per_kwh for interval in intervals]) / _J_PER_KWH
     idle_cost = float(prices @ durations) * demand.idle_power_w
     if not demand.jobs:
-        return np.zeros((len(intervals), 0)), idle_cost
-    window_s = np.minimum(floors.window_s, durations.sum())
-    least_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
+        return Shifted(np.zeros((len(intervals), 0)), idle_cost)
     begins = np.concatenate([[0.0], np.cumsum(durations)[:-1]])
-    in_window_s = np.clip(window_s[:, None] - begins, 0.0, durations)
-    asked = np.flatnonzero(least_steps)
-    jobs = demand.configurations.jobs
-    of_second = np.where((jobs[:, 1] == NOBODY)[:, None], np.inf, in_window_s[jobs[:, 1]])
-    seconds = np.minimum(in_window_s[jobs[:, 0]], of_second)  # of each configuration in each interval
-    joules = seconds * demand.added_power_w[:, None]
+    program = _Program(demand, floors, durations, begins)
+    joules = (program.seconds * demand.added_power_w[:, None]).T
     # Of equal prices the earlier is taken, or else a job may be put off again and again.
-    later = _SOONER * np.abs(prices).mean() * begins / durations.sum()
-    cost, sooner = (joules * prices).T.ravel(), (joules * (prices + later)).T.ravel()
-    is_there = (seconds > 0).T.ravel()
-    rates = _by_job(demand, demand.configurations.steps_per_s)
-    steps = csr_array(hstack([rates @ diags_array(of_interval) for of_interval in seconds.T]))
-    rules = vstack(
-        [
-            -(diags_array(1 / least_steps[asked]) @ steps[asked]),
-            diags_array(1 / demand.steps_left) @ steps,
-            kron(np.eye(len(intervals)), _rules(demand)),
-        ],
-        format="csc",
+    sooner = joules * (prices + _SOONER * np.abs(prices).mean() * begins / durations.sum())[:, None]
+    slo_share = promised_share = 1.0
+    shares = program.least(sooner, program.least_steps)
+    if shares is None:
+        is_promised = np.isin(np.arange(len(demand.jobs)), [] if promised is None else promised)
+        of_slos = np.where(is_promised, 0.0, program.least_steps)
+        slo_share = program.highest_share(np.zeros(len(of_slos)), of_slos)
+        of_slos *= slo_share
+        of_promised = np.where(is_promised, program.least_steps, 0.0)
+        promised_share = program.highest_share(KEPT * of_slos, of_promised)
+        shares = program.least(sooner, KEPT * (of_slos + promised_share * of_promised))
+        assert shares is not None  # a little less than what a program found to be possible
+    return Shifted(
+        shares, float((joules * prices[:, None] * shares).sum()) + idle_cost, slo_share, promised_share
     )
-    limits = [np.full(len(asked), -KEPT), np.ones(len(demand.jobs)), np.tile(_limits(demand), len(intervals))]
-    found = linprog(sooner[is_there], A_ub=rules[:, is_there], b_ub=np.concatenate(limits), method="highs")
-    if found.status == _INFEASIBLE:
-        raise InfeasibleError("no shares of the intervals to come keep all floors")
-    assert found.status == 0, found.message
-    shares = np.zeros(len(cost))
-    shares[is_there] = np.maximum(found.x, 0.0)
-    by_interval: FloatArray = shares.reshape(len(intervals), -1)
-    return by_interval, float(cost @ shares) + idle_cost
+
+
+class _Program:
+    """Shares of intervals: within each one's GPUs and power, and of no job more steps than are left.
+
+    Attributes:
+        seconds: That each configuration has in each interval, as the windows of its jobs end; shape
+            (configurations, intervals).
+        least_steps: That each job must have done at the end of the intervals, or of its window if this is
+            first, to have its floor; shape (jobs,).
+    """
+
+    def __init__(self, demand: Demand, floors: Floors, durations: FloatArray, begins: FloatArray) -> None:
+        """Write the rules down; times in s."""
+        window_s = np.minimum(floors.window_s, durations.sum())
+        self.least_steps = np.minimum(floors.steps_per_s * window_s, demand.steps_left)
+        in_window_s = np.clip(window_s[:, None] - begins, 0.0, durations)
+        jobs = demand.configurations.jobs
+        of_second = np.where((jobs[:, 1] == NOBODY)[:, None], np.inf, in_window_s[jobs[:, 1]])
+        self.seconds = np.minimum(in_window_s[jobs[:, 0]], of_second)
+        self._is_there = (self.seconds > 0).T.ravel()
+        self._left = demand.steps_left
+        # In parts of what is left, so that all rows have numbers of one size.
+        rates = diags_array(1 / self._left) @ _by_job(demand, demand.configurations.steps_per_s)
+        self._done = csr_array(hstack([rates @ diags_array(one) for one in self.seconds.T]))[
+            :, self._is_there
+        ]
+        rules = kron(eye_array(len(durations)), _rules(demand), format="csr")[:, self._is_there]
+        self._rules = vstack([self._done, rules], format="csr")
+        self._limits = np.concatenate([np.ones(len(demand.jobs)), np.tile(_limits(demand), len(durations))])
+
+    def least(self, cost: FloatArray, least_steps: FloatArray) -> FloatArray | None:
+        """Return the shares of least cost in which each job has so many steps; None if there are none.
+
+        Args:
+            cost: Of a share of 1; shape (intervals, configurations), as the shares.
+            least_steps: Shape (jobs,).
+        """
+        asked = np.flatnonzero(least_steps)
+        found = linprog(
+            cost.ravel()[self._is_there],
+            A_ub=vstack([-self._done[asked], self._rules], format="csc"),
+            b_ub=np.concatenate([-KEPT * least_steps[asked] / self._left[asked], self._limits]),
+            method="highs",
+        )
+        if found.status == _INFEASIBLE:
+            return None
+        assert found.status == 0, found.message
+        shares = np.zeros(cost.size)
+        shares[self._is_there] = np.maximum(found.x, 0.0)
+        return shares.reshape(cost.shape)
+
+    def highest_share(self, least_steps: FloatArray, wanted: FloatArray) -> float:
+        """Return the highest share, at most 1, of wanted steps that jobs can have beside others' least."""
+        asked = np.flatnonzero(least_steps + wanted)
+        column = csr_array((wanted[asked] / self._left[asked])[:, None])
+        empty = csr_array((self._rules.shape[0], 1))
+        found = linprog(
+            np.append(np.zeros(self._rules.shape[1]), -1.0),
+            A_ub=vstack([hstack([-self._done[asked], column]), hstack([self._rules, empty])], format="csc"),
+            b_ub=np.concatenate([-least_steps[asked] / self._left[asked], self._limits]),
+            bounds=[(0.0, None)] * self._rules.shape[1] + [(0.0, 1.0)],
+            method="highs",
+        )
+        assert found.status == 0, found.message
+        return float(found.x[-1])
 
 
 def _rules(demand: Demand) -> csr_array:

@@ -11,7 +11,7 @@ import pytest
 from demands_at_random import dense_rate, dense_rules, random_demand
 from scipy.optimize import linprog
 
-from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
+from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
@@ -121,10 +121,10 @@ def test_the_least_cost_is_that_of_a_dense_program(seed: int) -> None:
     demand = random_demand(seed, cap_share=float(rng.uniform(0.2, 1)) if rng.random() < 0.5 else math.inf)
     intervals = tuple(Interval(float(rng.uniform(10, 60)), float(rng.uniform(-0.2, 3))) for _ in range(4))
     floors = FloorRules(least_share=0.8).set_floors(Program(demand))
-    shares, cost = least_cost_shares(demand, floors, intervals)
-    for each in shares:
+    found = least_cost_shares(demand, floors, intervals)
+    for each in found.shares:
         check_allocation(Allocation(demand, each, 0.0))
-    assert cost == pytest.approx(dense_cost(demand, floors, intervals), rel=1e-4, abs=1e-7)
+    assert found.cost == pytest.approx(dense_cost(demand, floors, intervals), rel=1e-4, abs=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -140,12 +140,81 @@ def test_at_a_constant_price_it_takes_no_more_than_the_decision_of_least_energy(
     assert over_time.objective == pytest.approx(2 * 50 * now.objective / 3.6e6, rel=1e-5)
 
 
-def test_steps_that_do_not_fit_are_an_error_and_floors_never_are() -> None:
-    demand = waiting_job(steps=2000.0)
-    with pytest.raises(InfeasibleError, match="no shares of the intervals"):
-        least_cost_shares(demand, Floors(np.array([11.0]), np.array([100.0])), DAY)
+def test_of_floors_that_do_not_fit_each_job_has_the_same_share() -> None:
+    found = least_cost_shares(waiting_job(steps=2000.0), Floors(np.array([11.0]), np.array([100.0])), DAY)
+    assert found.slo_share == pytest.approx(10 / 11)
+    assert found.shares[0] == pytest.approx([1.0, 0.0], abs=1e-5)
     lost = LeastSignalCost(1.0, signal=DAY, horizon_s=200.0).allocate(waiting_job(slo_s=50.0))
     assert lost.valid_until_s == 100.0
+    assert lost.notes == ("job only: nothing keeps its SLO; it has a fair share",)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_slos_come_before_promises_and_both_have_the_highest_share(seed: int) -> None:
+    """A little more of what jobs have cannot be kept, by the program written down row by row."""
+    rng = np.random.default_rng(seed)
+    demand = random_demand(seed)
+    intervals = tuple(Interval(float(rng.uniform(10, 60)), float(rng.uniform(0.1, 3))) for _ in range(3))
+    horizon_s = math.fsum(one.duration_s for one in intervals)
+    far = [replace(one, steps_left=1e5) for one in demand.jobs]
+    demand = replace(demand, jobs=tuple(far))
+    alone = np.array([max(dense_rate(demand, job)) for job in range(len(far))])
+    wanted = Floors(alone * rng.uniform(0.5, 1, len(far)), rng.uniform(20, 1.5 * horizon_s, len(far)))
+    promised = np.flatnonzero(rng.random(len(far)) < 0.5)
+    found = least_cost_shares(demand, wanted, intervals, promised)
+
+    def kept(slo_share: float, promised_share: float) -> bool:
+        parts = np.where(np.isin(np.arange(len(far)), promised), promised_share, slo_share)
+        try:
+            dense_cost(demand, replace(wanted, steps_per_s=wanted.steps_per_s * parts), intervals)
+        except AssertionError:
+            return False
+        return True
+
+    slo, rest = found.slo_share, found.promised_share
+    assert kept(slo * (1 - 1e-4), rest * (1 - 1e-4))
+    assert slo == 1 or not kept(slo * (1 + 1e-4), 0.0)
+    assert rest == 1 or not kept(slo * (1 - 1e-6), rest * (1 + 1e-3) + 1e-4)
+
+
+def on_one_gpu(*jobs: ActiveJob, now_s: float = 0.0) -> Demand:
+    """Return jobs of one step per second at 300 W."""
+    points = [Configuration((number,), "a100", 1, (1.0,), 300.0) for number in range(len(jobs))]
+    return Demand.of(GpuCluster({"a100": 1}), jobs, points, now_s)
+
+
+def test_slos_that_can_be_kept_one_after_the_other_are_kept() -> None:
+    """At constant rates the first would have two thirds of what it needs."""
+    flat = (Interval(100.0, 1.0), Interval(100.0, 1.0))
+    jobs = [
+        ActiveJob(Job(name, "any", 100.0, slo_s=end_s), 100.0) for name, end_s in (("a", 100), ("b", 200))
+    ]
+    found = LeastSignalCost(signal=flat, horizon_s=200.0).allocate(on_one_gpu(*jobs))
+    assert found.rates == pytest.approx([1.0, 0.0], abs=1e-5)
+    assert found.notes == ()
+
+
+def test_a_job_promised_little_beside_slos_is_promised_more_when_these_are_done() -> None:
+    """Beside a job that takes the GPU for 1000 s the floor of the other is next to nothing."""
+    policy = LeastSignalCost(0.5, signal=DAY, horizon_s=200.0)
+    hurried, other = (
+        ActiveJob(Job("slo", "any", 1e3, slo_s=1e3), 1e3),
+        ActiveJob(Job("other", "any", 50.0), 50.0),
+    )
+    assert policy.allocate(on_one_gpu(hurried, other)).rates == pytest.approx([1.0, 0.0], abs=1e-4)
+    dear = policy.allocate(on_one_gpu(other, now_s=1000.0))
+    assert policy.state_to_json() == {"other": pytest.approx(1100.0)}  # half the speed it would have alone
+    assert dear.rates == pytest.approx([0.5], rel=1e-5)
+    later = policy.allocate(on_one_gpu(replace(other, steps_left=30.0), now_s=1060.0))
+    assert later.rates == pytest.approx([30 / 40], rel=1e-5)
+
+
+def test_a_promise_that_nothing_keeps_is_made_anew() -> None:
+    policy = LeastSignalCost(0.5, signal=DAY, horizon_s=200.0)
+    other = ActiveJob(Job("other", "any", 50.0), 50.0)
+    policy.allocate(on_one_gpu(other))
+    policy.allocate(on_one_gpu(other, now_s=60.0))  # its GPU was away
+    assert policy.state_to_json() == {"other": pytest.approx(160.0)}
 
 
 @pytest.mark.parametrize(("signal", "horizon_s", "field"), [((), 10.0, "signal"), (DAY, 0.0, "horizon_s")])
