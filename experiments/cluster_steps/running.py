@@ -16,7 +16,9 @@ from experiments.config.options import OptionError, require, require_once
 from experiments.config.progress import StepBar
 from experiments.config.records import ClusterCommandOptions, FileTraceOptions
 from placements.files import read_json
+from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import simulate
@@ -110,7 +112,7 @@ def check_points(points: list[Point], setting: Setting) -> None:
         ValueError: An option or a file is wrong.
     """
     for point in points:
-        chosen_policy(point.policy, setting.options.policy_options)
+        _policy(point, setting)
         trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
         if point.policy == points[0].policy:
             work = work_of(trace, setting.data, setting.cluster, setting.options)
@@ -136,7 +138,7 @@ def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
             work.jobs,
             setting.cluster,
             setting.data.throughputs,
-            chosen_policy(point.policy, options.policy_options),
+            _policy(point, setting),
             simulation_options(options, trace, work.span_s, point.policy),
             show,
             directory / STATE,
@@ -150,6 +152,16 @@ def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
     }
     save_outcome(found, work.skipped, told | setting.told, directory)
     return Ran(found, work.skipped_in_words, (directory / STATE).exists())
+
+
+def _policy(point: Point, setting: Setting) -> Policy:
+    """Return the policy of a simulation, with estimates of pairs where options ask for them."""
+    policy = chosen_policy(point.policy, setting.options.policy_options)
+    asked = setting.options.estimator
+    if asked.reference_share is None:
+        return policy
+    profile = profiled(setting.data.throughputs, asked.reference_share, asked.profiled, asked.seed)
+    return EstimatingPolicy(policy, profile, asked.learns, asked.seed)
 
 
 def jcts_before(point: Point, setting: Setting, directory: Path) -> list[float] | None:

@@ -514,6 +514,16 @@ class FailureOptions:
 
 
 @dataclass(frozen=True)
+class EstimatorOptions:
+    """The `estimator` group; see `schedsearch.cluster.estimator`."""
+
+    reference_share: float | None
+    profiled: int
+    learns: bool
+    seed: int
+
+
+@dataclass(frozen=True)
 class PolicyOptions:
     """The `policy_options` group; see `schedsearch.cluster.policies`. What is null is the policy's own."""
 
@@ -540,6 +550,7 @@ class ClusterCommandOptions:
     cluster: GpuClusterOptions
     trace: dict[str, Any]
     policy_options: PolicyOptions
+    estimator: EstimatorOptions
     failures: FailureOptions
     policy: str | list[Any]
     data: str | None

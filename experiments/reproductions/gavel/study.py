@@ -12,7 +12,6 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from experiments.reproductions.gavel.estimated import WithEstimates, estimated
 from experiments.reproductions.gavel.ideal import ideal_average_jct_s
 from experiments.reproductions.gavel.options import (
     INPUTS,
@@ -26,6 +25,7 @@ from experiments.reproductions.gavel.options import (
 )
 from experiments.reproductions.gavel.spread import Spread
 from experiments.reproductions.item import Claim, Item, Row, Trend
+from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
@@ -88,7 +88,8 @@ class Way:
         policy: By name.
         round_s: Length of a round; 0 where every job gets exactly what is computed for it.
         options: Of the policy.
-        estimates_pairs: Pairs' throughputs are known to the policy by estimates only.
+        estimates_pairs: Pairs' throughputs are known to the policy by estimates only: half of the types are
+            measured in all pairs, the others beside three of them; nothing is measured later.
     """
 
     policy: str
@@ -218,7 +219,8 @@ def measured(
     trace = generated({name: types[name] for name in workload.types or types}, throughputs, generator)
     cluster, policy = cluster_of(workload.gpus_per_type), policy_of(way.policy, **way.options)
     if way.estimates_pairs:
-        policy = WithEstimates(policy, estimated(throughputs, seed))
+        profile = profiled(throughputs, reference_share=0.5, beside=3, seed=seed)
+        policy = EstimatingPolicy(policy, profile, learns=False, seed=seed)
     window = (jobs - jobs // 5, jobs) if workload.is_steady else (0, jobs)
     if way.round_s == 0:
         return {JCT: ideal_average_jct_s(trace, cluster, throughputs, policy, window) / _HOUR_S}

@@ -7,23 +7,20 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from places import SHARED_DATA
 
 from experiments.config.options import OptionError
-from experiments.reproductions.gavel.estimated import WithEstimates, estimated
 from experiments.reproductions.gavel.ideal import ideal_average_jct_s
 from experiments.reproductions.gavel.items import ITEMS
-from experiments.reproductions.gavel.options import JOB_TYPES, THROUGHPUTS, cluster_of, gavel_throughputs
+from experiments.reproductions.gavel.options import JOB_TYPES, THROUGHPUTS, cluster_of
 from experiments.reproductions.gavel.physical import THROUGHPUTS as PHYSICAL_THROUGHPUTS
 from experiments.reproductions.gavel.physical import TRACES
 from experiments.reproductions.gavel.spread import Spread
 from experiments.reproductions.gavel.study import JCT, Factor
 from experiments.reproductions.item import Item
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.jobs import ActiveJob, Job
-from schedsearch.cluster.policies.fairness import MaxMinFairness
+from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.throughputs import OperatingPoint, Throughputs
 
@@ -116,45 +113,6 @@ def test_ideal_shares_are_those_of_two_jobs_on_one_gpu() -> None:
     trace = [Job("0", "a", 10.0), Job("1", "a", 10.0, arrival_s=5.0)]
     found = ideal_average_jct_s(trace, GpuCluster({"v100": 1}), throughputs, policy_of("las"), (0, 2))
     assert found == pytest.approx(15.0)
-
-
-def pairs_of_three(share: float) -> Throughputs:
-    alone = {(name, 1): {"v100": (OperatingPoint(10.0),)} for name in "abc"}
-    pairs = {
-        (one, other, 1): {"v100": (10 * share, 10 * share)}
-        for number, one in enumerate("abc")
-        for other in "abc"[number:]
-    }
-    return Throughputs(alone, pairs)
-
-
-def test_a_policy_decides_by_estimates_and_jobs_get_what_is_real() -> None:
-    """Pairs that keep 0.9 of their throughput are said to keep 0.1, and so are not used."""
-    real, wrong = pairs_of_three(0.9), pairs_of_three(0.1)
-    jobs = [ActiveJob(Job(name, name, 100.0), 100.0) for name in "ab"]
-    demand = real.demand(GpuCluster({"v100": 1}), jobs, shares_space=True)
-    shared = MaxMinFairness(shares_space=True)
-    known, misled = shared.allocate(demand), WithEstimates(shared, wrong).allocate(demand)
-    assert known.rates == pytest.approx([9.0, 9.0])
-    assert misled.rates == pytest.approx([5.0, 5.0])
-    assert misled.demand is demand
-    assert np.all(misled.shares[~demand.configurations.is_alone] == pytest.approx(0))
-    right = WithEstimates(shared, real).allocate(demand)
-    assert right.rates == pytest.approx(known.rates) and right.demand is demand
-
-
-@pytest.mark.skipif(not GAVEL.exists(), reason="Gavel's data are not here")
-def test_estimates_of_gavels_pairs_are_near_and_not_all_of_them() -> None:
-    real = gavel_throughputs(GAVEL)
-    found = estimated(real, 0)
-    errors = [
-        abs(found.pair(one, other, gpus)[gpu_type][0] - first) / real.rate(one, gpus, gpu_type)
-        for (one, other, gpus), by_type in real.pairs.items()
-        for gpu_type, (first, _) in by_type.items()
-        if gpus == 1 and gpu_type in found.pair(one, other, gpus) and real.rate(one, gpus, gpu_type) > 0
-    ]
-    assert 0 < np.mean(errors) < 0.15
-    assert 0.2 < np.mean(np.array(errors) > 0) < 0.9, "some are measured"
 
 
 def test_the_policies_share_of_the_cluster_is_that_of_the_static_partition_where_all_gpus_are_alike(
