@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 import numpy as np
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import NOBODY, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
-from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.policy import Policy, state_of, with_state
 from schedsearch.cluster.policies.registry import policy_of
 
 
@@ -106,6 +107,19 @@ class PartitionedPolicy:
             until_s = min(until_s, allocation.valid_until_s)
         shares = shares if self.shares_space else shares[found.is_alone]
         return Allocation(whole, shares, float(self.joined(objectives or [0.0])), tuple(notes), until_s)
+
+    def state_to_json(self) -> dict[str, Any]:
+        """Return the part of each job and what each part's policy knows, as plain data."""
+        policies = [state_of(policy) for policy in self._policies]
+        return {"part_of": self._part_of, "random": self._random.getstate(), "policies": policies}
+
+    def restore_state(self, data: dict[str, Any]) -> None:
+        """Know again what `state_to_json` gave."""
+        self._part_of = dict(data["part_of"])
+        version, internal, gauss = data["random"]
+        self._random.setstate((version, tuple(internal), gauss))
+        for policy, known in zip(self._policies, data["policies"], strict=True):
+            with_state(policy, known)
 
     def _placed(self, demand: Demand, clusters: Sequence[GpuCluster]) -> IntArray:
         """Return the part of each job: where it is, or one of those that need the fewest GPUs per GPU."""

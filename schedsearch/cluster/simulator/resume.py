@@ -6,13 +6,14 @@ A policy that decides by what it did before gives its own state; one that has no
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from placements.plain_data import Field
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.policy import state_of, with_state
 from schedsearch.cluster.rounds import Candidates, Lease, Rounds
 from schedsearch.cluster.simulator.engine import Simulation
 from schedsearch.cluster.simulator.failures import GpuFailures, random_from_json
@@ -27,20 +28,9 @@ from schedsearch.cluster.simulator.outcome_file import (
 SCHEMA_VERSION = 1
 
 
-@runtime_checkable
-class KeepsState(Protocol):
-    """A policy whose decisions depend on those before."""
-
-    def state_to_json(self) -> Any:
-        """Return what it knows, as plain data."""
-
-    def restore_state(self, data: Any) -> None:
-        """Know again what `state_to_json` gave."""
-
-
 def to_json(simulation: Simulation) -> dict[str, Any]:
     """Return the state between two rounds."""
-    history, policy = simulation.history, simulation.policy
+    history = simulation.history
     return {
         "schema_version": SCHEMA_VERSION,
         "of": _fingerprint(simulation),
@@ -59,7 +49,7 @@ def to_json(simulation: Simulation) -> dict[str, Any]:
         "decisions": [[none_for_odd(value) for value in row] for row in history.decisions],
         "snapshots": [snapshot_to_json(one) for one in history.snapshots],
         "recorded": recorded_to_json(history.recorded),
-        "policy": policy.state_to_json() if isinstance(policy, KeepsState) else None,
+        "policy": state_of(simulation.policy),
     }
 
 
@@ -100,8 +90,7 @@ def restore(simulation: Simulation, data: object, path: Path) -> None:
     ]
     history.snapshots = [snapshot_from_json(one) for one in state["snapshots"]]
     history.recorded = recorded_from_json(state["recorded"])
-    if isinstance(simulation.policy, KeepsState):
-        simulation.policy.restore_state(state["policy"])
+    with_state(simulation.policy, state["policy"])
 
 
 def _fingerprint(simulation: Simulation) -> dict[str, Any]:

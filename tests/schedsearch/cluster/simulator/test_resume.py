@@ -14,6 +14,7 @@ from cluster.small_clusters import Drawn, drawn_jobs, drawn_throughputs
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.partition import partitioned
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.check import check_outcome
 from schedsearch.cluster.simulator.job_table import Progress
@@ -115,14 +116,16 @@ def test_files_that_hold_less_are_told(tmp_path: Path) -> None:
         read_outcome(path)
 
 
-@pytest.mark.parametrize("name", ["allox", "gandiva", "makespan_budget"])
-def test_policies_that_know_what_they_did_before_go_on(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "parts"), [("allox", None), ("gandiva", None), ("makespan_budget", None), ("gandiva", 2)]
+)
+def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | None, tmp_path: Path) -> None:
     options = {"budget_dollars": 2500.0} if name == "makespan_budget" else {}
     cluster = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5, "k80": 0.5})
     jobs = [replace(job, scale_factor=1) for job in JOBS]
 
     def simulated(on_progress: InterruptAt | None = None) -> Outcome:
-        policy = policy_of(name, **options)
+        policy = policy_of(name, **options) if parts is None else partitioned(name, parts, **options)
         return simulate(
             jobs, cluster, THROUGHPUTS, policy, SimulationOptions(reset_s=0.0), on_progress, state
         )
