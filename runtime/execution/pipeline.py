@@ -50,7 +50,7 @@ from runtime.program.calls import ScriptError
 from runtime.program.tensor_flow import computes_loss
 from runtime.training.update import Update
 from runtime.training.zero import Zero1
-from runtime.transport.agreement import PipelineError, agreed, succeeded, tell_all
+from runtime.transport.agreement import PipelineError, agreed, not_finite, succeeded, tell_all
 from runtime.transport.protocol import Transport
 from schedsearch.semantics.versions import WeightMode
 
@@ -528,10 +528,8 @@ class Pipeline:
             tell_all(self._transport, failure)
         for (block, n), loss in zip(instances, losses, strict=True):
             if finite and not math.isfinite(loss):
-                raise PipelineError(
-                    f"device {placement.by_name[block].devices[0]}: step {self.num_steps - 1}: the loss of "
-                    f"{block}, micro-batch {n}, is {loss}; lower the learning rate, or look at the data"
-                )
+                device = placement.by_name[block].devices[0]
+                raise PipelineError(not_finite(device, f"step {self.num_steps - 1}", block, n, loss))
         return sum(losses) / num_micro_batches
 
     def _succeeded(self, compute: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ It does not know what an iteration does: a `Device` carries that out.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,6 +27,7 @@ from runtime.execution.run_options import RunOptions
 from runtime.models import Model, ParameterShard, save_state_dict_file
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
+from runtime.transport.agreement import PipelineError, not_finite
 from runtime.transport.protocol import Transport
 
 Connect = Callable[[Script, RunOptions], AbstractContextManager[Transport]]
@@ -69,6 +71,7 @@ def train(context: DeviceContext) -> None:
     Raises:
         ScriptError: The run cannot be resumed.
         CheckpointError: A checkpoint could not be written.
+        PipelineError: A loss is not finite; checkpoints are as they were before that iteration.
         TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
     with termination(context.options) as asked:
@@ -101,7 +104,8 @@ def _train(context: DeviceContext, asked: Termination) -> None:
         pipeline.update.step()
         if options.verify == "first" and options.verifies(index):
             _keep(options, "parameters", model.parameters)
-        is_asked = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
+        is_asked, all_losses = _share_progress(context, index, times_ms[-1], losses[-1], asked.is_asked)
+        _check_finite(context, index, all_losses)
         checkpoints.after_iteration(index + 1, _state(model), is_asked and index + 1 < options.iterations)
         if context.profiler is not None and context.profiler.all_done():
             break
@@ -172,24 +176,35 @@ def _keep(options: RunOptions, name: str, tensors: Mapping[ParameterShard, Tenso
 
 def _share_progress(
     context: DeviceContext, index: int, time_ms: float, losses: Sequence[BlockLoss], is_asked: bool
-) -> bool:
+) -> tuple[bool, dict[tuple[str, int], float]]:
     """Collect what the devices know of an iteration; device 0 reports it.
 
     Returns:
-        Whether any device was told to end, the same everywhere.
+        Whether any device was told to end, and the losses of all; the same everywhere.
     """
     options = context.options
     collected = context.transport.collect((time_ms, losses, is_asked))
     is_asked_of_any = any(asked for _, _, asked in collected)
-    if options.device != 0:
-        return is_asked_of_any
     by_instance = {(block, n): loss for _, rows, _ in collected for block, n, loss in rows}
-    slowest_ms = max(device_ms for device_ms, _, _ in collected)
-    progress = Progress(index, sum(by_instance.values()) / context.script.num_micro_batches, slowest_ms)
-    if options.results:
-        write_progress(options.results, progress)
-    _report(options, str(progress))
-    return is_asked_of_any
+    if options.device == 0:
+        slowest_ms = max(device_ms for device_ms, _, _ in collected)
+        progress = Progress(index, sum(by_instance.values()) / context.script.num_micro_batches, slowest_ms)
+        if options.results:
+            write_progress(options.results, progress)
+        _report(options, str(progress))
+    return is_asked_of_any, by_instance
+
+
+def _check_finite(context: DeviceContext, index: int, losses: Mapping[tuple[str, int], float]) -> None:
+    """Ensure that the losses of an iteration say something, before a checkpoint keeps what came of them.
+
+    Raises:
+        PipelineError: On all devices, if one is not finite; the message names the device that has it.
+    """
+    for (block, n), loss in losses.items():
+        if not math.isfinite(loss):
+            device = context.script.placement.by_name[block].devices[0]
+            raise PipelineError(not_finite(device, f"iteration {index}", block, n, loss))
 
 
 def _report(options: RunOptions, line: str) -> None:

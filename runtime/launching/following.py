@@ -10,6 +10,8 @@ from runtime.execution.results import DONE, Progress, read_failures, read_positi
 from runtime.execution.run_options import RunOptions
 from runtime.launching.processes import POLL_S, Processes
 
+_NAMES_DEVICE = re.compile(r"PipelineError: device (\d+): (.*)")
+
 _WAITS = re.compile(r", waits for .* (?:from|to) device (\d+)$")
 """What `runtime.execution.place` writes of a device that waits for another."""
 
@@ -94,8 +96,10 @@ def _why_failed(options: RunOptions, status: int, processes: Processes) -> str:
         return f"the run ended with status {status}\n{_positions(options)}\n{end}"
     first = failures[0]
     end = "\n".join(f"    {line}" for line in first.lines[1:][-8:])
-    name = processes.name_of(first.device)
-    return f"{name} failed: {first.lines[0]}\n{_positions(options)}\n{end}"
+    found = _NAMES_DEVICE.match(first.lines[0])  # all devices raise it; which has the cause says its text
+    name = processes.name_of(first.device if found is None else int(found[1]))
+    cause = first.lines[0] if found is None else found[2]
+    return f"{name} failed: {cause}\n{_positions(options)}\n{end}"
 
 
 def _positions(options: RunOptions) -> str:

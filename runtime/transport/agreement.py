@@ -14,6 +14,14 @@ class PipelineError(ValueError):
     """A step cannot be done, or its loss is not finite; every process says which device found what."""
 
 
+def not_finite(device: int, when: str, block: str, micro_batch: int, loss: float) -> str:
+    """Return the message of a loss that is not finite."""
+    return (
+        f"device {device}: {when}: the loss of {block}, micro-batch {micro_batch}, is {loss}; "
+        "lower the learning rate, or look at the data"
+    )
+
+
 def agreed(
     transport: Transport, device: int, compute: Callable[[], T], tell: Callable[[T], Any]
 ) -> tuple[T, list[Any]]:
