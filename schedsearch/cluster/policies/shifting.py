@@ -9,13 +9,13 @@ this is `schedsearch.energy.least_cost_policy`, whose bound it reaches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, diags_array, eye_array, hstack, kron, vstack
+from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, kron, vstack
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
@@ -236,17 +236,15 @@ class _Program:
             least_steps: Shape (jobs,).
         """
         asked = np.flatnonzero(least_steps)
-        found = linprog(
+        found = _solved(
             cost.ravel()[self._is_there],
-            A_ub=vstack([-self._done[asked], self._rules], format="csc"),
-            b_ub=np.concatenate([-KEPT * least_steps[asked] / self._left[asked], self._limits]),
-            method="highs",
+            vstack([-self._done[asked], self._rules], format="csc"),
+            np.concatenate([-KEPT * least_steps[asked] / self._left[asked], self._limits]),
         )
-        if found.status == _INFEASIBLE:
+        if found is None:
             return None
-        assert found.status == 0, found.message
         shares = np.zeros(cost.size)
-        shares[self._is_there] = np.maximum(found.x, 0.0)
+        shares[self._is_there] = np.maximum(found, 0.0)
         return shares.reshape(cost.shape)
 
     def highest_share(self, least_steps: FloatArray, wanted: FloatArray) -> float:
@@ -254,15 +252,32 @@ class _Program:
         asked = np.flatnonzero(least_steps + wanted)
         column = csr_array((wanted[asked] / self._left[asked])[:, None])
         empty = csr_array((self._rules.shape[0], 1))
-        found = linprog(
+        found = _solved(
             np.append(np.zeros(self._rules.shape[1]), -1.0),
-            A_ub=vstack([hstack([-self._done[asked], column]), hstack([self._rules, empty])], format="csc"),
-            b_ub=np.concatenate([-least_steps[asked] / self._left[asked], self._limits]),
-            bounds=[(0.0, None)] * self._rules.shape[1] + [(0.0, 1.0)],
-            method="highs",
+            vstack([hstack([-self._done[asked], column]), hstack([self._rules, empty])], format="csc"),
+            np.concatenate([-least_steps[asked] / self._left[asked], self._limits]),
+            [(0.0, None)] * self._rules.shape[1] + [(0.0, 1.0)],
         )
-        assert found.status == 0, found.message
-        return float(found.x[-1])
+        assert found is not None  # no steps that are wanted are possible beside those that are kept
+        return float(found[-1])
+
+
+def _solved(
+    cost: FloatArray,
+    rules: csc_array,
+    limits: FloatArray,
+    bounds: Sequence[tuple[float, float | None]] | tuple[float, None] = (0.0, None),
+) -> FloatArray | None:
+    """Return the cheapest answer of a program; None if it has none.
+
+    HiGHS is sometimes not sure whether there is one after its presolve, and is then asked without.
+    """
+    for presolves in (True, False):
+        found = linprog(cost, rules, limits, bounds=bounds, method="highs", options={"presolve": presolves})
+        if found.status in (0, _INFEASIBLE):
+            break
+    assert found.status in (0, _INFEASIBLE), found.message
+    return None if found.status else np.asarray(found.x, dtype=np.float64)
 
 
 def _rules(demand: Demand) -> csr_array:
