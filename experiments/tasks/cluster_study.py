@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from schedsearch.figures.cluster_study import draw_power_by_hour, draw_savings
 from schedsearch.planning.explanation import table as text_table
 
 log = logging.getLogger(__name__)
+
+HEADS = ["run", "kWh", "$", "kg CO2", "mean JCT", "SLOs missed", "peak", "above cap"]
+"""Of the table that is shown."""
 
 _DAY_S = 86400.0
 
@@ -145,8 +149,7 @@ def _save(found: StudyResult, directory: Path) -> None:
 
 def _shown(found: StudyResult) -> list[str]:
     """Return the table, and each run in words with its savings."""
-    heads = ["run", "kWh", "$", "kg CO2", "mean JCT", "SLOs missed", "peak", "above cap"]
-    rows = [heads, *(_cells(row) for row in found.rows())]
+    rows = [HEADS, *(cells(row) for row in found.rows())]
     lines = [
         f"{row['run']}: {row['in_words']}; against {row['baseline']}: {row['kwh_saved']:.1%} of the energy, "
         f"{row['dollars_saved']:.1%} of the dollars and {row['kg_co2_saved']:.1%} of the CO2 saved, "
@@ -157,7 +160,8 @@ def _shown(found: StudyResult) -> list[str]:
     return [*text_table(rows), "", *lines]
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a run under `HEADS`, from its row in `StudyResult.rows`."""
     above = row["share_above_cap"]
     return [
         row["run"],

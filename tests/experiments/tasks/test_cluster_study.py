@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import one_line_error
+from places import ROOT
+
+from experiments.tasks.cluster_study import cells
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -68,3 +72,21 @@ def test_a_small_study_writes_its_files_and_goes_on_from_its_plans(command: Comm
 def test_mistakes_are_one_line(override: str, message: str, command: Command) -> None:
     done = command("cluster_study", *SMALL, override)
     assert message in one_line_error(done)
+
+
+def test_the_year_of_the_docs_is_that_of_its_file() -> None:
+    page = (ROOT / "docs" / "concepts" / "cluster_power.md").read_text(encoding="utf-8")
+    data = json.loads((ROOT / "docs" / "studies" / "cluster_year.json").read_text(encoding="utf-8"))
+    assert data["end_h"] > 365 * 24 - 24
+    for row in data["runs"]:
+        assert f"| {' | '.join(cells(row))} |" in page
+    text = page.partition("## A year")[2]
+    saved = {
+        f"{100 * row[name]:.1f} %"
+        for row in data["runs"]
+        for name in ("kwh_saved", "kg_co2_saved")
+        if row[name]
+    }
+    times = {f"{1 - row['average_jct_h_saved']:.2f}" for row in data["runs"] if row["baseline"]}
+    assert {*re.findall(r"\d+\.\d+ %", text)} <= saved
+    assert {*re.findall(r"(\d\.\d\d) (?:times|of the time)", text)} <= times
