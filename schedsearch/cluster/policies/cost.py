@@ -36,6 +36,7 @@ class MinCost:
     alone is optimal, even one of next to no time. So there are two aims:
 
     - `steps_per_dollar` is what Gavel's code solves: the largest sum of share x throughput / price of a GPU.
+      On another number of GPUs than the job's usual one, its dollars are shared among the usual ones.
       Jobs of many steps per dollar come first, and a job may get nothing.
     - `dollars` is the least money in which all steps left can be done: each job on its cheapest type. A
       program then gives away the GPUs by the first aim, where that makes no job's steps dearer.
@@ -74,7 +75,7 @@ class MinCost:
         program = self._programs.of(real)
         seconds, notes = self._seconds(program)
         program.set_floors(real.steps_left / seconds)
-        per_dollar = real.configurations.steps_per_s[:, 0] * real.configurations.gpus / real.dollars_per_hour
+        per_dollar = real.coefficients(real.scale_factors) / real.dollars_per_hour
         if self.aim == "steps_per_dollar":
             shares = program.maximize(per_dollar)
             return Allocation(real, shares, float(per_dollar @ shares), notes)

@@ -131,6 +131,15 @@ def test_steps_per_dollar_is_gavels_program(has_slos: bool) -> None:
         assert not has_slos or (allocation.rates >= case.steps / case.slo_s * (1 - 1e-6)).all()
 
 
+@pytest.mark.parametrize("name", ["min_cost", "min_cost_slo"])
+def test_steps_per_dollar_counts_all_gpus_where_a_job_can_run_on_several_numbers(name: str) -> None:
+    jobs = [ActiveJob(Job("a", "t", 1000.0, scale_factor=2, other_scale_factors=(1, 4)), 1000.0)]
+    found = [Configuration((0,), "v100", gpus, (rate,)) for gpus, rate in ((1, 10.0), (2, 18.0), (4, 30.0))]
+    allocation = policy_of(name).allocate(Demand.of(GpuCluster({"v100": 4}, {"v100": 1.0}), jobs, found))
+    assert allocation.rates == pytest.approx(np.array([10.0]))  # 10 steps/s per dollar, not 9 or 7.5
+    assert allocation.objective == pytest.approx(20.0)  # of two GPUs, the job's usual number
+
+
 def test_dollars_are_the_least_that_finish_all_jobs_in_time() -> None:
     """Beside GPU-seconds by job and type as variables, each job being done by its deadline."""
     for seed in SEEDS:
