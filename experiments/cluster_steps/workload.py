@@ -132,7 +132,8 @@ def work_of(trace: Trace, data: Data, cluster: GpuCluster, options: ClusterComma
         found = read_trace(
             trace.path, data.throughputs, strict=options.strict, seed=options.seed or 0, cluster=cluster
         )
-        require(bool(found.jobs), "trace", trace.path, "a trace with jobs that have throughputs", "see data")
+        left = f"{found.skipped_text()}; see data"
+        require(bool(found.jobs), "trace", trace.path, "a trace with jobs that have throughputs", left)
         _check_window(window_of(options), len(found.jobs))
         return Work(found.jobs, found.jobs[-1].arrival_s, found.skipped, found.skipped_text())
     window = window_of(options)

@@ -13,7 +13,7 @@ class Submission:
     Attributes:
         line: Of the file, from 1.
         name: Of the job.
-        arrival_s: When it is submitted.
+        arrival_s: When it is submitted; infinite where the file does not say, of a job that did not run.
         scale_factor: GPUs that it asks for; 0 where it ran without.
         job_type: As tables of throughputs name it; "" where the file does not say.
         steps: That it runs; 0 where only the duration is known.

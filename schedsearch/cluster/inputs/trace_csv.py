@@ -20,7 +20,8 @@ vc, submitted_time, num_gpus, run_time and status. Alibaba's tables (cluster-tra
 their header: write it above. `plan_gpu` of its task table is percent of one GPU for each of inst_num
 instances; rows of one job with a task_name are its tasks, and their GPUs are added. The CSV of its simulator
 has `num_gpu` in GPUs, and parts of them. A part of a GPU is rounded up to a whole one: jobs share GPUs only
-where the policy lets them. The status is not read: a job that failed used its GPUs too.
+where the policy lets them. The status is not read: a job that failed used its GPUs too. A row without an
+arrival is left out as a job that did not run, unless it has steps or a duration.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.submission import Submission
 from schedsearch.cluster.inputs.table import MOST, Row, rows_of
 
 NAME = ("name", "jobid", "job_id", "job_name")
 SUBMITTED = ("submitted_time", "submit_time", "start_time")
+ARRIVAL = ("arrival_s", *SUBMITTED)
 GPUS = ("scale_factor", "num_gpus", "num_gpu", "gpus")
 TYPE = ("job_type", "type")
 STEPS = ("steps", "num_steps", "total_steps")
@@ -57,7 +60,12 @@ def submissions(text: str) -> list[Submission]:
     """
     rows = [_known(row) for row in rows_of(text, ())]
     columns = {column for row in rows for column in row.cells}
-    found = [_submission(str(index), row) for index, row in enumerate(rows)]
+    arrival = next((column for column in ARRIVAL if column in columns), "")
+    if not arrival:
+        raise ClusterError(
+            f"line 1: has no column of arrivals; add one of {', '.join(ARRIVAL)}, with commas between columns"
+        )
+    found = [_submission(str(index), row, arrival) for index, row in enumerate(rows)]
     if "task_name" in columns:
         found = _joined(found)
     if "arrival_s" in columns:
@@ -71,11 +79,12 @@ def _known(row: Row) -> Row:
     return Row(row.line, {name: cell for name, cell in row.cells.items() if cell.lower() not in _UNKNOWN})
 
 
-def _submission(place: str, row: Row) -> Submission:
-    return Submission(
+def _submission(place: str, row: Row, arrival: str) -> Submission:
+    """Return the job of a row; the column of arrivals is named where its cell is empty."""
+    found = Submission(
         row.line,
         _text(row, NAME) or place,
-        _arrival_s(row),
+        math.inf,
         math.ceil(_gpus(row)),
         _text(row, TYPE),
         _number(row, STEPS, "a number of steps", default=0.0),
@@ -85,6 +94,10 @@ def _submission(place: str, row: Row) -> Submission:
         _number(row, ("slo_s",), "a time after the arrival in seconds", default=math.inf),
         entity=_text(row, ENTITY),
     )
+    column = _first(row, ARRIVAL)
+    if not column and not found.is_run:
+        return found
+    return replace(found, arrival_s=_arrival_s(row, column or arrival))
 
 
 def _joined(tasks: Sequence[Submission]) -> list[Submission]:
@@ -96,6 +109,7 @@ def _joined(tasks: Sequence[Submission]) -> list[Submission]:
 
 
 def _job_of(tasks: Sequence[Submission]) -> Submission:
+    tasks = [task for task in tasks if math.isfinite(task.arrival_s)] or tasks[:1]
     start_s = min(task.arrival_s for task in tasks)
     main = max(tasks, key=lambda task: task.scale_factor)
     return replace(
@@ -134,10 +148,10 @@ def _gpus(row: Row) -> float:
     return instances * row["plan_gpu"].number("GPUs in percent", "give 0 or more", 0, MOST) / 100
 
 
-def _arrival_s(row: Row) -> float:
-    if "arrival_s" in row:
-        return row["arrival_s"].number("an arrival in seconds", "give 0 or more", 0, MOST)
-    return _time_s(row, _first(row, SUBMITTED) or SUBMITTED[0])
+def _arrival_s(row: Row, column: str) -> float:
+    if column == "arrival_s":
+        return row[column].number("an arrival in seconds", "give 0 or more", 0, MOST)
+    return _time_s(row, column)
 
 
 def _duration_s(row: Row) -> float:

@@ -157,6 +157,13 @@ def test_wrong_options(overrides: list[str], message: str, command, data: str, t
     assert not (tmp_path / "out/cluster.json").exists()
 
 
+def test_a_trace_of_which_nothing_can_run_says_why(command, data: str, trace: str, tmp_path: Path) -> None:
+    (tmp_path / "own_trace.csv").write_text(TRACE.partition("a,")[0] + "d,slow,2,10,200,\n")
+    failed = command("cluster", data, trace, *OWN)
+    assert failed.returncode == 2
+    assert "1 jobs have no throughput and are skipped: 1 of slow on 2 GPUs; see data" in failed.stderr
+
+
 def test_a_trace_that_is_not_there(command, data: str) -> None:
     assert "none.csv: cannot be read" in one_line_error(command("cluster", data, *OWN, "trace=none.csv"))
 

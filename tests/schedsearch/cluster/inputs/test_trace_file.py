@@ -120,6 +120,20 @@ def test_alibaba_tasks(tmp_path: Path) -> None:
     assert other == Job("j2", "A", 100.0, 1, arrival_s=60.0)
 
 
+def test_alibaba_tasks_that_never_started(tmp_path: Path) -> None:
+    """Its tables have no start of what waited: no job then, and no GPUs of a job whose other tasks ran."""
+    text = (
+        "job_name,task_name,inst_num,status,start_time,end_time,plan_gpu,job_type\n"
+        "j1,worker,1,Waiting,,,100,A\n"
+        "j2,worker,1,Terminated,1000,1010,100,A\n"
+        "j2,evaluator,1,Waiting,,,100,A\n"
+    )
+    (tmp_path / "t.csv").write_text(text)
+    trace = read_trace(tmp_path / "t.csv", THROUGHPUTS)
+    assert trace.jobs == (Job("j2", "A", 100.0, 1),)
+    assert trace.not_run == 1
+
+
 def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
     """Of those that run on as many GPUs; what comes after a row does not change what it gets."""
     text = "job_name,submit_time,num_gpu,duration\n" + "".join(f"j{n},{n},1,60\n" for n in range(40))
@@ -163,7 +177,12 @@ def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
         (f"{OURS}A,5,1,-1\n", "line 2, column arrival_s: -1 is not an arrival in seconds; give 0 or more"),
         (f"{OURS}A,5,1\n", "line 2: has 3 cells for 4 columns; the columns are job_type, steps"),
         (f"name,{OURS}a,A,5,1,0\na,A,5,1,0\n", "line 3: the name 'a' is given twice; rename one of the jobs"),
-        ("num_gpus,run_time\n1,5\n", "line 2, column submitted_time: is empty; fill"),
+        ("num_gpus,run_time\n1,5\n", "line 1: has no column of arrivals; add one of arrival_s, submitted_t"),
+        ("arrival_s;num_gpus\n1;5\n", "line 1: has no column of arrivals; add one of"),
+        (
+            "submit_time,num_gpus,run_time\n3,1,5\n,1,5\n",
+            "line 3, column submit_time: is empty; fill the cell or remove the row",
+        ),
         (
             "submit_time,num_gpus,run_time\nsoon,1,5\n",
             "line 2, column submit_time: 'soon' is not a time; give",
