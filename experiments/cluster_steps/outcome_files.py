@@ -52,7 +52,7 @@ def figures_of(found: Outcome) -> dict[str, float]:
 def save_outcome(
     found: Outcome, skipped: Mapping[tuple[str, int], int], more: dict[str, object], directory: Path
 ) -> None:
-    """Write ``cluster.json``, ``jobs.csv`` and ``series.csv``.
+    """Write ``jobs.csv``, ``series.csv``, and last ``cluster.json``, by which one sees that all is there.
 
     Args:
         found: By the simulator.
@@ -60,7 +60,6 @@ def save_outcome(
         more: What else is told of it, as its options.
         directory: Where they are written.
     """
-    write_json(directory / CLUSTER, outcome_to_dict(found, skipped) | more)
     write_text(directory / JOBS, csv_text(_JOB_COLUMNS, [_job_row(one, found) for one in _with_marks(found)]))
     columns = (
         "start_s",
@@ -72,6 +71,7 @@ def save_outcome(
     counts = np.column_stack([series.busy_gpus, series.active_jobs, series.waiting_jobs]).tolist()
     rows = [[start_s, *each] for start_s, each in zip(series.start_s.tolist(), counts, strict=True)]
     write_text(directory / SERIES, csv_text(columns, rows))
+    write_json(directory / CLUSTER, outcome_to_dict(found, skipped) | more)
 
 
 def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> dict[str, object]:

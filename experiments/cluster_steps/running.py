@@ -21,7 +21,8 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.outcome import Outcome
-from schedsearch.cluster.simulator.simulation import simulate
+from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, simulate
+from schedsearch.solver.interrupts import INTERRUPTS
 
 STATE = "state.json"
 """How far an interrupted simulation was."""
@@ -124,25 +125,11 @@ def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
 
     Raises:
         ClusterError: A job cannot run, or the policy gives time to nobody.
+        KeyboardInterrupt: From the keyboard, when all was simulated and written.
     """
     options, trace = setting.options, at_load(setting.trace, point.jobs_per_hour, point.seed)
     work = work_of(trace, setting.data, setting.cluster, options)
     directory.mkdir(parents=True, exist_ok=True)
-    with StepBar(str(point)) as bar:
-
-        def show(progress: Progress) -> None:
-            text = f"{progress.simulated_h:,.0f} h simulated, {progress.active_jobs} jobs there"
-            bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
-
-        found = simulate(
-            work.jobs,
-            setting.cluster,
-            setting.data.throughputs,
-            _policy(point, setting),
-            simulation_options(options, trace, work.span_s, point.policy),
-            show,
-            directory / STATE,
-        )
     seed = None if isinstance(trace, FileTraceOptions) else trace.seed
     told: dict[str, object] = {
         "seed": seed,
@@ -150,8 +137,29 @@ def run_point(point: Point, setting: Setting, directory: Path) -> Ran:
         "rounds": rounds_of(options, point.policy),
         "inputs": _hash_of(point, setting),
     }
-    save_outcome(found, work.skipped, told | setting.told, directory)
-    return Ran(found, work.skipped_in_words, (directory / STATE).exists())
+    state, found = directory / STATE, None
+    with StepBar(str(point)) as bar:
+
+        def show(progress: Progress) -> None:
+            text = f"{progress.simulated_h:,.0f} h simulated, {progress.active_jobs} jobs there"
+            bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
+
+        try:
+            with INTERRUPTS.watched():  # to the end of the files, as a simulation that is done has no state
+                found = simulate(
+                    work.jobs,
+                    setting.cluster,
+                    setting.data.throughputs,
+                    _policy(point, setting),
+                    simulation_options(options, trace, work.span_s, point.policy),
+                    show,
+                    state,
+                )
+                save_outcome(found, work.skipped, told | setting.told, directory)
+        except KeyboardInterrupt:
+            if found is None or not state.exists():
+                raise
+    return Ran(found, work.skipped_in_words, state.exists())
 
 
 def _policy(point: Point, setting: Setting) -> Policy:
@@ -171,6 +179,8 @@ def jcts_before(point: Point, setting: Setting, directory: Path) -> list[float] 
     data = read_json(directory / CLUSTER, "what a simulation found", OptionError)
     if not isinstance(data, dict) or data.get("inputs") != _hash_of(point, setting):
         return None
+    if data.get("ended_early") == FROM_KEYBOARD:
+        return None
     return list(_measured_jcts(directory / JOBS))
 
 
@@ -186,7 +196,8 @@ def _hash_of(point: Point, setting: Setting) -> str:
     options = replace(setting.options, policy=point.policy, loads=None, seeds=None)
     trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
     found = hashlib.sha256(repr((options, trace)).encode())
-    paths = [Path(str(options.data))]
+    signal = options.policy_options.signal
+    paths = [Path(str(options.data))] + ([] if signal is None else [Path(str(signal))])
     paths += [Path(trace.path)] if isinstance(trace, FileTraceOptions) else []
     for path in paths:
         for file in sorted(path.glob("*.*")) if path.is_dir() else [path]:

@@ -26,6 +26,7 @@ from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.outcome_file import read_outcome, write_outcome
 from schedsearch.cluster.simulator.simulation import simulate
 from schedsearch.energy import Interval
+from schedsearch.solver.interrupts import INTERRUPTS
 
 
 @dataclass(frozen=True)
@@ -243,8 +244,9 @@ def _kept(
     path, state = directory / f"{name}_{mark}.json", directory / f"{name}_{mark}_state.json"
     if path.exists():
         return read_outcome(path)
-    found = simulated(state)
-    if state.exists():
-        raise KeyboardInterrupt
-    write_outcome(found, path)
+    with INTERRUPTS.watched():  # to the end of the file, as a simulation that is done has no state
+        found = simulated(state)
+        if state.exists():
+            raise KeyboardInterrupt
+        write_outcome(found, path)
     return found

@@ -17,6 +17,9 @@ from schedsearch.cluster.simulator.resume import restore, to_json
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
+FROM_KEYBOARD = "interrupted from the keyboard"
+"""The reason of an outcome whose simulation can go on."""
+
 
 def simulate(
     trace: Iterable[Job],
@@ -56,7 +59,7 @@ def simulate(
     if ending.interrupted and path is None:
         raise KeyboardInterrupt
     if ending.interrupted and path is not None:
-        simulation.reason = "interrupted from the keyboard"
+        simulation.reason = FROM_KEYBOARD
         write_json(path, to_json(simulation))
     elif path is not None:
         path.unlink(missing_ok=True)
