@@ -1,4 +1,7 @@
-"""Prices of clouds and speeds of models from CSV files, in the form of the published study's data."""
+"""Prices of clouds and speeds of models from CSV files, in the form of the published study's data.
+
+Types of GPUs are the same in capital and in small letters.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def read_speeds(path: str | Path) -> dict[str, dict[str, float]]:
         if not model or model in speeds:
             raise ClusterError(f"{where}: model {model!r} is empty or in two rows; name each model once")
         speeds[model] = {
-            column.removesuffix(_SPEED): _number(f"{where}, {column}", text)
+            column.removesuffix(_SPEED).lower(): _number(f"{where}, {column}", text)
             for column, text in row.items()
             if column.endswith(_SPEED) and text.strip()
         }
@@ -108,12 +111,14 @@ def _aws_quote(where: str, row: Row) -> Quote:
 
 def _azure_quote(where: str, row: Row) -> Quote:
     num_gpus = _count(f"{where}, gpus", row["gpus"])
-    return _quote(where, row, "date", Offer("azure", row["region"], row["instance"], row["gpu"], num_gpus))
+    offer = Offer("azure", row["region"], row["instance"], row["gpu"].lower(), num_gpus)
+    return _quote(where, row, "date", offer)
 
 
 def _gcp_quote(where: str, row: Row) -> Quote:
     num_gpus = _count(f"{where}, gpus", row["gpus"])
-    offer = Offer("gcp", row["zone"], f"{num_gpus}x {row['gpu']}", row["gpu"], num_gpus)
+    gpu_type = row["gpu"].lower()
+    offer = Offer("gcp", row["zone"], f"{num_gpus}x {gpu_type}", gpu_type, num_gpus)
     return _quote(where, row, "timestamp_utc", offer)
 
 

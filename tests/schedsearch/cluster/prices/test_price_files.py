@@ -44,6 +44,18 @@ def test_a_time_of_another_zone_is_made_utc(tmp_path: Path) -> None:
     assert market.quotes[0].time == datetime(2020, 3, 3, 22)
 
 
+def test_types_of_gpus_in_capital_letters_are_the_same(tmp_path: Path) -> None:
+    folder = write_prices(tmp_path)
+    for name in ("azure.csv", "gcp.csv", "throughputs.csv"):
+        text = (folder / name).read_text()
+        (folder / name).write_text(text.replace("v100", "V100").replace("k80", "K80"))
+    clouds = ("aws", "azure", "gcp")
+    (tmp_path / "small").mkdir()
+    same = write_prices(tmp_path / "small")
+    assert read_market(folder, clouds) == read_market(same, clouds)
+    assert read_speeds(folder / "throughputs.csv") == read_speeds(same / "throughputs.csv")
+
+
 def test_speeds_by_model_and_type(tmp_path: Path) -> None:
     path = write_prices(tmp_path, {"throughputs.csv": SPEEDS + "no k80,,3\n"}) / "throughputs.csv"
     speeds = read_speeds(path)
