@@ -140,6 +140,8 @@ def _above_0(cell: Field, unit: str) -> float:
 def _cluster(top: Mapping[str, Field]) -> GpuCluster:
     workers = _by_type(top, "workers", None)
     counts = {name: cell.whole("a number of GPUs", "give 0 or more", 0) for name, cell in workers.items()}
+    if counts and not any(counts.values()):
+        raise top["workers"].wrong("a cluster with a GPU", "give 1 or more of some type")
     prices = _by_type(top, "dollars_per_hour", counts)
     servers = _by_type(top, "gpus_per_server", counts)
     return GpuCluster(

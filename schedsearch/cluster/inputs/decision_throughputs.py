@@ -26,8 +26,6 @@ _POINT: Mapping[str, Sequence[str]] = {
 _Cells = list[tuple[str, Field]]
 """What a file says of a job or a pair, by GPU type."""
 
-_RATE = ("a throughput in steps/s", "give a finite number of 0 or more")
-
 
 @dataclass(frozen=True)
 class Names:
@@ -233,9 +231,13 @@ def _points(cell: Field) -> list[Field]:
     return cell.items() if isinstance(cell.value, list) else [cell]
 
 
+def _rate(cell: Field) -> float:
+    return float(cell.number("a throughput in steps/s", "give a finite number of 0 or more", 0, MOST))
+
+
 def _configuration(place: int, job: Job, gpu_type: str, point: Field) -> Configuration:
     if not isinstance(point.value, dict):
-        return Configuration((place,), gpu_type, job.scale_factor, (point.number(*_RATE, 0, MOST),))
+        return Configuration((place,), gpu_type, job.scale_factor, (_rate(point),))
     fields = fields_of(point, _POINT)
     if "steps_per_s" not in fields:
         raise point.wrong("a throughput", "add steps_per_s")
@@ -248,9 +250,7 @@ def _configuration(place: int, job: Job, gpu_type: str, point: Field) -> Configu
         if "gpus" in fields
         else job.scale_factor
     )
-    return Configuration(
-        (place,), gpu_type, gpus, (fields["steps_per_s"].number(*_RATE, 0, MOST),), power, clock
-    )
+    return Configuration((place,), gpu_type, gpus, (_rate(fields["steps_per_s"]),), float(power), clock)
 
 
 def _pairs(names: Names, pairs: Field) -> Iterator[Configuration]:
@@ -284,7 +284,7 @@ def _pair(names: Names, pair: tuple[int, int], cells: _Cells) -> Iterator[Config
         rates = cell.items("the throughputs of both jobs", "give [steps/s, steps/s]")
         if len(rates) != 2:
             raise cell.wrong("the throughputs of both jobs", "give [steps/s, steps/s]")
-        one, other = (rate.number(*_RATE, 0, MOST) for rate in rates)
+        one, other = map(_rate, rates)
         yield Configuration(pair, gpu_type, first.scale_factor, (one, other))
 
 

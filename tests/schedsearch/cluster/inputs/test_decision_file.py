@@ -177,6 +177,10 @@ def job(**fields: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        (
+            {"workers": {"v100": 0, "k80": 0}},
+            "workers: {'v100': 0, 'k80': 0} is not a cluster with a GPU; give 1 or more of some type",
+        ),
         ({"worker": 1}, "has an unknown field 'worker'; write 'workers', or remove it; known are workers, "),
         (
             job(wieght=2),
@@ -279,6 +283,13 @@ def test_mistakes(tmp_path: Path, changed: dict[str, Any], message: str) -> None
     path = str(tmp_path / "decision.json")
     found = str(caught.value)
     assert found.startswith(path) and message in found and "\n" not in found
+
+
+def test_whole_numbers_may_be_as_large_as_others(tmp_path: Path) -> None:
+    large = 10**30
+    data = BASE | {"throughputs": ROWS | {"a": {"v100": large, "k80": {"steps_per_s": large}}}}
+    data["pairs"] = [{"jobs": ["a", "b"], "v100": [large, 7.5]}]
+    assert read(tmp_path, data).demand.configurations.steps_per_s.max() == pytest.approx(1e30)
 
 
 def test_pairs_have_as_many_gpus(tmp_path: Path) -> None:
