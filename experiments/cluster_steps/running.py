@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 from experiments.cluster_steps.chosen_policies import chosen_policy, names_of
@@ -16,8 +17,10 @@ from experiments.config.options import OptionError, require, require_once
 from experiments.config.progress import StepBar
 from experiments.config.records import ClusterCommandOptions, FileTraceOptions
 from placements.files import read_json
+from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.estimator.estimating_policy import EstimatingPolicy, profiled
 from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.simulator.job_table import Progress
 from schedsearch.cluster.simulator.outcome import Outcome
@@ -26,6 +29,9 @@ from schedsearch.solver.interrupts import INTERRUPTS
 
 STATE = "state.json"
 """How far an interrupted simulation was."""
+
+_CHECKED_JOBS = 1000
+"""Of a trace whose jobs are generated without end."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +118,32 @@ def check_points(points: list[Point], setting: Setting) -> None:
     Raises:
         ValueError: An option or a file is wrong.
     """
+    kinds: dict[tuple[int, str], Job] = {}
     for point in points:
         _policy(point, setting)
         trace = at_load(setting.trace, point.jobs_per_hour, point.seed)
         if point.policy == points[0].policy:
             work = work_of(trace, setting.data, setting.cluster, setting.options)
+            for job in islice(work.jobs, _CHECKED_JOBS):
+                kinds.setdefault((job.scale_factor, job.entity), job)
             simulation_options(setting.options, trace, work.span_s, point.policy)
+    for name in dict.fromkeys(point.policy for point in points):
+        for job in kinds.values():
+            _check_decision(name, job, setting)
+
+
+def _check_decision(name: str, job: Job, setting: Setting) -> None:
+    """Let a policy decide about one job alone, that is nearly done and has no SLO.
+
+    Raises:
+        ClusterError: The policy is not for such jobs, or lacks a price or an entity.
+    """
+    policy = chosen_policy(name, setting.options.policy_options)
+    nearly_done = ActiveJob(replace(job, slo_s=math.inf), 1e-9 * job.steps)
+    try:
+        policy.allocate(setting.data.throughputs.demand(setting.cluster, [nearly_done]))
+    except InfeasibleError:  # which the simulation tells with the jobs that are there then
+        return
 
 
 def run_point(point: Point, setting: Setting, directory: Path) -> Ran:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from signal import SIGINT, raise_signal
 
@@ -11,7 +11,7 @@ import pytest
 
 from experiments.cluster_steps import running
 from experiments.cluster_steps.outcome_files import CLUSTER, JOBS, save_outcome
-from experiments.cluster_steps.running import Point, Setting, jcts_before, run_point
+from experiments.cluster_steps.running import Point, Setting, check_points, jcts_before, run_point
 from experiments.cluster_steps.workload import read_data
 from experiments.config.records import (
     ClusterCommandOptions,
@@ -21,7 +21,7 @@ from experiments.config.records import (
     GpuClusterOptions,
     PolicyOptions,
 )
-from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD
 
 POINT = Point("las")
@@ -72,3 +72,22 @@ def test_the_figures_that_tell_that_all_is_there_are_written_last(setting: Setti
     with pytest.raises(OSError):
         run_point(POINT, setting, tmp_path)
     assert not (tmp_path / CLUSTER).exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "row", "message"),
+    [
+        ("allox", "a,2,900,20\n", "policy allox: job 2 runs on 2 GPUs, but AlloX places jobs of one"),
+        ("min_cost", "", "policy min_cost: cluster.dollars_per_hour.v100 is not above 0; give its price"),
+    ],
+)
+def test_what_a_later_policy_cannot_do_is_said_before_the_first_simulation(
+    policy: str, row: str, message: str, setting: Setting, tmp_path: Path
+) -> None:
+    (tmp_path / "own.csv").write_text("job_type,scale_factor,gpu_type,steps_per_s\na,1,v100,1\na,2,v100,2\n")
+    with (tmp_path / "trace.csv").open("a") as file:
+        file.write(row)
+    two = replace(setting, cluster=GpuCluster({"v100": 2}), data=read_data(str(tmp_path / "own.csv")))
+    check_points([POINT], two)
+    with pytest.raises(ClusterError, match=message):
+        check_points([POINT, Point(policy)], two)
