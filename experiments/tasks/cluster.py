@@ -71,7 +71,8 @@ def _decide(options: ClusterCommandOptions) -> dict[str, float | str]:
     directory = output_directory()
     decided = decide(str(options.allocate), names[0], options.policy_options, directory)
     log.info("%s", decision_table(decided))
-    log.info("objective %.8g: %s", decided.objective or float("nan"), decided.objective_is)
+    objective = float("nan") if decided.objective is None else decided.objective
+    log.info("objective %.8g: %s", objective, decided.objective_is)
     if decided.dollars_per_hour:
         log.info("%.5g $ per hour for the GPUs that are used", decided.dollars_per_hour)
     log.info("shares and objective in %s", directory / FILE)
