@@ -111,10 +111,11 @@ class LinearProgram:
         model.linear_constraints.ids.extend(range(num_rows))
         model.linear_constraints.lower_bounds.extend(self.lower.tolist())
         model.linear_constraints.upper_bounds.extend(self.upper.tolist())
-        entries = self.matrix.tocsr().tocoo()
-        model.linear_constraint_matrix.row_ids.extend(entries.row.tolist())
-        model.linear_constraint_matrix.column_ids.extend(entries.col.tolist())
-        model.linear_constraint_matrix.coefficients.extend(entries.data.tolist())
+        matrix = self.matrix.tocsr()
+        rows = np.repeat(np.arange(num_rows), np.diff(matrix.indptr))
+        model.linear_constraint_matrix.row_ids.extend(rows.tolist())
+        model.linear_constraint_matrix.column_ids.extend(matrix.indices.tolist())
+        model.linear_constraint_matrix.coefficients.extend(matrix.data.tolist())
         return model
 
     def _beginning(self, start: Basis | None) -> model_parameters_pb2.ModelSolveParametersProto:

@@ -51,9 +51,9 @@ class Program:
         self.demand = demand
         self._fastest = np.where(demand.fastest_steps_per_s > 0, demand.fastest_steps_per_s, 1.0)
         self._floors = np.zeros(len(demand.jobs))
-        self._rows = [self._rules()]
-        self._upper = [*demand.workers.tolist(), *[1.0] * len(demand.jobs), *[np.inf] * len(demand.jobs)]
-        self._per_least = [0.0] * len(self._upper)
+        self._matrix = self._rules()
+        self._upper = np.concatenate([demand.workers, np.repeat([1.0, np.inf], len(demand.jobs))])
+        self._per_least = np.zeros(len(self._upper))
         self._taken = np.unique(demand.fastest_alone[demand.fastest_alone != NO_CONFIGURATION])
         self._basis: Basis | None = None  # its columns are all configurations, and then others
         if last is not None:
@@ -61,18 +61,30 @@ class Program:
         if np.isfinite(demand.cluster.power_cap_w):
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
 
-    def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
-        """Add a rule: the sum of shares times coefficients is at most so much.
+    def limit(
+        self,
+        coefficients: FloatArray,
+        at_most: float,
+        *,
+        per_least: float = 0.0,
+        rules: IntArray | None = None,
+    ) -> None:
+        """Add rules: in each, the sum of shares times coefficients is at most so much.
 
         Args:
             coefficients: Of each configuration.
-            at_most: The bound.
+            at_most: The bound of each rule.
             per_least: What the bound has more for each unit of the least that `maximize_least` finds.
+            rules: Of each configuration, the number of its rule, from 0; one rule for all if none is given.
         """
-        unit = max(float(np.abs(coefficients).max(initial=0.0)), np.finfo(np.float64).tiny)
-        self._rows.append(sparse.csr_array(coefficients[None] / unit))
-        self._upper.append(at_most / unit)
-        self._per_least.append(per_least / unit)
+        rule = np.zeros(len(coefficients), dtype=np.int64) if rules is None else rules
+        units = np.full(rule.max(initial=0) + 1, np.finfo(np.float64).tiny)
+        np.maximum.at(units, rule, np.abs(coefficients))
+        entries = coefficients / units[rule], (rule, np.arange(len(rule)))
+        rows = sparse.csr_array(entries, (len(units), len(rule)))
+        self._matrix = sparse.vstack([self._matrix, rows], format="csc")
+        self._upper = np.append(self._upper, at_most / units)
+        self._per_least = np.append(self._per_least, per_least / units)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
         """Set what each job must at least get, in steps per second; 0 or less for nothing."""
@@ -141,7 +153,7 @@ class Program:
         units = 1 / (factors * self._fastest[chosen])
         weights = np.maximum(units / units.max(), LEAST_WEIGHT)
         floors = self._raised(chosen, less * units)
-        least = -np.array(self._per_least) / float(units.max())
+        least = -self._per_least / float(units.max())
         least[self._row_of(chosen)] = -weights
         if self._basis is None:
             self._basis = self._first_basis(chosen, weights)
@@ -170,7 +182,7 @@ class Program:
         floors[jobs] = bounds
         return floors
 
-    def _rules(self) -> sparse.csr_array:
+    def _rules(self) -> sparse.csc_array:
         """Return the rows of types and jobs, shape (types + 2 x jobs, configurations)."""
         found, num_types = self.demand.configurations, len(self.demand.workers)
         runs, slot = np.nonzero(found.jobs != NOBODY)
@@ -179,7 +191,7 @@ class Program:
         values = np.concatenate([found.gpus, np.ones(len(runs)), speed])
         rows = np.concatenate([found.gpu_type, num_types + job, self._row_of(job)])
         columns = np.concatenate([np.arange(len(found)), runs, runs])
-        return sparse.csr_array(
+        return sparse.csc_array(
             (values, (rows, columns)), (num_types + 2 * len(self.demand.jobs), len(found))
         )
 
@@ -237,7 +249,6 @@ class Program:
             others: Columns beside the shares, which count 1 in the objective: the least, or gains.
             most: Of each of them.
         """
-        matrix = sparse.vstack(self._rows, format="csc")
         lower = np.full(len(self._upper), -np.inf)
         lower[self._row_of(np.arange(len(floors)))] = floors
         while True:
@@ -245,9 +256,9 @@ class Program:
             program = LinearProgram(
                 np.append(objective[taken], np.ones(len(most))),
                 np.append(np.full(len(taken), np.inf), most),
-                sparse.hstack([matrix[:, taken], others], format="csc"),
+                sparse.hstack([self._matrix[:, taken], others], format="csc"),
                 lower,
-                np.array(self._upper),
+                self._upper,
             )
             solution = program.solved(self._start(len(most)))
             if solution is None:
@@ -256,7 +267,7 @@ class Program:
                     raise InfeasibleError("no shares of the time keep all rules")
             else:
                 self._keep(solution.basis)
-                gain = objective - matrix.T @ solution.duals
+                gain = objective - self._matrix.T @ solution.duals
                 gain[taken] = 0.0
                 best = np.argsort(-gain, kind="stable")[: COLUMNS_PER_JOB * len(self.demand.jobs)]
                 more = best[gain[best] > ATTRACTIVE]
