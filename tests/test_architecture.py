@@ -35,8 +35,9 @@ OWNERS = {
         "schedsearch/solver/cpsat.py",
         "schedsearch/improve/neighbourhood_model.py",
         "schedsearch/modulo/many_blocks/",
-        "schedsearch/cluster/policies/program.py",
+        "schedsearch/cluster/linear_program.py",
     ],
+    "pybind11_abseil": ["schedsearch/cluster/linear_program.py"],  # comes with ortools
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
@@ -60,7 +61,9 @@ OWNERS = {
     "yaml": ["placements/placement_file.py", "experiments/config/option_list.py"],
     "scipy": [
         "schedsearch/bounds/memory_occupancy.py",
+        "schedsearch/cluster/linear_program.py",
         "schedsearch/cluster/policies/allox.py",
+        "schedsearch/cluster/policies/program.py",
         "schedsearch/cluster/policies/shifting.py",
         "schedsearch/energy/",
         "experiments/cluster_steps/loads.py",

@@ -266,8 +266,7 @@ def _limit_dollars_per_step(program: Program, dollars_per_step: FloatArray) -> N
     jobs = demand.configurations.jobs[:, 0]
     allowed = dollars_per_step[jobs] * demand.configurations.steps_per_s[:, 0] * (1 + DEARER)
     above = demand.dollars_per_hour / SECONDS_PER_HOUR / allowed - 1
-    for job in range(len(demand.jobs)):
-        program.limit(np.where(jobs == job, above * demand.configurations.steps_per_s[:, 0], 0.0), 0.0)
+    program.limit(above * demand.configurations.steps_per_s[:, 0], 0.0, rules=jobs)
 
 
 def _can_meet(program: Program, seconds: FloatArray) -> bool:

@@ -1,22 +1,22 @@
 """The linear program that policies share: shares of the time, within the GPUs that there are.
 
-It owns the modelling layer (MathOpt, with its simplex GLOP). It does not know what a policy wants. Two things
-make it quick. *Column generation*: most configurations, above all most pairs of jobs, are in no best
-allocation; the program begins with each job alone, and takes up others only when the prices of what it has
-say that they could help, until none does, so that its solutions are those of all configurations. And from one
-decision to the next it changes only what differs: rows and columns are known by the names of their jobs.
+It does not know what a policy wants. Two things make it quick. *Column generation*: most configurations,
+above all most pairs of jobs, are in no best allocation; the program begins with each job alone, and takes up
+others only when the prices of what it has say that they could help, until none does, so that its solutions
+are those of all configurations. And a *basis* to start from: that of the solution before, also of the
+decision before, whose jobs are known by their names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
-from ortools.math_opt.python import mathopt
+from scipy import sparse
 
 from schedsearch.cluster.allocation import InfeasibleError
 from schedsearch.cluster.demand import NO_CONFIGURATION, NOBODY, Demand, FloatArray, IntArray
+from schedsearch.cluster.linear_program import Basis, LinearProgram
 
 LEAST_WEIGHT = 1e-8
 """What a job counts for at least beside the one that counts most, in a program of a least throughput.
@@ -25,116 +25,70 @@ The solver's tolerances are of this size. A job below it needs next to nothing, 
 """
 ATTRACTIVE = 1e-9
 """By how much a configuration must promise to raise an objective of about 1 to be taken up."""
-INFEASIBLE = (mathopt.TerminationReason.INFEASIBLE, mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED)
-"""What the solver says of an infeasible program, as none is unbounded."""
 COLUMNS_PER_JOB = 3
 """Taken up at once, at most, for each job: few make many rounds, and many make slow ones."""
-
-
-@dataclass(frozen=True, eq=False)
-class _JobRows:
-    """The rows of a job.
-
-    Attributes:
-        time: Its shares are at most 1 together.
-        speed: Its throughput, as a part of its highest, is at least a multiple of the least.
-        fastest: That highest throughput, in steps per second, when it came.
-        floors: One row, its throughput at least at its floor, if it has had a floor; else none.
-    """
-
-    time: mathopt.LinearConstraint
-    speed: mathopt.LinearConstraint
-    fastest: float
-    floors: list[mathopt.LinearConstraint] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
-class _Limit:
-    """A rule of a policy: the sum of shares times coefficients is within its bound.
-
-    The bound may grow with the least, by so much per unit of it.
-    """
-
-    coefficients: FloatArray
-    row: mathopt.LinearConstraint
-    per_least: float
+NUM_PRICES = 30
+"""Of each type, that are tried for a first basis."""
+ROUNDING = 1e-9
+"""Part by which a floor may be above what is the same but for rounding."""
 
 
 class Program:
     """Shares of the time that keep the rules of all allocations (Eq. 5.1 to 5.3, and the power cap).
 
-    Floors and limits stay until they are given anew, or the demand is; each solution starts from the basis of
-    the one before. Throughputs count as parts of the highest that the job has, so that the solver's
-    tolerances mean the same for all.
+    Floors and limits stay until they are given anew; each solution starts from the basis of the one before.
+    The rows are the GPUs of each type, the time of each job, its throughput, and limits. Throughputs count
+    as parts of the highest that the job has, so that the solver's tolerances mean the same for all.
     """
 
-    def __init__(self, demand: Demand) -> None:
-        """Build the rules of a demand."""
-        self._model = mathopt.Model()
-        self._least = self._model.add_variable(lb=0.0)
-        self._in_least: dict[mathopt.LinearConstraint, float] = {}
-        self._of_type = [self._model.add_linear_constraint(lb=-np.inf) for _ in demand.workers]
-        self._rows: dict[str, _JobRows] = {}
-        self._limits: list[_Limit] = []
-        self._columns: dict[int, mathopt.Variable] = {}
-        self.demand = demand
-        self._set_rules()
-        self._take_up(np.unique(demand.fastest_alone[demand.fastest_alone != NO_CONFIGURATION]))
-        self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
+    def __init__(self, demand: Demand, last: Program | None = None) -> None:
+        """Build the rules of a demand.
 
-    def change_to(self, demand: Demand) -> None:
-        """Go on with another demand on the same types; what is the same stays, floors and limits do not."""
-        self.set_floors(np.zeros(len(self.demand.jobs)))
-        for limit in self._limits:
-            self._model.delete_linear_constraint(limit.row)
-        self._limits = []
-        kept = _same_configurations(self.demand, demand, np.array([*self._columns], dtype=np.int64))
-        for old, new in zip([*self._columns], kept.tolist(), strict=True):
-            if new == NO_CONFIGURATION:
-                self._model.delete_variable(self._columns[old])
-        columns = zip(kept.tolist(), self._columns.values(), strict=True)
-        self._columns = {new: share for new, share in columns if new != NO_CONFIGURATION}
-        there = {active.name for active in demand.jobs}
-        for name in [name for name in self._rows if name not in there]:
-            rows = self._rows.pop(name)
-            self._in_least.pop(rows.speed, None)
-            for row in (rows.time, rows.speed, *rows.floors):
-                self._model.delete_linear_constraint(row)
+        Args:
+            demand: What is asked.
+            last: The program of a demand on the same types, whose configurations and basis it begins with.
+        """
         self.demand = demand
-        self._set_rules()
-        alone = np.unique(demand.fastest_alone[demand.fastest_alone != NO_CONFIGURATION])
-        self._take_up(np.setdiff1d(alone, kept))
+        self._fastest = np.where(demand.fastest_steps_per_s > 0, demand.fastest_steps_per_s, 1.0)
+        self._floors = np.zeros(len(demand.jobs))
+        self._matrix = self._rules()
+        self._upper = np.concatenate([demand.workers, np.repeat([1.0, np.inf], len(demand.jobs))])
+        self._per_least = np.zeros(len(self._upper))
+        self._taken = np.unique(demand.fastest_alone[demand.fastest_alone != NO_CONFIGURATION])
+        self._basis: Basis | None = None  # its columns are all configurations, and then others
+        if last is not None:
+            self._begin_as(last)
+        if np.isfinite(demand.cluster.power_cap_w):
+            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
 
-    def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
-        """Add a rule: the sum of shares times coefficients is at most so much.
+    def limit(
+        self,
+        coefficients: FloatArray,
+        at_most: float,
+        *,
+        per_least: float = 0.0,
+        rules: IntArray | None = None,
+    ) -> None:
+        """Add rules: in each, the sum of shares times coefficients is at most so much.
 
         Args:
             coefficients: Of each configuration.
-            at_most: The bound.
+            at_most: The bound of each rule.
             per_least: What the bound has more for each unit of the least that `maximize_least` finds.
+            rules: Of each configuration, the number of its rule, from 0; one rule for all if none is given.
         """
-        unit = max(float(np.abs(coefficients).max(initial=0.0)), np.finfo(np.float64).tiny)
-        row = self._model.add_linear_constraint(lb=-np.inf, ub=at_most / unit)
-        limit = _Limit(coefficients / unit, row, per_least / unit)
-        for index in np.flatnonzero(limit.coefficients).tolist():
-            if index in self._columns:
-                limit.row.set_coefficient(self._columns[index], float(limit.coefficients[index]))
-        self._limits.append(limit)
+        rule = np.zeros(len(coefficients), dtype=np.int64) if rules is None else rules
+        units = np.full(rule.max(initial=0) + 1, np.finfo(np.float64).tiny)
+        np.maximum.at(units, rule, np.abs(coefficients))
+        entries = coefficients / units[rule], (rule, np.arange(len(rule)))
+        rows = sparse.csr_array(entries, (len(units), len(rule)))
+        self._matrix = sparse.vstack([self._matrix, rows], format="csc")
+        self._upper = np.append(self._upper, at_most / units)
+        self._per_least = np.append(self._per_least, per_least / units)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
         """Set what each job must at least get, in steps per second; 0 or less for nothing."""
-        new = set()
-        for job, (active, least) in enumerate(zip(self.demand.jobs, steps_per_s.tolist(), strict=True)):
-            rows = self._rows[active.name]
-            if least > 0 and not rows.floors:
-                rows.floors.append(self._model.add_linear_constraint(lb=-np.inf, ub=np.inf))
-                new.add(job)
-            for floor in rows.floors:
-                floor.lower_bound = least / rows.fastest if least > 0 else -np.inf
-        for index, share in self._columns.items() if new else ():
-            for job, rows, rate in self._jobs_of(index):
-                if job in new:
-                    rows.floors[0].set_coefficient(share, rate / rows.fastest)
+        self._floors = np.maximum(steps_per_s, 0.0) / self._fastest
 
     def maximize(self, coefficients: FloatArray) -> FloatArray:
         """Return the shares that maximize their sum times coefficients.
@@ -142,10 +96,9 @@ class Program:
         Raises:
             InfeasibleError: No shares keep all rules.
         """
-        self._set_least({})
         unit = max(float(np.abs(coefficients).max(initial=0.0)), np.finfo(np.float64).tiny)
-        self._set_objective(coefficients / unit)
-        return self._solved(coefficients / unit)
+        none = sparse.csc_array((len(self._upper), 0))
+        return self._solved(coefficients / unit, self._floors, none, np.zeros(0))
 
     def maximize_gains(
         self, factors: FloatArray, jobs: Sequence[int], levels: FloatArray, at_most: float
@@ -155,27 +108,25 @@ class Program:
         Args:
             factors: Of each of these jobs.
             jobs: Whose gains are added; no gain counts for more than `at_most`.
-            levels: Of each of these jobs; none of them falls below its own.
+            levels: Of each of these jobs; none of them falls below its own, which is not below its floor.
             at_most: Above 0.
 
         Raises:
             InfeasibleError: The levels and the floors cannot all be kept.
         """
-        self._set_least({})
-        of_jobs = [self._rows[self.demand.jobs[job].name] for job in jobs]
-        gains = [self._model.add_variable(lb=0.0, ub=1.0) for _ in jobs]
-        units = 1 / (factors * [one.fastest for one in of_jobs])
-        for rows, gain, unit, level in zip(of_jobs, gains, units.tolist(), levels.tolist(), strict=True):
-            rows.speed.lower_bound = level * unit
-            rows.speed.set_coefficient(gain, -at_most * unit)
-        self._model.maximize(mathopt.LinearSum(gains))
-        try:
-            self._solved(np.zeros(len(self.demand.configurations)))
-            return at_most * np.array(self._result.variable_values(gains))
-        finally:
-            for rows, gain in zip(of_jobs, gains, strict=True):
-                rows.speed.lower_bound = 0.0
-                self._model.delete_variable(gain)
+        chosen = np.array(jobs, dtype=np.int64)
+        units = 1 / (factors * self._fastest[chosen])
+        gains = sparse.csc_array(
+            (-at_most * units, (self._row_of(chosen), np.arange(len(chosen)))),
+            (len(self._upper), len(chosen)),
+        )
+        self._solved(
+            np.zeros(len(self.demand.configurations)),
+            self._raised(chosen, levels * units),
+            gains,
+            np.ones(len(chosen)),
+        )
+        return at_most * self._others
 
     def maximize_least(
         self,
@@ -188,31 +139,26 @@ class Program:
         Args:
             factors: Of each of these jobs.
             jobs: All where none are given.
-            offsets: Of each of these jobs; 0 where none are given. The least is at least 0.
+            offsets: Of each of these jobs, not below factor x floor; 0 where none are given. The least is at
+                least 0.
 
         Raises:
             InfeasibleError: No shares keep all rules.
         """
-        chosen = [*range(len(self.demand.jobs))] if jobs is None else [*jobs]
+        chosen = np.arange(len(self.demand.jobs)) if jobs is None else np.array(jobs, dtype=np.int64)
         none = np.zeros(len(self.demand.configurations))
-        if not chosen:
+        if not len(chosen):
             return self.maximize(none), np.inf
-        of_jobs = [self._rows[self.demand.jobs[job].name] for job in chosen]
-        rows = [one.speed for one in of_jobs]
         less = np.zeros(len(chosen)) if offsets is None else offsets
-        units = 1 / (factors * [one.fastest for one in of_jobs])
+        units = 1 / (factors * self._fastest[chosen])
         weights = np.maximum(units / units.max(), LEAST_WEIGHT)
-        self._set_least(dict(zip(rows, weights.tolist(), strict=True)))
-        for row, bound in zip(rows, (less * units).tolist(), strict=True):
-            row.lower_bound = bound
-        for limit in self._limits:
-            if limit.per_least:
-                limit.row.set_coefficient(self._least, -limit.per_least / float(units.max()))
-        self._set_objective(none)
-        shares = self._solved(none)
-        self._prices = weights * self._result.dual_values(rows)
-        for row in rows:
-            row.lower_bound = 0.0
+        floors = self._raised(chosen, less * units)
+        least = -self._per_least / float(units.max())
+        least[self._row_of(chosen)] = -weights
+        if self._basis is None:
+            self._basis = self._first_basis(chosen, weights)
+        shares = self._solved(none, floors, sparse.csc_array(least[:, None]), np.full(1, np.inf))
+        self._prices = weights * self._duals[self._row_of(chosen)]
         return shares, float((factors * self.demand.rates(shares)[chosen] - less).min())
 
     @property
@@ -224,112 +170,131 @@ class Program:
         prices: FloatArray = np.abs(self._prices)
         return prices
 
-    def _set_rules(self) -> None:
-        """Set the rows of the demand: jobs that have none yet, GPUs, power."""
-        model, demand = self._model, self.demand
-        for row, workers in zip(self._of_type, demand.workers.tolist(), strict=True):
-            row.upper_bound = workers
-        for active, fastest in zip(demand.jobs, demand.fastest_steps_per_s.tolist(), strict=True):
-            if active.name not in self._rows:
-                self._rows[active.name] = _JobRows(
-                    model.add_linear_constraint(lb=-np.inf, ub=1.0),
-                    model.add_linear_constraint(lb=0.0, ub=np.inf),
-                    fastest or 1.0,
-                )
-        if np.isfinite(demand.cluster.power_cap_w):
-            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
+    def _row_of(self, jobs: IntArray) -> IntArray:
+        """Return the rows of the throughput of jobs."""
+        rows: IntArray = len(self.demand.workers) + len(self.demand.jobs) + jobs
+        return rows
 
-    def _jobs_of(self, index: int) -> list[tuple[int, _JobRows, float]]:
-        """Return the jobs of a configuration, their rows, and their throughputs in it."""
-        found = self.demand.configurations
-        return [
-            (job, self._rows[self.demand.jobs[job].name], rate)
-            for job, rate in zip(found.jobs[index].tolist(), found.steps_per_s[index].tolist(), strict=True)
-            if job != NOBODY
-        ]
+    def _raised(self, jobs: IntArray, bounds: FloatArray) -> FloatArray:
+        """Return the floors with those of some jobs raised, as parts of their highest throughput."""
+        assert (bounds >= self._floors[jobs] * (1 - ROUNDING)).all(), "a job's floor is above its level"
+        floors = self._floors.copy()
+        floors[jobs] = bounds
+        return floors
 
-    def _take_up(self, configurations: IntArray) -> None:
-        found = self.demand.configurations
-        for index in configurations.tolist():
-            share = self._model.add_variable(lb=0.0)
-            self._columns[index] = share
-            self._of_type[found.gpu_type[index]].set_coefficient(share, float(found.gpus[index]))
-            for _, rows, rate in self._jobs_of(index):
-                rows.time.set_coefficient(share, 1.0)
-                for row in (rows.speed, *rows.floors):
-                    row.set_coefficient(share, rate / rows.fastest)
-            for limit in self._limits:
-                if limit.coefficients[index]:
-                    limit.row.set_coefficient(share, float(limit.coefficients[index]))
-
-    def _set_least(self, weights: dict[mathopt.LinearConstraint, float]) -> None:
-        """Set how much of the least the rows of jobs must have; the least is an objective if some do."""
-        for row in self._in_least.keys() - weights.keys():
-            row.set_coefficient(self._least, 0.0)
-        for row, weight in weights.items():
-            row.set_coefficient(self._least, -weight)
-        self._in_least = weights
-        self._least.upper_bound = np.inf if weights else 0.0
-
-    def _set_objective(self, coefficients: FloatArray) -> None:
-        values = zip(self._columns.values(), coefficients[[*self._columns]].tolist(), strict=True)
-        self._model.maximize(
-            mathopt.LinearSum([self._least, *(value * share for share, value in values if value)])
+    def _rules(self) -> sparse.csc_array:
+        """Return the rows of types and jobs, shape (types + 2 x jobs, configurations)."""
+        found, num_types = self.demand.configurations, len(self.demand.workers)
+        runs, slot = np.nonzero(found.jobs != NOBODY)
+        job = found.jobs[runs, slot]
+        speed = found.steps_per_s[runs, slot] / self._fastest[job]
+        values = np.concatenate([found.gpus, np.ones(len(runs)), speed])
+        rows = np.concatenate([found.gpu_type, num_types + job, self._row_of(job)])
+        columns = np.concatenate([np.arange(len(found)), runs, runs])
+        return sparse.csc_array(
+            (values, (rows, columns)), (num_types + 2 * len(self.demand.jobs), len(found))
         )
 
-    def _solved(self, coefficients: FloatArray) -> FloatArray:
-        """Return the shares that are best among all configurations."""
+    def _begin_as(self, last: Program) -> None:
+        """Take up the configurations of a program, and begin with its basis."""
+        kept = _same_configurations(last.demand, self.demand, last._taken)
+        is_kept = kept != NO_CONFIGURATION
+        self._taken = np.union1d(self._taken, kept[is_kept])
+        if last._basis is None:
+            return
+        columns = np.zeros(len(self.demand.configurations), dtype=np.bool_)
+        columns[kept[is_kept]] = last._basis.columns[last._taken[is_kept]]
+        place = {active.name: index for index, active in enumerate(last.demand.jobs)}
+        before = np.array([place.get(active.name, NOBODY) for active in self.demand.jobs], dtype=np.int64)
+        types, jobs, _ = np.split(last._basis.rows, np.cumsum([len(self.demand.workers), 2 * len(place)]))
+        of_jobs = np.where(before == NOBODY, True, jobs.reshape(2, -1)[:, before])
+        others = last._basis.columns[len(last.demand.configurations) :]
+        self._basis = Basis(np.append(columns, others), np.append(types, of_jobs))
+
+    def _first_basis(self, chosen: IntArray, weights: FloatArray) -> Basis:
+        """Return a basis to begin a least with: each job alone on one type, and these about equally full.
+
+        Each type has a price, which rises with how full it is, and each job takes the type on which its part
+        of the least costs least.
+        """
+        demand, found = self.demand, self.demand.configurations
+        alone = demand.fastest_alone[chosen]
+        workers = np.maximum(demand.workers, ATTRACTIVE)
+        needed = np.full(alone.shape, np.inf)
+        rates = found.steps_per_s[alone, 0] / self._fastest[chosen, None]
+        is_there = (alone != NO_CONFIGURATION) & (rates > 0)
+        np.divide(weights[:, None] * found.gpus[alone], rates, out=needed, where=is_there)
+        prices = 1 / workers
+        for number in range(NUM_PRICES):
+            best = (needed * prices).argmin(axis=1)
+            of_best = needed[np.arange(len(chosen)), best]
+            is_able = np.isfinite(of_best)
+            full = np.bincount(best[is_able], of_best[is_able], len(workers)) / workers
+            prices = prices * np.exp(full / max(full.max(), ATTRACTIVE) / np.sqrt(1 + number))
+        columns = np.append(np.zeros(len(found), dtype=np.bool_), True)
+        columns[alone[is_able, best[is_able]]] = True
+        rows = np.ones(len(self._upper), dtype=np.bool_)
+        rows[self._row_of(chosen[is_able])] = False
+        rows[full.argmax()] = False
+        return Basis(columns, rows)
+
+    def _solved(
+        self, objective: FloatArray, floors: FloatArray, others: sparse.csc_array, most: FloatArray
+    ) -> FloatArray:
+        """Return the shares that are best among all configurations.
+
+        Args:
+            objective: Of each configuration.
+            floors: What the throughput of each job is at least, as a part of its highest.
+            others: Columns beside the shares, which count 1 in the objective: the least, or gains.
+            most: Of each of them.
+        """
+        lower = np.full(len(self._upper), -np.inf)
+        lower[self._row_of(np.arange(len(floors)))] = floors
         while True:
-            result = self._solve()
-            reason = result.termination.reason
-            if reason in INFEASIBLE:
-                more = np.setdiff1d(np.arange(len(self.demand.configurations)), [*self._columns])
+            taken = self._taken
+            program = LinearProgram(
+                np.append(objective[taken], np.ones(len(most))),
+                np.append(np.full(len(taken), np.inf), most),
+                sparse.hstack([self._matrix[:, taken], others], format="csc"),
+                lower,
+                self._upper,
+            )
+            solution = program.solved(self._start(len(most)))
+            if solution is None:
+                more = np.setdiff1d(np.arange(len(objective)), taken)
                 if not len(more):
                     raise InfeasibleError("no shares of the time keep all rules")
             else:
-                assert reason == mathopt.TerminationReason.OPTIMAL, result.termination
-                self._result = result
-                more = self._attractive(coefficients)
-            if not len(more):
-                break
-            self._take_up(more)
-            for index in more.tolist():
-                self._model.objective.set_linear_coefficient(self._columns[index], float(coefficients[index]))
-        shares = np.zeros(len(self.demand.configurations))
-        shares[[*self._columns]] = result.variable_values([*self._columns.values()])
-        return np.maximum(shares, 0.0)
+                self._keep(solution.basis)
+                gain = objective - self._matrix.T @ solution.duals
+                gain[taken] = 0.0
+                best = np.argsort(-gain, kind="stable")[: COLUMNS_PER_JOB * len(self.demand.jobs)]
+                more = best[gain[best] > ATTRACTIVE]
+                if not len(more):
+                    break
+            self._taken = np.union1d(taken, more)
+        self._duals, self._others = solution.duals, solution.values[len(taken) :]
+        shares = np.zeros(len(objective))
+        shares[taken] = np.maximum(solution.values[: len(taken)], 0.0)
+        return shares
 
-    def _solve(self) -> mathopt.SolveResult:
-        """Solve from the last basis; anew where GLOP lost it, and with HiGHS where GLOP is not sure."""
-        try:
-            result = self._solver.solve()
-        except (AttributeError, RuntimeError):  # an error of GLOP, of which MathOpt 9.15 cannot say which
-            self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
-            result = self._solver.solve()
-        if result.termination.reason == mathopt.TerminationReason.IMPRECISE:
-            result = mathopt.solve(self._model, mathopt.SolverType.HIGHS)
-        return result
+    def _start(self, num_others: int) -> Basis | None:
+        """Return the basis before; columns and rows that it does not know are new."""
+        if self._basis is None:
+            return None
+        shares, others = np.split(self._basis.columns, [len(self.demand.configurations)])
+        if len(others) != num_others:
+            others = np.zeros(num_others, dtype=np.bool_)
+        new = np.ones(len(self._upper) - len(self._basis.rows), dtype=np.bool_)
+        return Basis(np.append(shares[self._taken], others), np.append(self._basis.rows, new))
 
-    def _attractive(self, coefficients: FloatArray) -> IntArray:
-        """Return configurations not taken up that could raise the objective, by their reduced cost."""
-        found = self.demand.configurations
-        if len(self._columns) == len(found):
-            return np.zeros(0, dtype=np.int64)
-        all_rows = [self._rows[active.name] for active in self.demand.jobs]
-        dual = self._result.dual_values
-        time = np.append(dual([rows.time for rows in all_rows]), 0.0)
-        speed = np.append(dual([rows.speed for rows in all_rows]), 0.0)
-        floor = np.append([sum(dual(rows.floors)) if rows.floors else 0.0 for rows in all_rows], 0.0)
-        fastest = np.append([rows.fastest for rows in all_rows], 1.0)
-        per_step = (speed + floor) / fastest
-        gain = coefficients - (time[found.jobs] + per_step[found.jobs] * found.steps_per_s).sum(axis=1)
-        gain -= np.array(dual(self._of_type))[found.gpu_type] * found.gpus
-        for limit in self._limits:
-            gain -= dual(limit.row) * limit.coefficients
-        gain[[*self._columns]] = 0.0
-        best: IntArray = np.argsort(-gain, kind="stable")[: COLUMNS_PER_JOB * len(self.demand.jobs)]
-        attractive: IntArray = best[gain[best] > ATTRACTIVE]
-        return attractive
+    def _keep(self, basis: Basis | None) -> None:
+        if basis is not None:
+            shares, others = np.split(basis.columns, [len(self._taken)])
+            columns = np.append(np.zeros(len(self.demand.configurations), dtype=np.bool_), others)
+            columns[self._taken] = shares
+            self._basis = Basis(columns, basis.rows)
 
 
 class Programs:
@@ -344,10 +309,8 @@ class Programs:
 
     def of(self, demand: Demand) -> Program:
         """Return the program of a demand, without limits or floors; that of an earlier one is lost."""
-        if self._last is not None and _has_much_in_common(self._last.demand, demand):
-            self._last.change_to(demand)
-        else:
-            self._last = Program(demand)
+        has_much = self._last is not None and _has_much_in_common(self._last.demand, demand)
+        self._last = Program(demand, self._last if has_much else None)
         return self._last
 
 
