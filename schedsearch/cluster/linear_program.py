@@ -6,6 +6,7 @@ solutions come back so: its objects for each variable and coefficient take longe
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ INFEASIBLE = (
     result_pb2.TERMINATION_REASON_INFEASIBLE_OR_UNBOUNDED,
 )
 """What the solver says of an infeasible program; programs are expected to be bounded."""
+CERTAIN = (result_pb2.TERMINATION_REASON_OPTIMAL, *INFEASIBLE)
+"""What ends a program; after anything else it is solved in another way."""
 PRICING = parameters_pb2.SolveParametersProto(
     glop={"feasibility_rule": "DANTZIG", "optimization_rule": "DANTZIG"}
 )
@@ -76,18 +79,23 @@ class LinearProgram:
     def solved(self, start: Basis | None) -> Solution | None:
         """Return the solution from a basis; None where there is none.
 
-        It is solved without the basis where GLOP fails, and with HiGHS where GLOP is not sure.
+        It is solved without the basis where GLOP fails with it, and with HiGHS where GLOP is not sure.
         """
         model = self._as_message()
-        try:
-            found = _solved(model, parameters_pb2.SOLVER_TYPE_GLOP, PRICING, self._beginning(start))
-        except StatusNotOk:
-            found = _solved(model, parameters_pb2.SOLVER_TYPE_GLOP, PRICING, ANEW)
-        if found.termination.reason == result_pb2.TERMINATION_REASON_IMPRECISE:
-            found = _solved(model, parameters_pb2.SOLVER_TYPE_HIGHS, DEFAULTS, ANEW)
+        found = None
+        for kind, parameters, beginning in (
+            (parameters_pb2.SOLVER_TYPE_GLOP, PRICING, self._beginning(start)),
+            (parameters_pb2.SOLVER_TYPE_GLOP, PRICING, ANEW),
+            (parameters_pb2.SOLVER_TYPE_HIGHS, DEFAULTS, ANEW),
+        ):
+            with suppress(StatusNotOk):
+                found = _solved(model, kind, parameters, beginning)
+                if found.termination.reason in CERTAIN:
+                    break
+        assert found is not None, "no solver could do anything with the program"
         if found.termination.reason in INFEASIBLE:
             return None
-        assert found.termination.reason == result_pb2.TERMINATION_REASON_OPTIMAL, found.termination
+        assert found.termination.reason in CERTAIN, found.termination
         best = found.solutions[0]
         is_basic = [
             np.array(status.values) == solution_pb2.BASIS_STATUS_BASIC
