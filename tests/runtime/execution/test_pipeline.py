@@ -455,6 +455,70 @@ def test_what_is_wrong_on_one_process_ends_all_with_one_line(
         assert "\n" not in line
 
 
+class Failing(nn.Module):
+    """Fails where it is told to."""
+
+    where = ""
+
+    def forward(self, value: Tensor) -> Tensor:
+        if self.where == "forward":
+            raise RuntimeError("lost its way")
+        if value.requires_grad:
+            value.register_hook(self.pass_back)
+        return value
+
+    def pass_back(self, gradient: Tensor) -> None:
+        if self.where == "backward":
+            raise RuntimeError("lost its way back")
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("device", [0, 1, 2], ids=["copy 0", "copy 1", "loss"])
+def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
+    device: int, exact: bool, precision: str | None, tmp_path: Path
+) -> None:
+    """The first block has two copies, which gather and add up with each other: no one waits in vain."""
+    shape = v_shape(2)
+    copies = [replace(block, data_parallel=2 if block.name.endswith("0") else 1) for block in shape.blocks]
+    folder = job(replace(shape, num_gpus=(2, 1), blocks=tuple(copies)), tmp_path / "job")
+    inputs, targets = SAMPLES[:8]
+    batch = inputs.float(), targets
+
+    def train(rank: int) -> list[str]:
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(6, 6), Failing(), nn.Linear(6, 6), Failing(), nn.Linear(6, 3))
+        with runtime.Pipeline(
+            cut(model, ["2"]), folder, loss=cross_entropy, exact=exact, precision=precision
+        ) as pipeline:
+
+            def trained() -> tuple[float, list[Tensor]]:
+                pipeline.zero_grad()
+                loss = pipeline.step(batch)
+                return loss, [
+                    weight.grad.clone() for weight in pipeline.parameters() if weight.grad is not None
+                ]
+
+            (loss, gradients), reasons = trained(), []
+            evaluation = ("forward", pipeline.eval_step)
+            for where, run in (evaluation, ("forward", pipeline.step), ("backward", pipeline.step)):
+                Failing.where = where if rank == device else ""
+                with pytest.raises(ValueError, match="lost its way") as error:
+                    run(batch)
+                reasons.append(str(error.value))
+            Failing.where = ""
+            again, found = trained()
+            assert again == loss
+            assert len(found) == 2 * (1 + (rank == 2))
+            torch.testing.assert_close(found, gradients, rtol=0, atol=0)
+            return reasons
+
+    block = 0 if device < 2 else 1
+    forward = f"device {device}: F{block} of micro-batch 0: RuntimeError: lost its way"
+    backward = f"device {device}: B{block} of micro-batch 0: RuntimeError: lost its way back"
+    assert join(3, train, tmp_path, 30) == [[forward, forward, backward]] * 3
+
+
 def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     folder = job(v_shape(2), tmp_path / "job")
 
