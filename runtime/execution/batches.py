@@ -55,6 +55,8 @@ class BatchData:
         seed: Of all random numbers.
         dtype: Of all floats.
         device: Where tensors are put.
+        weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
+            which its own is a part.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class BatchData:
         seed: int,
         dtype: torch.dtype,
         device: torch.device,
+        weighs: bool = False,
     ) -> None:
         """Find the blocks that read; nothing is taken yet."""
         graphs = forward_graphs(placement)
@@ -72,6 +75,8 @@ class BatchData:
         own = [block.name for block in placement.on(device_index) if block.kind is Kind.F]
         self._begins = [block for block in own if not forward_inputs(placement, block)]
         self._ends = [block for block in own if computes_loss(placement, block)]
+        all_ends = [block for graph in graphs for block in graph if computes_loss(placement, block)]
+        self._weighed = all_ends if weighs and self._ends else self._ends
         self._seed, self._dtype, self._device = seed, dtype, device
         self._first: dict[tuple[str, str], list[tuple[int, ...]]] = {}
         self._read: dict[tuple[str, int], Sample] = {}
@@ -111,12 +116,12 @@ class BatchData:
             )
         number = len(pairs) // self.num_graphs
         self._read = {}
-        for block in dict.fromkeys((*self._begins, *self._ends)):
+        for block in dict.fromkeys((*self._begins, *self._weighed)):
             for n in range(number):
                 inputs, targets = pairs[n * self.num_graphs + self._graph_of[block]]
                 self._read[block, n] = Sample(
                     self._tensors(inputs, block, "inputs") if block in self._begins else (),
-                    self._tensors(targets, block, "targets") if block in self._ends else (),
+                    self._tensors(targets, block, "targets") if block in self._weighed else (),
                     0,
                 )
         return number

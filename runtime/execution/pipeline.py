@@ -130,7 +130,8 @@ class Pipeline:
                 given = Given(modules, loss, loss_weight, precision, compile or script.model.compile)
                 body, model = _joined(given, script, options, transport)
                 script = replace(script, model_data=model.to_dict())
-                body.read_from(_batch_data(script, options, transport))
+                weighs = body.weight_of_loss is not None
+                body.read_from(_batch_data(script, options, transport, weighs))
             elif script.model.weight_versions != WeightMode.FLUSH:
                 raise ScriptError(
                     f"{job}: updates weights without a flush ({script.model.weight_versions}), but in a loop "
@@ -568,10 +569,10 @@ def _options(timeout_s: float) -> RunOptions:
         ) from None
 
 
-def _batch_data(script: Script, options: RunOptions, transport: Transport) -> BatchData:
+def _batch_data(script: Script, options: RunOptions, transport: Transport, weighs: bool = False) -> BatchData:
     model = script.model
     dtype: torch.dtype = getattr(torch, model.dtype)
-    return BatchData(script.placement, options.device, model.seed, dtype, transport.device)
+    return BatchData(script.placement, options.device, model.seed, dtype, transport.device, weighs)
 
 
 class Given(NamedTuple):

@@ -302,6 +302,40 @@ def test_both_directions_of_an_x_shape_read_their_own_micro_batches(tmp_path: Pa
         assert number == 2 * NUM_MICRO_BATCHES
 
 
+def num_targets(targets: Tensor) -> float:
+    """Return how many targets are no padding."""
+    return float((targets >= 0).sum())
+
+
+def test_losses_of_an_x_shape_are_weighed_over_both_directions(tmp_path: Path) -> None:
+    """A process computes the loss of one direction, and needs the targets of the other for its weight."""
+    folder = job(x_shape(2), tmp_path / "job")
+    inputs, targets = SAMPLES[:16]
+    targets = targets.clone()
+    targets[1:10:3] = -100
+
+    def train(rank: int) -> tuple[float, dict[str, Tensor]]:
+        first, second = cut(network(), AT[2])
+        modules = {"F0": first, "F1": second, "G1": first, "G0": second}
+        with runtime.Pipeline(
+            modules, folder, loss=cross_entropy, loss_weight=num_targets, exact=True
+        ) as pipeline:
+            loss = pipeline.step((inputs, targets))
+            own = dict(modules[f"F{rank}"].named_parameters())
+            return loss, {name: weight.grad for name, weight in own.items() if weight.grad is not None}
+
+    model = network()
+    expected = cross_entropy(model(inputs), targets)
+    expected.backward()  # type: ignore[no-untyped-call]
+    found = join(2, train, tmp_path)
+    gradients = {name: gradient for _, part in found for name, gradient in part.items()}
+    assert len(gradients) == len(dict(model.named_parameters()))
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, model.get_parameter(name).grad, rtol=1e-12, atol=1e-15)
+    for loss, _ in found:
+        assert math.isclose(loss, float(expected.detach()), rel_tol=1e-12)
+
+
 def test_the_scripts_process_group_is_used_and_left(tmp_path: Path) -> None:
     folder = job(v_shape(2), tmp_path / "job")
 
