@@ -583,6 +583,45 @@ def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_block_that_changes_its_inputs_in_place_is_refused(tmp_path: Path) -> None:
+    """Training it would fail in the first block's backward, and evaluation change what others take."""
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 3)).double()
+    found = failing(
+        job(v_shape(2), tmp_path / "job"),
+        lambda each: each.eval_step(SAMPLES[:8]),
+        cut(model, ["1"]),
+        tmp_path,
+    )
+    reason = (
+        "device 1: module: F1 changes in place what the block before it hands over, as an activation with "
+    )
+    assert set(found.values()) == {
+        f"PipelineError: {reason}inplace=True does; use inplace=False there, or cut behind it"
+    }
+
+
+class Shifting(nn.Module):
+    """Changes in place what it reads."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        return value.add_(1)
+
+
+def test_a_batch_that_is_changed_in_place_is_changed_once(tmp_path: Path) -> None:
+    """Blocks are tried with the first micro-batch to find shapes, which must leave it as it was."""
+    folder = job(v_shape(2), tmp_path / "job")
+    modules = cut(nn.Sequential(Shifting(), network()), ["1.6"])
+    inputs, targets = SAMPLES[:8]
+
+    def train(rank: int) -> float:
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            return pipeline.eval_step((inputs.clone(), targets))
+
+    parts = zip((inputs + 1).chunk(NUM_MICRO_BATCHES), targets.chunk(NUM_MICRO_BATCHES), strict=True)
+    losses = [float(cross_entropy(network()(part), target).detach()) for part, target in parts]
+    assert join(2, train, tmp_path) == [sum(losses) / NUM_MICRO_BATCHES] * 2
+
+
 def test_a_job_for_more_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = job(v_shape(2), tmp_path / "job")
     monkeypatch.setenv("RANK", "2")
