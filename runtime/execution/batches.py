@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from queue import Full, Queue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -36,14 +37,33 @@ class BatchError(ValueError):
     """A batch is not what the pipeline's blocks read; the message names the part and the remedy."""
 
 
-class FailedBatch(NamedTuple):
+@dataclass(frozen=True)
+class FailedBatch:
     """What stands for a batch that could not be read, until a step ends all processes.
+
+    A loop that looks into it before the step is told the reason, too.
 
     Attributes:
         reason: In one line.
     """
 
     reason: str
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        """Fail with the reason, as a loop that unpacks inputs and targets.
+
+        Raises:
+            BatchError: In any case.
+        """
+        raise BatchError(self.reason)
+
+    def __getitem__(self, key: object) -> NoReturn:
+        """Fail with the reason, as a loop that picks the inputs.
+
+        Raises:
+            BatchError: In any case.
+        """
+        raise BatchError(self.reason)
 
 
 class BatchData:
