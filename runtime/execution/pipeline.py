@@ -209,7 +209,7 @@ class Pipeline:
 
         Raises:
             PipelineError: The batch of some process is wrong, a module fails, or a loss is not finite.
-            TransferError: A tensor did not arrive or could not be sent.
+            TransferError: A tensor did not arrive or could not be sent, or a process did not come.
         """
         number, blocks = self._script.num_micro_batches, self._context.blocks
         if self._keeps_pace and (self._body is None or self._body.has_shapes):
@@ -237,7 +237,7 @@ class Pipeline:
 
         Raises:
             PipelineError: The batch of some process is wrong, or a module fails.
-            TransferError: A tensor did not arrive or could not be sent.
+            TransferError: A tensor did not arrive or could not be sent, or a process did not come.
         """
         number = self._number_taken(batch)
         self._ensure_shapes()
