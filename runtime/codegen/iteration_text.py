@@ -54,7 +54,7 @@ class IterationText:
         ahead = _posted_ahead(looped.unroll())
         for place, section in enumerate(looped.sections):
             if isinstance(section, Loop):
-                lines += self._loop(section, ahead)
+                lines += self._loop(section, looped, ahead)
             else:
                 lines.append(f"    # {_title(looped, place)}")
                 lines += self._straight(section, looped, ahead)
@@ -71,14 +71,15 @@ class IterationText:
             lines.append(f"    {self._action(each, number, each in ahead)}")
         return lines
 
-    def _loop(self, loop: Loop, ahead: Collection[Instruction]) -> list[str]:
+    def _loop(self, loop: Loop, looped: LoopedProgram, ahead: Collection[Instruction]) -> list[str]:
         """Return the loop over n, the lowest micro-batch of each round."""
         first, shift = loop.first_micro_batch, loop.shift
         after_last = first + loop.rounds * shift
         last = _from_end(self.num_micro_batches - after_last) if self.is_parametric else str(after_last)
         bounds = f"{first}, {last}, {shift}" if shift > 1 else f"{first}, {last}" if first else last
         size = "one micro-batch" if shift == 1 else f"{shift} micro-batches"
-        lines = [f"    # Repetend: {size} per round.", f"    for n in range({bounds}):"]
+        what = "Repetend" if _has_all_blocks(loop, looped) else "Loop"
+        lines = [f"    # {what}: {size} per round.", f"    for n in range({bounds}):"]
         for each in loop.body:
             offset = each.micro_batch - first
             number = f"n + {offset}" if offset else "n"
@@ -148,6 +149,12 @@ def _title(looped: LoopedProgram, place: int) -> str:
     if not looped.loops:
         return "Nothing repeats."
     return {0: "Warmup.", len(looped.sections) - 1: "Cooldown."}.get(place, "Between the loops.")
+
+
+def _has_all_blocks(loop: Loop, looped: LoopedProgram) -> bool:
+    """Tell whether a round runs all blocks of the device, as a steady state does."""
+    blocks = {each.block for each in looped.unroll() if isinstance(each, Run)}
+    return blocks == {each.block for each in loop.body if isinstance(each, Run)}
 
 
 def _from_end(number: int) -> str:

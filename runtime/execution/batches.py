@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from queue import Full, Queue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -36,14 +37,33 @@ class BatchError(ValueError):
     """A batch is not what the pipeline's blocks read; the message names the part and the remedy."""
 
 
-class FailedBatch(NamedTuple):
+@dataclass(frozen=True)
+class FailedBatch:
     """What stands for a batch that could not be read, until a step ends all processes.
+
+    A loop that looks into it before the step is told the reason, too.
 
     Attributes:
         reason: In one line.
     """
 
     reason: str
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        """Fail with the reason, as a loop that unpacks inputs and targets.
+
+        Raises:
+            BatchError: In any case.
+        """
+        raise BatchError(self.reason)
+
+    def __getitem__(self, key: object) -> NoReturn:
+        """Fail with the reason, as a loop that picks the inputs.
+
+        Raises:
+            BatchError: In any case.
+        """
+        raise BatchError(self.reason)
 
 
 class BatchData:
@@ -55,6 +75,8 @@ class BatchData:
         seed: Of all random numbers.
         dtype: Of all floats.
         device: Where tensors are put.
+        weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
+            which its own is a part.
     """
 
     def __init__(
@@ -64,6 +86,7 @@ class BatchData:
         seed: int,
         dtype: torch.dtype,
         device: torch.device,
+        weighs: bool = False,
     ) -> None:
         """Find the blocks that read; nothing is taken yet."""
         graphs = forward_graphs(placement)
@@ -72,6 +95,8 @@ class BatchData:
         own = [block.name for block in placement.on(device_index) if block.kind is Kind.F]
         self._begins = [block for block in own if not forward_inputs(placement, block)]
         self._ends = [block for block in own if computes_loss(placement, block)]
+        all_ends = [block for graph in graphs for block in graph if computes_loss(placement, block)]
+        self._weighed = all_ends if weighs and self._ends else self._ends
         self._seed, self._dtype, self._device = seed, dtype, device
         self._first: dict[tuple[str, str], list[tuple[int, ...]]] = {}
         self._read: dict[tuple[str, int], Sample] = {}
@@ -111,12 +136,12 @@ class BatchData:
             )
         number = len(pairs) // self.num_graphs
         self._read = {}
-        for block in dict.fromkeys((*self._begins, *self._ends)):
+        for block in dict.fromkeys((*self._begins, *self._weighed)):
             for n in range(number):
                 inputs, targets = pairs[n * self.num_graphs + self._graph_of[block]]
                 self._read[block, n] = Sample(
                     self._tensors(inputs, block, "inputs") if block in self._begins else (),
-                    self._tensors(targets, block, "targets") if block in self._ends else (),
+                    self._tensors(targets, block, "targets") if block in self._weighed else (),
                     0,
                 )
         return number

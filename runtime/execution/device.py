@@ -22,11 +22,7 @@ from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver, Message
 from runtime.program.calls import Run, ScriptError, Transfer
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.protocol import Channel, Pending, Transport
-
-
-class TransferError(RuntimeError):
-    """A tensor did not arrive or could not be sent; the message says where the device stands."""
+from runtime.transport.protocol import Channel, Pending, TransferError, Transport
 
 
 class _Step(NamedTuple):

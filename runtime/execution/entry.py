@@ -13,11 +13,12 @@ from typing import Any
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import script_of_constants, script_of_job
-from runtime.execution.device import Device, TransferError
+from runtime.execution.device import Device
 from runtime.execution.device_context import connected
 from runtime.execution.run_options import RunOptions
 from runtime.execution.train import run_device
 from runtime.plans.plan_client import PlanSource
+from runtime.transport.protocol import TransferError
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "main", "run"]
 

@@ -130,7 +130,8 @@ class Pipeline:
                 given = Given(modules, loss, loss_weight, precision, compile or script.model.compile)
                 body, model = _joined(given, script, options, transport)
                 script = replace(script, model_data=model.to_dict())
-                body.read_from(_batch_data(script, options, transport))
+                weighs = body.weight_of_loss is not None
+                body.read_from(_batch_data(script, options, transport, weighs))
             elif script.model.weight_versions != WeightMode.FLUSH:
                 raise ScriptError(
                     f"{job}: updates weights without a flush ({script.model.weight_versions}), but in a loop "
@@ -140,7 +141,7 @@ class Pipeline:
             position = Position(None, options.device)
             context = stack.enter_context(device_context(script, options, transport, position, body=body))
             self._begin(context, body, finite)
-            context.blocks.keeps_pace = self._blocks_alone
+            context.blocks.keeps_pace = self._keeps_pace
             stack.push(self._end_checkpoints)
             self._stack = stack.pop_all()
 
@@ -166,7 +167,9 @@ class Pipeline:
         )
         self._evaluations: dict[int, Evaluation] = {}
         self.num_steps = 0
-        self._blocks_alone = all(len(block.devices) == 1 for block in self._script.placement.blocks)
+        self._keeps_pace = all(
+            len(block.devices) == block.data_parallel for block in self._script.placement.blocks
+        )
         self._checkpoints = LoopCheckpoints(self._script, self._transport, context.options.device)
         self._data = _batch_data(self._script, context.options, self._transport)
         if body is not None:
@@ -193,8 +196,8 @@ class Pipeline:
         Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet once beside
         the schedule, in a sum of a few numbers over gloo at its end: losses, and whether something failed. A
         process with a wrong batch or a module that fails goes through the schedule all the same, with zeros,
-        so that no other waits for it. Where a block is on several devices, and in the first step, they also
-        meet before the schedule.
+        so that no other waits for it. In the first step, and where a block of the job's own model is cut over
+        several devices, they also meet before the schedule.
 
         After an error gradients are of no use, and the next step begins anew.
 
@@ -206,10 +209,10 @@ class Pipeline:
 
         Raises:
             PipelineError: The batch of some process is wrong, a module fails, or a loss is not finite.
-            TransferError: A tensor did not arrive or could not be sent.
+            TransferError: A tensor did not arrive or could not be sent, or a process did not come.
         """
         number, blocks = self._script.num_micro_batches, self._context.blocks
-        if self._blocks_alone and (self._body is None or self._body.has_shapes):
+        if self._keeps_pace and (self._body is None or self._body.has_shapes):
             blocks.attempt(lambda: self._taken(batch, number))
         else:
             self._succeeded(lambda: self._taken(batch, number))
@@ -234,7 +237,7 @@ class Pipeline:
 
         Raises:
             PipelineError: The batch of some process is wrong, or a module fails.
-            TransferError: A tensor did not arrive or could not be sent.
+            TransferError: A tensor did not arrive or could not be sent, or a process did not come.
         """
         number = self._number_taken(batch)
         self._ensure_shapes()
@@ -242,7 +245,7 @@ class Pipeline:
             self._evaluations[number] = Evaluation(
                 self._script, self._context.options, self._transport, self._model, number
             )
-            self._evaluations[number].blocks.keeps_pace = self._blocks_alone
+            self._evaluations[number].blocks.keeps_pace = self._keeps_pace
         evaluation = self._evaluations[number]
         with nullcontext() if self._body is None else self._body.evaluating():
             evaluation.run(self.num_steps)
@@ -566,10 +569,10 @@ def _options(timeout_s: float) -> RunOptions:
         ) from None
 
 
-def _batch_data(script: Script, options: RunOptions, transport: Transport) -> BatchData:
+def _batch_data(script: Script, options: RunOptions, transport: Transport, weighs: bool = False) -> BatchData:
     model = script.model
     dtype: torch.dtype = getattr(torch, model.dtype)
-    return BatchData(script.placement, options.device, model.seed, dtype, transport.device)
+    return BatchData(script.placement, options.device, model.seed, dtype, transport.device, weighs)
 
 
 class Given(NamedTuple):

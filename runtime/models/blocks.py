@@ -52,6 +52,18 @@ class Saved(NamedTuple):
     has_graph: bool
 
 
+class _Made(NamedTuple):
+    """What a block made of the samples of this device's group.
+
+    Attributes:
+        handed: Tensors, each with those that take it.
+        loss: What the group adds to the loss of all groups; None where there is none.
+    """
+
+    handed: Sequence[tuple[Tensor, Sequence[str]]]
+    loss: Tensor | None = None
+
+
 class Blocks:
     """The blocks of a device, and what they save between forward and backward.
 
@@ -65,8 +77,8 @@ class Blocks:
         loss_factor: What a forward block's loss of a micro-batch is multiplied by before the backward pass:
             its share in the update's mean, times the scale of an fp16 loss.
         keeps_pace: Whether a block that fails ends nothing: from then on all blocks hand over zeros and
-            compute nothing, so that no other device waits in vain. For placements without blocks on several
-            devices, which would wait for each other.
+            compute nothing, so that no other device waits in vain. For placements without blocks that are cut
+            over several devices: their shards wait for each other while they compute.
         failure: What was the first to fail, where the pace is kept.
 
     Args:
@@ -163,8 +175,13 @@ class Blocks:
             what = f"{block} of micro-batch {micro_batch}"
             made = self.attempt(lambda: self._run(block, micro_batch, arrived), what)
         if made is None:
-            return {consumer: self._zeros(block, consumer) for consumer in self.consumers[block]}
-        return made
+            made = self._zeros(block)
+        if made.loss is not None:
+            self.losses[block, micro_batch] = self._loss_of_all_groups(block, made.loss)
+        found: dict[str, Tensor] = {}
+        for tensor, consumers in made.handed:
+            found |= self._handed_over(block, tensor, consumers)
+        return found
 
     def attempt(self, compute: Callable[[], T], what: str = "") -> T | None:
         """Return what is computed, or None if that fails where the pace is kept.
@@ -191,31 +208,41 @@ class Blocks:
             self._saved, self._recomputed, self._halfway = {}, {}, {}
         return failure
 
-    def _zeros(self, block: str, consumer: str) -> Tensor:
-        spec = self.spec_between(block, consumer)
-        return torch.zeros(spec.shape, dtype=self.dtype, device=self._model.device)
+    def _zeros(self, block: str) -> _Made:
+        """Return what stands for the work of a block after a failure, in the forms of what it makes."""
+        if self._placement.by_name[block].kind is not Kind.F:
+            pairs = [(self._zeros_as(block, self._pairs[each]), [each]) for each in self.consumers[block]]
+            return _Made(pairs)
+        if block in self._computes_loss:
+            return _Made([], torch.zeros((), device=self._model.device))
+        return _Made([(self._zeros_as(block, block), self.consumers[block])])
 
-    def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    def _zeros_as(self, block: str, forward: str) -> Tensor:
+        """Return the share of a block's group in zeros, in the form of a forward block's output."""
+        shape = share_shape(self._model.output_shape(forward), self._placement.by_name[block].data_parallel)
+        return torch.zeros(shape, dtype=self.dtype, device=self._model.device)
+
+    def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> _Made:
         kind = self._placement.by_name[block].kind
         if kind is Kind.F:
             return self._forward(block, micro_batch, arrived)
         forward = self._pairs[block]
         if kind is Kind.W:
             self._weight_half(forward, micro_batch)
-            return {}
+            return _Made([])
         inputs, output = self._graph(forward, micro_batch)
         own = self._own_shares(block, forward, arrived)
         gradient = sum_in_order(own) if own else self._gradient_of_loss(output, forward, micro_batch)
         if kind is Kind.B:
             torch.autograd.backward(output, gradient)
             self.store.complete(forward, micro_batch)
-            return self._to_consumers(block, forward, [value.grad for value in inputs])
+            return _Made(self._to_consumers(block, forward, [value.grad for value in inputs]))
         found, self._halfway[forward, micro_batch] = self._splits[forward].input_half(
             output, gradient, inputs
         )
-        return self._to_consumers(block, forward, found)
+        return _Made(self._to_consumers(block, forward, found))
 
-    def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor]) -> _Made:
         trains = self._trains
         own = self._own_shares(block, block, arrived)
         inputs = [value.detach().requires_grad_(trains) for value in own]
@@ -228,8 +255,8 @@ class Blocks:
             self._saved[block, micro_batch] = inputs, output
         output = output.detach()
         if block in self._computes_loss:
-            self.losses[block, micro_batch] = self._loss_of_all_groups(block, micro_batch, output)
-        return self._handed_over(block, block, output, self.consumers[block])
+            return _Made([], self._weighted(block, micro_batch, output))
+        return _Made([(output, self.consumers[block])])
 
     def _sample(self, block: str, micro_batch: int) -> Sample:
         """Return what this device's group reads."""
@@ -261,12 +288,18 @@ class Blocks:
             share = self._loss_shares.share(forward, micro_batch, groups)
         return share if scale is None else share * scale.value
 
-    def _loss_of_all_groups(self, block: str, micro_batch: int, own: Tensor) -> Tensor:
-        groups = self._model.groups[block]
+    def _weighted(self, block: str, micro_batch: int, loss: Tensor) -> Tensor:
+        """Return what a loss of this device's group adds to that of all groups, if losses have weights."""
         if self._loss_shares is None:
-            return sum_in_order(groups.gather(own)) / groups.count
-        share = self._loss_shares.share(block, micro_batch, groups)
-        return sum_in_order(groups.gather(own * (share * self.store.micro_batches_per_update)))
+            return loss
+        share = self._loss_shares.share(block, micro_batch, self._model.groups[block])
+        return loss * (share * self.store.micro_batches_per_update)
+
+    def _loss_of_all_groups(self, block: str, own: Tensor) -> Tensor:
+        """Return the loss of all samples; it travels in float64, as a group that failed knows no type."""
+        groups = self._model.groups[block]
+        total = sum_in_order([each.to(own.dtype) for each in groups.gather(own.double())])
+        return total if self._loss_shares is not None else total / groups.count
 
     def _weight_half(self, forward: str, micro_batch: int) -> None:
         self._halfway.pop((forward, micro_batch)).run()
@@ -274,14 +307,14 @@ class Blocks:
 
     def _to_consumers(
         self, block: str, forward: str, of_inputs: Sequence[Tensor | None]
-    ) -> Mapping[str, Tensor]:
+    ) -> list[tuple[Tensor, Sequence[str]]]:
         """Return for each backward block that takes a gradient that of its own forward block's output."""
         gradient_of = dict(zip(self._forward_inputs[forward], of_inputs, strict=True))
-        found: dict[str, Tensor] = {}
+        found: list[tuple[Tensor, Sequence[str]]] = []
         for consumer in self.consumers[block]:
             gradient = gradient_of[self._pairs[consumer]]
             assert gradient is not None, f"{forward} does not use {self._pairs[consumer]}"
-            found |= self._handed_over(block, forward, gradient, [consumer])
+            found.append((gradient, [consumer]))
         return found
 
     def _own_shares(self, block: str, forward: str, arrived: Sequence[Tensor]) -> list[Tensor]:
@@ -294,9 +327,7 @@ class Blocks:
             for producer, value in zip(self.inputs[block], arrived, strict=True)
         ]
 
-    def _handed_over(
-        self, block: str, forward: str, made: Tensor, consumers: Sequence[str]
-    ) -> dict[str, Tensor]:
+    def _handed_over(self, block: str, made: Tensor, consumers: Sequence[str]) -> dict[str, Tensor]:
         """Return for each consumer one contiguous tensor of what this device's group made.
 
         For consumers in other groups, the groups exchange their shares, and it is of all samples.
@@ -304,7 +335,7 @@ class Blocks:
         made = made.contiguous()
         found = {consumer: made for consumer in consumers if (block, consumer) in self._in_shares}
         if len(found) < len(consumers):
-            gathered = self._model.groups[forward].gather(made)
+            gathered = self._model.groups[self._pairs.get(block, block)].gather(made)
             whole = made if len(gathered) == 1 else torch.cat(gathered)
             found |= {consumer: whole for consumer in consumers if consumer not in found}
         return found

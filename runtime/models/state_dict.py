@@ -115,9 +115,13 @@ def save_state_dict_file(
         forms |= {name: Form(*form) for name, form in rows.items()}
     layout = SafetensorsLayout(forms)
     temporary = path.with_name(f"{path.name}.tmp")
-    _together(collect, path, lambda: layout.create(temporary) if is_first else None)
-    _together(collect, path, lambda: _write(temporary, layout, own))
-    _together(collect, path, lambda: _rename(temporary, path) if is_first else None)
+    try:
+        _together(collect, path, lambda: layout.create(temporary) if is_first else None)
+        _together(collect, path, lambda: _write(temporary, layout, own))
+        _together(collect, path, lambda: _rename(temporary, path) if is_first else None)
+    finally:
+        if is_first:
+            temporary.unlink(missing_ok=True)
 
 
 def _together(collect: Callable[[Any], Sequence[Any]], path: Path, work: Callable[[], None]) -> None:
@@ -203,19 +207,23 @@ def _check_has(
     needed = [(names, wanted[name]) for name, names in _state_names(body, blocks).items()]
     for block in blocks:
         needed += [((name,), tuple(of.shape)) for name, (_, of) in body.state_buffers(block).items()]
+    known = {name for names, _ in needed for name in names}
     for names, shape in needed:
         present = [name for name in names if name in shapes]
         if not present:
-            raise StateDictError(
-                f"{where} lacks {names[0]!r} of shape {shape}; give the model's whole state dict"
-            )
+            longer = next((n for n in shapes if n not in known and n.endswith(f".{names[0]}")), None)
+            if longer is None:
+                remedy = "give the model's whole state dict"
+            else:
+                remedy = f"it has {longer!r}: take {longer.removesuffix(names[0])!r} off the names"
+            raise StateDictError(f"{where} lacks {names[0]!r} of shape {shape}; {remedy}")
         for name in present:
             if shapes[name] != shape:
                 raise StateDictError(
                     f"{where}: {name!r} has shape {shapes[name]}, in the model {shape}; give weights of "
                     "a model of these sizes"
                 )
-    return {name for names, _ in needed for name in names}
+    return known
 
 
 @contextmanager

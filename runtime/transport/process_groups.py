@@ -9,8 +9,8 @@ group is whoever's made it: only its backend and its processes are used, and no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -32,7 +32,7 @@ from runtime.transport.communicators import (
     of_copies,
 )
 from runtime.transport.copies import Copies, GroupCopies
-from runtime.transport.protocol import Pending, shards_and_groups
+from runtime.transport.protocol import Pending, TransferError, shards_and_groups
 from runtime.transport.shards import Shards
 
 _MEETING = 1
@@ -118,18 +118,21 @@ class Channels:
 
     def barrier(self) -> None:
         """Wait for all devices."""
-        dist.barrier(group=self.control)
+        with _meeting(self.control):
+            dist.barrier(group=self.control)
 
     def collect(self, value: object) -> list[Any]:
         """Return every device's value."""
         collected: list[Any] = [None] * dist.get_world_size(self.control)
-        dist.all_gather_object(collected, value, group=self.control)
+        with _meeting(self.control):
+            dist.all_gather_object(collected, value, group=self.control)
         return collected
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return sums over all devices."""
         total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total, group=self.control)
+        with _meeting(self.control):
+            dist.all_reduce(total, group=self.control)
         found: list[float] = total.tolist()
         return found
 
@@ -204,15 +207,34 @@ def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
         torch.empty_like(value, memory_format=torch.contiguous_format)
         for _ in range(dist.get_world_size(group))
     ]
-    dist.all_gather(received, value.contiguous(), group=group)
+    with _meeting(group):
+        dist.all_gather(received, value.contiguous(), group=group)
     return received
 
 
 def all_reduce(group: dist.ProcessGroup, value: Tensor) -> Tensor:
     """Return the sum of the tensors of all processes of a group, in memory of its own."""
     total = value.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(total, group=group)
+    with _meeting(group):
+        dist.all_reduce(total, group=group)
     return total
+
+
+@contextmanager
+def _meeting(group: dist.ProcessGroup) -> Iterator[None]:
+    """Say of processes that do not meet which one waits for which, as torch does not.
+
+    Raises:
+        TransferError: Another one ended, or did not come in time.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        devices = ", ".join(map(str, dist.get_process_group_ranks(group)))
+        reason = str(error).splitlines()[0]
+        raise TransferError(
+            f"device {dist.get_rank()}: waits for devices {devices} to meet: {reason}"
+        ) from error
 
 
 def _joined(groups: Mapping[Team, dist.ProcessGroup], exact: bool = True) -> dict[Team, Shards]:

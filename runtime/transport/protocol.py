@@ -20,7 +20,11 @@ from runtime.transport.communicators import Channel, Team
 from runtime.transport.copies import Copies
 from runtime.transport.shards import WHOLE, Shards
 
-__all__ = ["Channel", "Pending", "Team", "Transport", "shards_and_groups"]
+__all__ = ["Channel", "Pending", "Team", "TransferError", "Transport", "shards_and_groups"]
+
+
+class TransferError(RuntimeError):
+    """A tensor did not arrive or could not be sent, or devices did not meet; it says where one stands."""
 
 
 class Pending(Protocol):

@@ -221,7 +221,7 @@ class GivenModules(UserModules):
             before = forward_inputs(self.placement, block)
             if block not in self.modules or block in known or not {*before} <= {*known, *found}:
                 continue
-            sample, parameters = read(block), dict(self.modules[block].named_parameters())
+            sample, parameters = read(block).copied(), dict(self.modules[block].named_parameters())
             with seeded(sample.seed, device):
                 inputs = [
                     torch.randn(packed_shape(self.forms[name], self.dtype), dtype=self.dtype, device=device)

@@ -159,7 +159,13 @@ def try_block(
     Raises:
         ModelError: See `trace`.
     """
+    versions = [value._version for value in inputs]
     outputs = _try(body, block, inputs, sample, parameters, buffers)
+    if [value._version for value in inputs] != versions:
+        raise ModelError(
+            f"module: {block} changes in place what the block before it hands over, as an activation with "
+            "inplace=True does; use inplace=False there, or cut behind it"
+        )
     if all(value.device.type != "meta" for value in (*parameters.values(), *buffers.values())):
         for name, value in buffers.items():
             if not torch.equal(value, body.buffers(block, value.device)[name]):
@@ -237,8 +243,8 @@ def _check_returned(body: Traced, block: str, outputs: Sequence[Any]) -> None:
         if output.dtype not in (body.dtype, *_WHOLE_NUMBERS):
             raise ModelError(
                 f"module: {which} is of {output.dtype}, but only tensors of the model's {body.dtype}, whole "
-                "numbers and truth values can be handed over; cut elsewhere, or compute it again in the "
-                "block that needs it, or build the model in this type"
+                "numbers and truth values can be handed over; cut elsewhere, compute it again in the block "
+                "that needs it, build the model in this type, or say precision (bf16, fp16) for autocast"
             )
     if computes_loss(body.placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
         raise ModelError(

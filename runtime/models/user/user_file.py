@@ -49,6 +49,11 @@ class Sample(NamedTuple):
         )
         return Sample(inputs, targets, self.seed, count)
 
+    def copied(self) -> Sample:
+        """Return a copy, for a block that is only tried: it may change what it reads in place."""
+        inputs, targets = (tuple(value.clone() for value in values) for values in (self.inputs, self.targets))
+        return self._replace(inputs=inputs, targets=targets)
+
 
 _numbers = itertools.count()
 """Of files that were run to be compiled."""

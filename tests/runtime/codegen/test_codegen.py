@@ -98,10 +98,11 @@ def test_a_steady_state_is_a_loop_and_an_iteration_has_no_branches(tmp_path: Pat
 
 
 def test_two_micro_batches_a_round_step_by_two(tmp_path: Path) -> None:
+    """Each phase of GPipe has a loop, which is no repetend: no round runs all blocks."""
     programs = lower(gpipe(v_shape(1), 8))
     (script,) = generate(programs, {}, {}, tmp_path, shift=2)
     text = script.read_text(encoding="utf-8")
-    loop = "    # Repetend: 2 micro-batches per round.\n    for n in range(0, num_micro_batches, 2):\n"
+    loop = "    # Loop: 2 micro-batches per round.\n    for n in range(0, num_micro_batches, 2):\n"
     assert text.count(loop) == 2
     assert '        device.forward("F0", n)\n        device.forward("F0", n + 1)\n' in text
 

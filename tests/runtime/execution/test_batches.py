@@ -141,6 +141,9 @@ def test_what_fails_is_handed_on_and_its_thread_ends() -> None:
     *fine, failed = list(alone(DataLoader(Broken(6), batch_size=2)))[:3]
     assert [batch.tolist() for batch in fine] == [[0, 1], [2, 3]]
     assert failed == FailedBatch("the data loader failed (OSError: disk lost)")
+    for look_into in (lambda: tuple(failed), lambda: failed[0]):  # as a loop does before its step
+        with pytest.raises(BatchError, match=r"^the data loader failed \(OSError: disk lost\)$"):
+            look_into()
     assert threading.active_count() == before
     with pytest.raises(BatchError, match=r"^the data loader failed \(OSError: disk lost\)$"):
         micro_batches(failed, 2)

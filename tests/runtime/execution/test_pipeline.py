@@ -302,6 +302,40 @@ def test_both_directions_of_an_x_shape_read_their_own_micro_batches(tmp_path: Pa
         assert number == 2 * NUM_MICRO_BATCHES
 
 
+def num_targets(targets: Tensor) -> float:
+    """Return how many targets are no padding."""
+    return float((targets >= 0).sum())
+
+
+def test_losses_of_an_x_shape_are_weighed_over_both_directions(tmp_path: Path) -> None:
+    """A process computes the loss of one direction, and needs the targets of the other for its weight."""
+    folder = job(x_shape(2), tmp_path / "job")
+    inputs, targets = SAMPLES[:16]
+    targets = targets.clone()
+    targets[1:10:3] = -100
+
+    def train(rank: int) -> tuple[float, dict[str, Tensor]]:
+        first, second = cut(network(), AT[2])
+        modules = {"F0": first, "F1": second, "G1": first, "G0": second}
+        with runtime.Pipeline(
+            modules, folder, loss=cross_entropy, loss_weight=num_targets, exact=True
+        ) as pipeline:
+            loss = pipeline.step((inputs, targets))
+            own = dict(modules[f"F{rank}"].named_parameters())
+            return loss, {name: weight.grad for name, weight in own.items() if weight.grad is not None}
+
+    model = network()
+    expected = cross_entropy(model(inputs), targets)
+    expected.backward()  # type: ignore[no-untyped-call]
+    found = join(2, train, tmp_path)
+    gradients = {name: gradient for _, part in found for name, gradient in part.items()}
+    assert len(gradients) == len(dict(model.named_parameters()))
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, model.get_parameter(name).grad, rtol=1e-12, atol=1e-15)
+    for loss, _ in found:
+        assert math.isclose(loss, float(expected.detach()), rel_tol=1e-12)
+
+
 def test_the_scripts_process_group_is_used_and_left(tmp_path: Path) -> None:
     folder = job(v_shape(2), tmp_path / "job")
 
@@ -455,6 +489,84 @@ def test_what_is_wrong_on_one_process_ends_all_with_one_line(
         assert "\n" not in line
 
 
+class Failing(nn.Module):
+    """Fails where it is told to."""
+
+    where = ""
+
+    def forward(self, value: Tensor) -> Tensor:
+        if self.where == "forward":
+            raise RuntimeError("lost its way")
+        if value.requires_grad:
+            value.register_hook(self.pass_back)
+        return value
+
+    def pass_back(self, gradient: Tensor) -> None:
+        if self.where == "backward":
+            raise RuntimeError("lost its way back")
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("device", [0, 1, 2], ids=["copy 0", "copy 1", "loss"])
+def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
+    device: int, exact: bool, precision: str | None, tmp_path: Path
+) -> None:
+    """The first block has two copies, which gather and add up with each other: no one waits in vain."""
+    shape = v_shape(2)
+    copies = [replace(block, data_parallel=2 if block.name.endswith("0") else 1) for block in shape.blocks]
+    folder = job(replace(shape, num_gpus=(2, 1), blocks=tuple(copies)), tmp_path / "job")
+    inputs, targets = SAMPLES[:8]
+    batch = inputs.float(), targets
+
+    def train(rank: int) -> list[str]:
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(6, 6), Failing(), nn.Linear(6, 6), Failing(), nn.Linear(6, 3))
+        with runtime.Pipeline(
+            cut(model, ["2"]), folder, loss=cross_entropy, exact=exact, precision=precision
+        ) as pipeline:
+
+            def trained() -> tuple[float, list[Tensor]]:
+                pipeline.zero_grad()
+                loss = pipeline.step(batch)
+                return loss, [
+                    weight.grad.clone() for weight in pipeline.parameters() if weight.grad is not None
+                ]
+
+            (loss, gradients), reasons = trained(), []
+            evaluation = ("forward", pipeline.eval_step)
+            for where, run in (evaluation, ("forward", pipeline.step), ("backward", pipeline.step)):
+                Failing.where = where if rank == device else ""
+                with pytest.raises(ValueError, match="lost its way") as error:
+                    run(batch)
+                reasons.append(str(error.value))
+            Failing.where = ""
+            again, found = trained()
+            assert again == loss
+            assert len(found) == 2 * (1 + (rank == 2))
+            torch.testing.assert_close(found, gradients, rtol=0, atol=0)
+            return reasons
+
+    block = 0 if device < 2 else 1
+    forward = f"device {device}: F{block} of micro-batch 0: RuntimeError: lost its way"
+    backward = f"device {device}: B{block} of micro-batch 0: RuntimeError: lost its way back"
+    assert join(3, train, tmp_path, 30) == [[forward, forward, backward]] * 3
+
+
+def test_who_waits_for_a_process_that_ended_says_so(tmp_path: Path) -> None:
+    """Beside the schedule too, where the processes only meet."""
+
+    def ends_on_one(pipeline: runtime.Pipeline) -> None:
+        pipeline.step(SAMPLES[:8])
+        if pipeline.is_last:
+            raise KeyError("mine")
+        pipeline.eval_step(SAMPLES[:8])
+
+    found = failing(job(v_shape(2), tmp_path / "job"), ends_on_one, cut(network(), AT[2]), tmp_path)
+    assert found[0].startswith("TransferError: device 0: waits for devices 0, 1 to meet: ")
+    assert found[1] == "KeyError: 'mine'"
+
+
 def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     folder = job(v_shape(2), tmp_path / "job")
 
@@ -483,6 +595,45 @@ def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             reasons[3],
         ]
     )
+
+
+def test_a_block_that_changes_its_inputs_in_place_is_refused(tmp_path: Path) -> None:
+    """Training it would fail in the first block's backward, and evaluation change what others take."""
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 3)).double()
+    found = failing(
+        job(v_shape(2), tmp_path / "job"),
+        lambda each: each.eval_step(SAMPLES[:8]),
+        cut(model, ["1"]),
+        tmp_path,
+    )
+    reason = (
+        "device 1: module: F1 changes in place what the block before it hands over, as an activation with "
+    )
+    assert set(found.values()) == {
+        f"PipelineError: {reason}inplace=True does; use inplace=False there, or cut behind it"
+    }
+
+
+class Shifting(nn.Module):
+    """Changes in place what it reads."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        return value.add_(1)
+
+
+def test_a_batch_that_is_changed_in_place_is_changed_once(tmp_path: Path) -> None:
+    """Blocks are tried with the first micro-batch to find shapes, which must leave it as it was."""
+    folder = job(v_shape(2), tmp_path / "job")
+    modules = cut(nn.Sequential(Shifting(), network()), ["1.6"])
+    inputs, targets = SAMPLES[:8]
+
+    def train(rank: int) -> float:
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            return pipeline.eval_step((inputs.clone(), targets))
+
+    parts = zip((inputs + 1).chunk(NUM_MICRO_BATCHES), targets.chunk(NUM_MICRO_BATCHES), strict=True)
+    losses = [float(cross_entropy(network()(part), target).detach()) for part, target in parts]
+    assert join(2, train, tmp_path) == [sum(losses) / NUM_MICRO_BATCHES] * 2
 
 
 def test_a_job_for_more_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """A state dict is read and written part by part, and comes back as it was; wrong files are one line."""
 
 import hashlib
+import resource
 import runpy
 import threading
 from collections.abc import Callable, Mapping
@@ -213,12 +214,22 @@ def test_values_drawn_in_pieces_are_those_drawn_at_once(shape: tuple[int, ...]) 
     assert torch.equal(initial_values(parameter, 3, torch.float32), (0.5 + 0.25 * whole).float())
 
 
+def prefixed(state: dict[str, Tensor]) -> None:
+    """Name the tensors as DistributedDataParallel does."""
+    for name in list(state):
+        state[f"module.{name}"] = state.pop(name)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
             lambda state: state.pop("layers.2.bias"),
             r"lacks 'layers.2.bias' of shape \(6,\); give the model's",
+        ),
+        (
+            prefixed,
+            r"lacks '(\S+)' of shape \(.*\); it has 'module\.\1': take 'module\.' off the names",
         ),
         (
             lambda state: state.update(more=torch.zeros(2)),
@@ -289,3 +300,19 @@ def test_weights_cannot_be_saved_just_anywhere(name: str, tmp_path: Path) -> Non
     generate(lower(one_f_one_b(v_shape(2), 2)), {}, SMALL_GPT, tmp_path / "scripts")
     with pytest.raises(ScriptError, match="save_weights: .* give "):
         launch(tmp_path / "scripts", 2, 1, 60, launcher="in_process", save_weights=tmp_path / name)
+
+
+def test_weights_for_which_there_is_no_room_leave_nothing(tmp_path: Path) -> None:
+    """A torn file would take the room that the next try needs; the file of before stays."""
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"before")
+    models = _models(ModelOptions.from_dict(SMALL_GPT), v_shape(2))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(StateDictError, match=r"cannot be written \(.*File too large"):
+            _save_together(models, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == b"before"

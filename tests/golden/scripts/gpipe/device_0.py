@@ -26,11 +26,11 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     A transfer names the block that makes a tensor, the block that takes it, and their micro-batch.
     It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
     """
-    # Repetend: one micro-batch per round.
+    # Loop: one micro-batch per round.
     for n in range(num_micro_batches):
         device.forward("F0", n)
         device.send("F0", "F1", n, target=1)
-    # Repetend: one micro-batch per round.
+    # Loop: one micro-batch per round.
     for n in range(num_micro_batches):
         device.receive("B1", "B0", n, source=1)
         device.backward("B0", n)

@@ -28,7 +28,7 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     """
     # Warmup.
     device.receive("F0", "F1", 0, source=0)
-    # Repetend: one micro-batch per round.
+    # Loop: one micro-batch per round.
     for n in range(num_micro_batches - 1):
         device.forward("F1", n)
         device.receive("F0", "F1", n + 1, source=0)
@@ -36,7 +36,7 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     # Between the loops.
     device.forward("F1", num_micro_batches - 1)
     device.send("F1", "F2", num_micro_batches - 1, target=2)
-    # Repetend: one micro-batch per round.
+    # Loop: one micro-batch per round.
     for n in range(num_micro_batches):
         device.receive("B2", "B1", n, source=2)
         device.backward("B1", n)

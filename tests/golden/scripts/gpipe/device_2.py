@@ -26,11 +26,11 @@ def iteration(device: Device, num_micro_batches: int) -> None:
     A transfer names the block that makes a tensor, the block that takes it, and their micro-batch.
     It does not wait; the block that takes it does. To prefetch is to receive ahead of other blocks.
     """
-    # Repetend: one micro-batch per round.
+    # Loop: one micro-batch per round.
     for n in range(num_micro_batches):
         device.receive("F1", "F2", n, source=1)
         device.forward("F2", n)
-    # Repetend: one micro-batch per round.
+    # Loop: one micro-batch per round.
     for n in range(num_micro_batches):
         device.backward("B2", n)
         device.send("B2", "B1", n, target=1)
