@@ -50,7 +50,7 @@ def task(config: DictConfig) -> dict[str, float | str]:
     found = study_of(conditions)
     sweep = sweep_of(study_of, conditions, options.sweep_restart_s, options.sweep_preemptions_per_day)
     directory = output_directory()
-    _say_what_is_compared(folder, found)
+    _say_what_is_compared(folder, options.clouds, found)
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
     _write(reductions, market, directory)
     if found.has(DYNAMIC) and options.durations:
@@ -103,7 +103,7 @@ def _conditions(options: PricesOptions) -> Conditions:
     return Conditions(life_h=life_h, **{name: getattr(options, name) for name in names})
 
 
-def _say_what_is_compared(folder: Path, found: Study) -> None:
+def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> None:
     first, last = found.first_and_last_start
     log.info(
         "mean cost of the baseline, the cheapest zone of AWS with one %s, over mean cost of the strategy; "
@@ -114,11 +114,8 @@ def _say_what_is_compared(folder: Path, found: Study) -> None:
         last,
     )
     if left_out := [each.name for each in LADDER if not found.has(each)]:
-        log.info(
-            "left out, as %s has prices of no cloud but AWS (azure.csv is missing): %s",
-            folder,
-            ", ".join(left_out),
-        )
+        why = "azure.csv is missing" if "azure" in clouds else f"clouds={[*clouds]}"
+        log.info("left out, as %s has prices of no cloud but AWS (%s): %s", folder, why, ", ".join(left_out))
 
 
 def _write(reductions: Sequence[Reduction], market: Market, directory: Path) -> None:

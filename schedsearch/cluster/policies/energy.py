@@ -142,7 +142,9 @@ class LeastEnergy(FloorRules):
 
         Raises:
             InfeasibleError: See `set_floors`.
+            ClusterError: No power is known.
         """
+        check_powers(demand, self.name)
         shares, notes = self._cheapest(demand, demand.added_power_w)
         return Allocation(demand, shares, demand.idle_power_w + float(demand.added_power_w @ shares), notes)
 
@@ -171,6 +173,18 @@ class LeastCost(FloorRules):
         shares, notes = self._cheapest(demand, dollars_per_hour)
         dollars = of_power * demand.idle_power_w + float(dollars_per_hour @ shares)
         return Allocation(demand, shares, dollars, notes)
+
+
+def check_powers(demand: Demand, policy: str) -> None:
+    """Check that something is known of what jobs draw; else all ways to run them would cost nothing.
+
+    Raises:
+        ClusterError: It is not.
+    """
+    if demand.jobs and not demand.configurations.power_w.any():
+        raise ClusterError(
+            f"policy {policy}: the throughputs say nothing of powers; give power_w, or take another policy"
+        )
 
 
 def _best_rates(program: Program) -> FloatArray:

@@ -20,7 +20,7 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, k
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.energy import KEPT, FloorRules, Floors
+from schedsearch.cluster.policies.energy import KEPT, FloorRules, Floors, check_powers
 from schedsearch.cluster.policies.program import Program
 from schedsearch.energy import Interval, read_signal
 
@@ -88,7 +88,9 @@ class LeastSignalCost(FloorRules):
 
         Raises:
             InfeasibleError: See `set_floors`.
+            ClusterError: No power is known.
         """
+        check_powers(demand, self.name)
         intervals = tuple(coming(self.signal, demand.now_s, self.horizon_s))
         floors = self.set_floors(Program(demand))
         promised = np.flatnonzero(~np.isfinite(floors.window_s) & (floors.steps_per_s > 0))

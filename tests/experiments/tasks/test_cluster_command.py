@@ -120,7 +120,7 @@ def test_one_decision(command, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["job", "v100", "k80", "steps/s"]
     assert lines[3].split() == ["c", "9.09%", "90.91%", "54.545"]
-    none = command("cluster", f"allocate={file}", "policy=least_energy_slo")  # no powers are known
+    none = command("cluster", f"allocate={file}", "policy=least_cost_slo")  # no prices or powers are known
     assert "\nobjective 0: " in none.stdout
     wrong = one_line_error(command("cluster", f"allocate={file}", "policy=las", "cluster=physical"))
     assert wrong.startswith("cluster: error: cluster: is not of a decision")

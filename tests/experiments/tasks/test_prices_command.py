@@ -59,6 +59,11 @@ def test_without_azure_two_strategies_are_left_out_and_said(command: Command, tm
     assert line.endswith("(azure.csv is missing): multi_cloud, preemption")
 
 
+def test_clouds_that_are_not_asked_for_are_not_called_missing(command: Command, tmp_path: Path) -> None:
+    done = command("prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "clouds=[aws]", *QUICK)
+    assert "(clouds=['aws']): multi_cloud, preemption" in " ".join(done.stdout.split())
+
+
 def test_conditions_change_what_is_paid(command: Command, tmp_path: Path) -> None:
     """A checkpoint that takes as long as the work before it doubles all costs, and no reduction."""
     folder = write_prices(tmp_path / "eu")
