@@ -15,7 +15,7 @@ from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.policy import check_runnable
-from schedsearch.cluster.policies.program import Program, Programs
+from schedsearch.cluster.policies.program import DecidesByPrograms, Program, Programs
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -27,7 +27,7 @@ DEARER = 1e-6
 
 
 @dataclass(frozen=True)
-class MinCost:
+class MinCost(DecidesByPrograms):
     """Makes many steps per dollar.
 
     The dissertation (Sec. 6.4.2) maximizes the sum over jobs of throughput / cost. That is no

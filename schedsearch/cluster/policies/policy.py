@@ -12,7 +12,7 @@ from schedsearch.cluster.alike import Alike
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import NO_CONFIGURATION, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.policies.program import Program, Programs
+from schedsearch.cluster.policies.program import DecidesByPrograms, Program, Programs
 
 
 class Policy(Protocol):
@@ -62,7 +62,7 @@ def with_state(policy: Policy, data: Any) -> None:
 
 
 @dataclass(frozen=True)
-class SingleLevel(ABC):
+class SingleLevel(DecidesByPrograms, ABC):
     """One of Gavel's policies, in its three forms: plain, agnostic of the types, with space sharing.
 
     An *agnostic* policy takes all types for equal: each job runs on any as on the first one of the cluster

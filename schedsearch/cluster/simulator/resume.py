@@ -1,7 +1,6 @@
 """The state of an interrupted simulation as plain data, from which it goes on as if nothing had been.
 
-A policy that decides by what it did before gives its own state; one that has none only begins anew. The basis
-of a linear program is no such state: where several allocations are best, another of them may be taken then.
+A policy that decides by what it did before gives its own state, as a basis to begin the next program with.
 """
 
 from __future__ import annotations

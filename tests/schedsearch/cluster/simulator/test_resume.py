@@ -117,10 +117,19 @@ def test_files_that_hold_less_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"), [("allox", None), ("gandiva", None), ("makespan_budget", None), ("gandiva", 2)]
+    ("name", "parts"),
+    [
+        *((name, None) for name in ("allox", "gandiva", "makespan_budget", "las", "las_packed")),
+        *((name, None) for name in ("finish_time_fairness_packed", "makespan", "min_cost", "min_cost_slo")),
+        *((name, None) for name in ("max_total_throughput", "water_filling_packed", "hierarchical")),
+        *((name, None) for name in ("fifo_packed", "sjf")),
+        *((name, 2) for name in ("gandiva", "las_packed")),
+    ],
 )
 def test_policies_that_know_what_they_did_before_go_on(name: str, parts: int | None, tmp_path: Path) -> None:
-    options = {"budget_dollars": 2500.0} if name == "makespan_budget" else {}
+    options = {"makespan_budget": {"budget_dollars": 2500.0}, "min_cost_slo": {"on_infeasible": "drop"}}.get(
+        name, {}
+    )
     cluster = GpuCluster({"v100": 2, "k80": 3}, {"v100": 2.5, "k80": 0.5})
     jobs = [replace(job, scale_factor=1) for job in JOBS]
 
