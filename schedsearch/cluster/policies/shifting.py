@@ -9,17 +9,17 @@ this is `schedsearch.energy.least_cost_policy`, whose bound it reaches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, kron, vstack
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import NOBODY, Demand, FloatArray, IntArray
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.linear_program import LinearProgram
 from schedsearch.cluster.policies.energy import KEPT, FloorRules, Floors, check_powers
 from schedsearch.cluster.policies.program import Program
 from schedsearch.energy import Interval, read_signal
@@ -27,11 +27,10 @@ from schedsearch.energy import Interval, read_signal
 _J_PER_KWH = 3.6e6
 """Joules in a kilowatt-hour."""
 
+SPARES = (KEPT, 1 - 1e-3)
+"""Of what a program found to be possible, what is then asked for; the second if the first is too much."""
 _SOONER = 1e-6
 """By which share of the mean price the end of the horizon is dearer than now."""
-
-_INFEASIBLE = 2
-"""What scipy calls a program without an answer."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,10 @@ def least_cost_shares(
         of_slos *= slo_share
         of_promised = np.where(is_promised, program.least_steps, 0.0)
         promised_share = program.highest_share(KEPT * of_slos, of_promised)
-        shares = program.least(sooner, KEPT * (of_slos + promised_share * of_promised))
+        for spare in SPARES:
+            shares = program.least(sooner, spare * (of_slos + promised_share * of_promised))
+            if shares is not None:
+                break
         assert shares is not None  # a little less than what a program found to be possible
     return Shifted(
         shares, float((joules * prices[:, None] * shares).sum()) + idle_cost, slo_share, promised_share
@@ -231,17 +233,17 @@ class _Program:
         self._limits = np.concatenate([np.ones(len(demand.jobs)), np.tile(_limits(demand), len(durations))])
 
     def least(self, cost: FloatArray, least_steps: FloatArray) -> FloatArray | None:
-        """Return the shares of least cost in which each job has so many steps; None if there are none.
+        """Return the shares of least cost in which each job has its least steps; None if there are none.
 
         Args:
             cost: Of a share of 1; shape (intervals, configurations), as the shares.
             least_steps: Shape (jobs,).
         """
         asked = np.flatnonzero(least_steps)
+        worth = -cost.ravel()[self._is_there]
+        at_least = KEPT * least_steps[asked] / self._left[asked]
         found = _solved(
-            cost.ravel()[self._is_there],
-            vstack([-self._done[asked], self._rules], format="csc"),
-            np.concatenate([-KEPT * least_steps[asked] / self._left[asked], self._limits]),
+            worth, np.full(len(worth), np.inf), self._done[asked], at_least, self._rules, self._limits
         )
         if found is None:
             return None
@@ -252,34 +254,33 @@ class _Program:
     def highest_share(self, least_steps: FloatArray, wanted: FloatArray) -> float:
         """Return the highest share, at most 1, of wanted steps that jobs can have beside others' least."""
         asked = np.flatnonzero(least_steps + wanted)
-        column = csr_array((wanted[asked] / self._left[asked])[:, None])
-        empty = csr_array((self._rules.shape[0], 1))
-        found = _solved(
-            np.append(np.zeros(self._rules.shape[1]), -1.0),
-            vstack([hstack([-self._done[asked], column]), hstack([self._rules, empty])], format="csc"),
-            np.concatenate([-least_steps[asked] / self._left[asked], self._limits]),
-            [(0.0, None)] * self._rules.shape[1] + [(0.0, 1.0)],
-        )
-        assert found is not None  # no steps that are wanted are possible beside those that are kept
-        return float(found[-1])
+        least = hstack([self._done[asked], csr_array(-(wanted[asked] / self._left[asked])[:, None])])
+        rules = hstack([self._rules, csr_array((self._rules.shape[0], 1))])
+        worth = np.append(np.zeros(self._rules.shape[1]), 1.0)
+        most = np.append(np.full(self._rules.shape[1], np.inf), 1.0)
+        found = _solved(worth, most, least, least_steps[asked] / self._left[asked], rules, self._limits)
+        return 0.0 if found is None else float(found[-1])
 
 
 def _solved(
-    cost: FloatArray,
-    rules: csc_array,
+    worth: FloatArray,
+    most: FloatArray,
+    least: csr_array,
+    at_least: FloatArray,
+    rules: csr_array,
     limits: FloatArray,
-    bounds: Sequence[tuple[float, float | None]] | tuple[float, None] = (0.0, None),
 ) -> FloatArray | None:
-    """Return the cheapest answer of a program; None if it has none.
-
-    HiGHS is sometimes not sure whether there is one after its presolve, and is then asked without.
-    """
-    for presolves in (True, False):
-        found = linprog(cost, rules, limits, bounds=bounds, method="highs", options={"presolve": presolves})
-        if found.status in (0, _INFEASIBLE):
-            break
-    assert found.status in (0, _INFEASIBLE), found.message
-    return None if found.status else np.asarray(found.x, dtype=np.float64)
+    """Return the columns, up to `most`, that are worth most and keep the rules; None if none keep them."""
+    unit = max(float(np.abs(worth).max(initial=0.0)), np.finfo(np.float64).tiny)
+    program = LinearProgram(
+        worth / unit,
+        most,
+        csc_array(vstack([least, rules])),
+        np.concatenate([at_least, np.full(len(limits), -np.inf)]),
+        np.concatenate([np.full(len(at_least), np.inf), limits]),
+    )
+    found = program.solved(None)
+    return None if found is None else found.values
 
 
 def _rules(demand: Demand) -> csr_array:

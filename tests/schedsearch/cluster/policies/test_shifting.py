@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -217,19 +215,6 @@ def test_a_promise_that_nothing_keeps_is_made_anew() -> None:
     policy.allocate(on_one_gpu(other))
     policy.allocate(on_one_gpu(other, now_s=60.0))  # its GPU was away
     assert policy.state_to_json() == {"other": pytest.approx(160.0)}
-
-
-def test_a_program_of_which_the_solver_is_not_sure_is_solved_without_presolve(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wanted = LeastSignalCost(signal=DAY, horizon_s=200.0).allocate(waiting_job())
-
-    def unsure(*args: Any, options: dict[str, bool], **kwargs: Any) -> Any:
-        return SimpleNamespace(status=4) if options["presolve"] else linprog(*args, options=options, **kwargs)
-
-    monkeypatch.setattr("schedsearch.cluster.policies.shifting.linprog", unsure)
-    found = LeastSignalCost(signal=DAY, horizon_s=200.0).allocate(waiting_job())
-    assert found.rates == pytest.approx(wanted.rates)
 
 
 @pytest.mark.parametrize(("signal", "horizon_s", "field"), [((), 10.0, "signal"), (DAY, 0.0, "horizon_s")])
