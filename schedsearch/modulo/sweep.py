@@ -36,6 +36,9 @@ _SHARE_OF_PATTERNS = {False: 0.15, True: 0.6}
 """Share of the time that patterns of a few devices, shifted to the others, get where a solver can be asked
 about all blocks at once, and where there are too many."""
 
+_SHARE_OF_DEVICE_BY_DEVICE = 0.3
+"""Share of the time that orders found from device to device get."""
+
 _SHARE_OF_NEIGHBOURHOODS = 0.2
 """Share of the time that neighbourhoods of the best repetend get where there are many blocks."""
 
@@ -111,15 +114,31 @@ class Sweep:
         found = simulated_repetends(self.placement, sizes, self.period_bound, share_s)
         self.starts = better_of(self.starts, found)
         if len(self.placement.blocks) >= _MANY_BLOCKS:
+            self._go_device_by_device(deadline)
             self._shift_patterns(deadline)
+
+    @property
+    def _rate_of_starts(self) -> Fraction | int:
+        """Ticks per micro-batch of the best start."""
+        rates = [Fraction(start.repetend.period, size) for size, start in self.starts.items()]
+        return min(rates, default=serial_period(self.placement))
+
+    def _go_device_by_device(self, deadline: float) -> None:
+        """Take the repetends whose orders are found from device to device."""
+        # OR-Tools is slow to load
+        from schedsearch.modulo.many_blocks.device_by_device import device_by_device
+
+        end, known = _share(deadline, _SHARE_OF_DEVICE_BY_DEVICE), self._rate_of_starts
+        found = device_by_device(self.placement, self.asked, self.period_bound, known, end, self.asking.seed)
+        for repetend in found:
+            self.starts[repetend.micro_batches] = Start(repetend, "orders found from device to device")
 
     def _shift_patterns(self, deadline: float) -> None:
         """Take the repetends of one micro-batch in which a few devices' pattern serves all."""
         # OR-Tools is slow to load
         from schedsearch.modulo.many_blocks.shifted_patterns import shifted_patterns
 
-        rates = [start.repetend.period_per_micro_batch for start in self.starts.values()]
-        known = min(rates, default=serial_period(self.placement))
+        known = self._rate_of_starts
         many = len(self.placement.blocks) >= MANY_INSTANCES
         end = _share(deadline, _SHARE_OF_PATTERNS[many])
         found = shifted_patterns(self.placement, self.period_bound, known, end, self.asking.seed)
