@@ -587,20 +587,6 @@ def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
     assert join(3, train, tmp_path, 30) == [[forward, forward, backward]] * 3
 
 
-def test_who_waits_for_a_process_that_ended_says_so(tmp_path: Path) -> None:
-    """Beside the schedule too, where the processes only meet."""
-
-    def ends_on_one(pipeline: runtime.Pipeline) -> None:
-        pipeline.step(SAMPLES[:8])
-        if pipeline.is_last:
-            raise KeyError("mine")
-        pipeline.eval_step(SAMPLES[:8])
-
-    found = failing(job(v_shape(2), tmp_path / "job"), ends_on_one, cut(network(), AT[2]), tmp_path)
-    assert found[0].startswith("TransferError: device 0: waits for devices 0, 1 to meet: ")
-    assert found[1] == "KeyError: 'mine'"
-
-
 def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     folder = job(v_shape(2), tmp_path / "job")
 
