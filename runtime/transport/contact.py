@@ -34,6 +34,9 @@ _LOOK_S = 0.01
 class Contact:
     """What the processes of a run know of each other beside their messages.
 
+    Attributes:
+        is_left: Whether this process ends by Ctrl-C, or because another one did not come.
+
     Args:
         store: By which they have met.
         device: This one.
@@ -43,11 +46,13 @@ class Contact:
     def __init__(self, store: Store, device: int, num_devices: int) -> None:
         """Tell the others where this process is, and take back what it said in an earlier pipeline."""
         self._store, self._device, self._num_devices = store, device, num_devices
+        self.is_left = False
         store.set(_last_words(device), "")
         store.set(_process(device), f"{_machine()} {os.getpid()}")
 
     def say(self, error: BaseException) -> None:
         """Tell the others why this process ends; what it has itself from another one, as that one said it."""
+        self.is_left = isinstance(error, (KeyboardInterrupt, TransferError))
         words = error.cause if isinstance(error, TransferError) and error.cause else None
         if words is None:
             text = " ".join(str(error).split())

@@ -206,6 +206,11 @@ class MemoryTransport:
         """Return whether the network is on a GPU."""
         return self.device.type == "cuda"
 
+    @property
+    def is_left(self) -> bool:
+        """Return no: threads end together."""
+        return False
+
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
         return channel in self.channels

@@ -101,6 +101,11 @@ class Channels:
         """Return no: NCCL takes a GPU for each device."""
         return False
 
+    @property
+    def is_left(self) -> bool:
+        """Return whether this process ends where others may be at another place."""
+        return self.contact.is_left
+
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
         return channel in self.links

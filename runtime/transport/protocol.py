@@ -70,6 +70,10 @@ class Transport(Protocol):
     def groups(self) -> Mapping[str, Shards]:
         """Return for each forward block on this device its data-parallel groups, as shards of the samples."""
 
+    @property
+    def is_left(self) -> bool:
+        """Return whether this process ends where others may be at another place: told to, or left by one."""
+
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from joined import JoinedError, join
+from places import ROOT
 from small_runs import SMALL_GPT
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -117,3 +120,53 @@ def test_a_shard_that_fails_is_named_by_all(tmp_path: Path, monkeypatch: pytest.
     found = errors(2, be, tmp_path)
     assert found[1] == "RuntimeError: lost its\nway"
     assert re.match("TransferError: device 0: .*: device 1: RuntimeError: lost its way$", found[0])
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+import runtime
+from runtime.checkpoints.shards import ShardWriter
+from runtime.models import cut
+
+if os.environ["RANK"] == "1":
+    ShardWriter.write_data = lambda *_: time.sleep(1000)
+modules = cut(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), at=["1"])
+with runtime.Pipeline(modules, sys.argv[1], loss=cross_entropy) as pipeline:
+    pipeline.step((torch.randn(8, 6), torch.arange(8) % 3))
+    pipeline.save(sys.argv[2])
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1000)
+"""
+
+
+def test_ctrl_c_ends_a_loop_whose_checkpoint_does_not_come_to_its_end(tmp_path: Path) -> None:
+    """One process hangs in its file, the other waits for it."""
+    folder = job(v_shape(2), tmp_path / "job", {"name": "given"})
+    command = [sys.executable, "-c", INTERRUPTED, str(folder), str(tmp_path / "checkpoints")]
+    common = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "SCHEDSEARCH_MEETING": f"file://{tmp_path / 'meeting'}",
+    }
+    processes = [
+        subprocess.Popen(
+            command,
+            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode in (1, -signal.SIGINT, 128 + signal.SIGINT)
+            assert errors.endswith("KeyboardInterrupt\n")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
