@@ -175,9 +175,11 @@ class Checkpoints:
                 with suppress(OSError):
                     shutil.rmtree(self._folder / f"iteration_{num_done}")
         reason = " ".join(f"{type(cause).__name__}: {cause}".split())
+        of_others = self._transport.cause(error) if isinstance(error, RuntimeError) else None
         return CheckpointError(
             f"checkpoint {self._folder / f'iteration_{num_done}'}: device {device} could not write it "
-            f"({reason}); earlier ones are as they were"
+            f"({of_others or reason}); earlier ones are as they were",
+            of_others,
         )
 
 

@@ -53,8 +53,8 @@ class Contact:
     def say(self, error: BaseException) -> None:
         """Tell the others why this process ends; what it has itself from another one, as that one said it."""
         self.is_left = isinstance(error, (KeyboardInterrupt, TransferError))
-        words = error.cause if isinstance(error, TransferError) and error.cause else None
-        if words is None:
+        words = getattr(error, "cause", None)  # of a transfer, or of a checkpoint
+        if not isinstance(words, str):
             text = " ".join(str(error).split())
             named = isinstance(error, (PipelineError, TransferError))
             words = text if named else f"device {self._device}: {type(error).__name__}: {text}"

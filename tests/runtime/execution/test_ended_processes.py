@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 import runtime
 from placements import Placement
 from placements.shapes import m_shape, v_shape
+from runtime.checkpoints.shards import ShardWriter
 from runtime.codegen.codegen import generate
 from runtime.models import Model, cut
 from runtime.program.deadlock import check
@@ -86,6 +87,18 @@ def test_a_process_that_is_killed_is_named_by_all(
         )
         assert re.match(line, found[rank])
         assert "\n" not in found[rank]
+
+
+def test_a_checkpoint_names_the_process_that_is_gone(tmp_path: Path) -> None:
+    def saves(pipeline: runtime.Pipeline, rank: int) -> None:
+        if rank == 2:
+            ShardWriter.prepare_local_plan = killed  # type: ignore[assignment]
+        pipeline.save(tmp_path / "checkpoints", is_async=False)
+
+    found = loop(tmp_path, saves)
+    for rank in (0, 1, 3):
+        line = rf".*iteration_1: device {rank} could not write it \(device 2 \(process \d+\) is gone"
+        assert re.match(f"CheckpointError: {line}", found[rank])
 
 
 def test_a_loop_that_fails_on_one_process_is_named_by_all(tmp_path: Path) -> None:
