@@ -19,8 +19,8 @@ from torch.distributed.distributed_c10d import Store
 from runtime.transport.agreement import PipelineError
 from runtime.transport.protocol import TransferError
 
-_LOST = re.compile("connection|broken pipe", re.IGNORECASE)
-"""What gloo says where the process at the other end has ended, unlike where it is late."""
+_LOST = re.compile("connection|broken pipe|remote process", re.IGNORECASE)
+"""What gloo and NCCL say where the process at the other end has ended, unlike where it is late."""
 
 _OF_GLOO = re.compile(r"^\[\S*:\d+\] |\. This is typically caused .*$|GLHF.*$")
 """What gloo adds: its own line of code, and where to look."""
