@@ -20,7 +20,7 @@ Counts = NDArray[np.int64]
 """How often each block of `DeviceStates.blocks` has started; shape ``(states, blocks)``."""
 
 _MOST_STATES = 1_500
-"""States of a device beyond which only its capacity counts."""
+"""States of a device beyond which only its capacity counts; more raised no bound of 140 random placements."""
 
 _MOST_STATES_IN_ALL = 12_000
 """The same of all devices together; that takes a fraction of a second."""
@@ -34,8 +34,9 @@ class DeviceStates:
     any state in which what they need while they run fits.
 
     No other state is in a schedule. Proof. As micro-batches are alike, let the n-th start of each block be
-    that of micro-batch n. After a state, leave out all blocks of micro-batches that have not begun. What is
-    left is valid, as a micro-batch never holds less than nothing, and ends all that has begun.
+    that of micro-batch n. After a state, leave out what has not begun: of each group of blocks that wait for
+    each other, those of micro-batches of which none has started. What is left ends all that has begun, and is
+    valid, as what a micro-batch holds of a group is never less than nothing.
 
     Attributes:
         device: Whose they are.
