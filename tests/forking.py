@@ -24,7 +24,22 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-IMPORTED = ("torch", "z3", "scipy.optimize", "hydra", "matplotlib.pyplot", "experiments.tasks.run")
+IMPORTED = (
+    "torch.fx.experimental.symbolic_shapes",  # torch needs it for the first gradient
+    "z3",
+    "scipy.optimize",
+    "hydra.main",
+    "hydra._internal.hydra",
+    "matplotlib.pyplot",
+    "matplotlib.backends.backend_pdf",
+    "matplotlib.backends.backend_svg",
+    "fontTools.subset",
+    "PIL.PngImagePlugin",
+    "bokeh.embed",
+    "bokeh.plotting",
+    "ortools.math_opt.python.mathopt",
+    "experiments.tasks.run",
+)
 """Heavy modules; those that a test replaces by files of its own are not among them."""
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-from collections.abc import Callable, Generator, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import joblib
-from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky import ProcessPoolExecutor
 
 from experiments.config.command import Interrupted
 from experiments.config.progress import StepBar
 from placements.files import write_text
+from schedsearch.solver.interrupts import INTERRUPTS
 
 Answer = TypeVar("Answer")
 AnyRow = TypeVar("AnyRow")
@@ -59,17 +66,17 @@ def collect(
     rows: list[AnyRow] = []
     bar = StepBar(name)
     write_text(path, to_csv(rows))
-    bar("starts", 0, len(searches))
-    with bar, contextlib.closing(in_any_order(searches, num_processes)) as answers:
-        try:
+    try:
+        bar("starts", 0, len(searches))
+        with bar, contextlib.closing(in_any_order(searches, num_processes)) as answers:
             for done, found in enumerate(answers, 1):
                 if found.interrupted:
                     raise KeyboardInterrupt
                 rows = sorted([*rows, *found.rows], key=place)
                 write_text(path, to_csv(rows))
                 bar(in_short(found.rows[-1]), done, len(searches))
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; the {len(rows)} rows found so far are in {path}") from None
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the {len(rows)} rows found so far are in {path}") from None
     return rows
 
 
@@ -86,16 +93,47 @@ def in_any_order(
     if number == 1:
         yield from (call() for call in calls)
         return
-    pool = joblib.Parallel(
-        n_jobs=number, backend="loky", return_as="generator_unordered", batch_size=1, pre_dispatch=number
-    )
+    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, joblib.cpu_count() // number)))
+    waiting = iter(calls)
+    with contextlib.ExitStack() as stack:
+        with INTERRUPTS.watched(), _children_without_ctrl_c():
+            pool = ProcessPoolExecutor(number, env={"OMP_NUM_THREADS": threads})
+            stack.callback(_end, pool)
+            running = _begun(pool, islice(waiting, number))
+        while running:
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            with INTERRUPTS.watched():
+                running |= _begun(pool, islice(waiting, len(ended)))
+            yield from (answer.result() for answer in ended)
+
+
+def _begun(pool: Executor, calls: Iterable[Callable[[], Answer]]) -> set[Future[Answer]]:
+    """Submit calls to a pool with room for them; it fails if it is shut down before it has taken them."""
+    answers = {pool.submit(call) for call in calls}
+    while not all(answer.running() or answer.done() for answer in answers):
+        time.sleep(0.001)
+    return answers
+
+
+@INTERRUPTS.watched()
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End a pool and its processes, and wait for the threads that share its semaphores.
+
+    One that outlives the main thread stops where it is: if it has removed a semaphore and not yet told
+    loky's resource tracker, that warns of one it cannot find, after the command's last line.
+    """
+    pool.shutdown(kill_workers=True)
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(timeout=1)  # it may have more to send than a killed process will read
+
+
+@contextlib.contextmanager
+def _children_without_ctrl_c() -> Iterator[None]:
+    """Leave Ctrl-C, which a terminal sends to all of them, to the process that starts the others inside."""
+    resource_tracker.ensure_running()  # else it starts inside, and Python 3.11 lets signals through after it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield from pool(joblib.delayed(_undisturbed)(call) for call in calls)
+        yield
     finally:
-        get_reusable_executor().shutdown(kill_workers=True)  # idle ones would stay for minutes
-
-
-def _undisturbed(call: Callable[[], Answer]) -> Answer:
-    """Call in a process that leaves Ctrl-C to the one that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return call()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

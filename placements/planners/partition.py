@@ -10,6 +10,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from placements.planners.parallel_plan import PlanError
 
 _ROUNDING = 1e-12
@@ -121,24 +123,16 @@ def _divide(times_ms: Sequence[float], num_stages: int, least_ms: float) -> tupl
 
     `largest[end]` is that of the first `end` layers, for ever more stages.
     """
-    until = [0.0, *itertools.accumulate(times_ms)]
+    until = np.array([0.0, *itertools.accumulate(times_ms)])
     num_layers = len(times_ms)
-    largest = [0.0, *[math.inf] * num_layers]
+    spans = until[1:, None] - until[:-1]  # (end, first)
+    spans[(spans < least_ms) | np.triu(np.ones(spans.shape, bool), 1)] = math.inf
+    largest = np.array([0.0, *[math.inf] * num_layers])
     firsts: list[list[int]] = []
     for _ in range(num_stages):
-        found = [
-            min(
-                (
-                    (max(largest[first], until[end] - until[first]), first)
-                    for first in range(end)
-                    if until[end] - until[first] >= least_ms
-                ),
-                default=(math.inf, 0),
-            )
-            for end in range(1, num_layers + 1)
-        ]
-        largest = [math.inf, *[longest for longest, _ in found]]
-        firsts.append([0, *[first for _, first in found]])
+        longest = np.maximum(largest[:-1], spans)
+        firsts.append([0, *longest.argmin(1).tolist()])
+        largest = np.array([math.inf, *longest.min(1)])
     if largest[num_layers] == math.inf:
         return None
     ends = [num_layers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from runtime.checkpoints.manifest import FIRST_VERSION, Manifest, changes, manifests, moves
+from runtime.checkpoints.manifest import (
+    FIRST_VERSION,
+    Manifest,
+    changes,
+    manifests,
+    moves,
+    unreadable_manifests,
+)
 from runtime.checkpoints.training_state import (
     EXTRA,
     OPTIMIZER,
@@ -72,10 +79,11 @@ def load_checkpoint(
     Raises:
         ScriptError: There is no whole checkpoint, it is of another model, or has too many iterations.
     """
-    passed_over: list[str] = []
-    num_devices = len(transport.collect(None))
+    found_first = (manifests(folder), _unreadable(folder)) if device == 0 else None
+    told = transport.collect(found_first)
+    (readable, passed_over), num_devices = told[0], len(told)
     places = places_of(state.parameters, transport.collect)
-    for manifest in transport.collect(manifests(folder) if device == 0 else None)[0]:
+    for manifest in readable:
         wrong = next(filter(None, transport.collect(manifest.wrong_file(device, num_devices))), None)
         if wrong is not None:
             passed_over.append(_passed_over(manifest, wrong))
@@ -93,7 +101,7 @@ def load_checkpoint(
             (*found.notes, *([f"resume: with another {', '.join(of_optimizer)}"] if of_optimizer else [])),
             found.is_same and not of_optimizer,
         )
-    raise _none_in(folder)
+    raise _none_in(folder, passed_over)
 
 
 def check_resume(folder: Path, facts: Mapping[str, Any], most_iterations: int | None = None) -> Resumed:
@@ -107,13 +115,13 @@ def check_resume(folder: Path, facts: Mapping[str, Any], most_iterations: int | 
     Raises:
         ScriptError: It cannot, or there is no whole checkpoint.
     """
-    passed_over: list[str] = []
+    passed_over = _unreadable(folder)
     for manifest in manifests(folder):
         wrong = manifest.wrong_file()
         if wrong is None:
             return _resumed(manifest, facts, most_iterations, passed_over)
         passed_over.append(_passed_over(manifest, wrong))
-    raise _none_in(folder)
+    raise _none_in(folder, passed_over)
 
 
 def has_whole(folder: Path) -> bool:
@@ -184,8 +192,19 @@ def _passed_over(manifest: Manifest, name: str) -> str:
     return f"resume: {manifest.folder} is passed over, its file {name}{whose} is not as it was written"
 
 
-def _none_in(folder: Path) -> ScriptError:
-    return ScriptError(f"resume: {folder} holds no whole checkpoint; give the checkpoints of an earlier run")
+def _unreadable(folder: Path) -> list[str]:
+    paths = unreadable_manifests(folder)
+    return [f"resume: {path.parent} is passed over, its file {path.name} cannot be read" for path in paths]
+
+
+def _none_in(folder: Path, passed_over: Sequence[str] = ()) -> ScriptError:
+    """Return the error of a folder, with why the first of its checkpoints is passed over."""
+    why = "".join(f": {note.removeprefix('resume: ')}" for note in passed_over[:1])
+    more = f", and {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
+    return ScriptError(
+        f"resume: {folder} holds no whole checkpoint{why}{more}; give the checkpoints of an earlier run, or "
+        "an empty folder to begin anew"
+    )
 
 
 def _names(state: TrainingState) -> list[str]:

@@ -161,6 +161,12 @@ def manifests(folder: Path) -> list[Manifest]:
     return [manifest for manifest in found if manifest is not None]
 
 
+def unreadable_manifests(folder: Path) -> list[Path]:
+    """Return the manifests of a folder that were changed or are of a later version, the newest first."""
+    paths = (folder / f"iteration_{number}" for number in _numbers(folder, "iteration_*/manifest.json"))
+    return [path / "manifest.json" for path in paths if _read(path) is None]
+
+
 def write_manifest(
     folder: Path, facts: Mapping[str, Any], num_done: int, num_devices: int, files: Mapping[str, str]
 ) -> None:

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from runtime.program.calls import ScriptError
+
 BASE_RATE = "initial_lr"
 """Where PyTorch's schedules keep the learning rate that they began with."""
 
@@ -21,6 +23,10 @@ _MOMENTA = ("momentum", "betas")
 
 _MOMENTUM_BOUNDS = ("base_momentum", "max_momentum")
 """Where these keep between which values they move it."""
+
+
+_OF_A_CLASS = frozenset({"alpha", "betas", "etas", "lambd", "lr_decay", "momentum", "rho"})
+"""Options by which classes of `torch.optim` differ; a checkpoint has no name of its class."""
 
 
 class OptimizerStates(Protocol):
@@ -113,11 +119,20 @@ class TorchStates:
 
         A learning rate that the optimizer was made with now, and not then, stays as it is now; so do all
         other values, and a momentum that no schedule moves, or now between other bounds.
+
+        Raises:
+            ScriptError: The optimizer was of another class.
         """
         group = self._groups.get(id(weight))
         if group is None or not saved:
             return []
         ours = self.hyper_parameters_of(weight)
+        if other := sorted(_OF_A_CLASS & (ours.keys() ^ saved.keys())):
+            raise ScriptError(
+                f"resume: the optimizer was of another class than {type(self._optimizer).__name__} (only one "
+                f"of the two has {', '.join(other)}); give one of the same class, or none and begin with its "
+                "state anew"
+            )
         base = {"lr": ours.get(BASE_RATE, ours.get("lr"))}
         base_then = {"lr": saved.get(BASE_RATE, saved.get("lr"))}
         moved = {*_RATES, *(_MOMENTA if _is_cyclic(ours, saved) else ())}

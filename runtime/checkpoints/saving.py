@@ -7,22 +7,34 @@ of one process wait while the first of them writes for all.
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
 import shutil
+import sys
 import warnings
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict_saver import async_save, save
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from runtime.checkpoints.manifest import prune, write_manifest
 from runtime.checkpoints.shards import Item, ShardSaver, ShardWriter, items_of, state_dict_of
 from runtime.checkpoints.training_state import CheckpointError, TrainingState, check_plain
 from runtime.transport.protocol import Transport
+
+_LEFT_S = 5.0
+"""How long a process that ends by Ctrl-C, or because another one is gone, waits for its last checkpoint.
+
+Mostly the others are ending too, and the writing fails with them. Where two wait for each other, one must end
+for the other to be told.
+"""
 
 
 class Checkpoints:
@@ -65,16 +77,15 @@ class Checkpoints:
         if self._group is None:
             self._save_for_all(items, num_done, facts)
         elif self._is_async:
-            planner = ShardSaver(items)
-            written = async_save(
-                state_dict_of(items),
-                storage_writer=self._writer(num_done, facts, self._num_devices),
-                planner=planner,
-                process_group=self._group,
-            )
-            assert isinstance(written, Future)
+            planner, writer = ShardSaver(items), self._writer(num_done, facts, self._num_devices)
+            staged = writer.stage(state_dict_of(items))
+            write = partial(save, staged, storage_writer=writer, planner=planner, process_group=self._group)
+            written: Future[object] = Future()
             written.add_done_callback(lambda _: planner.release())
             self._pending = num_done, written
+            atexit.register(self._before_exit)
+            # A daemon, because Python waits without end for the threads of a pool when a process ends.
+            Thread(target=_do, args=(write, written), name="checkpoint", daemon=True).start()
         else:
             self._save_now(items, num_done, facts)
 
@@ -84,10 +95,22 @@ class Checkpoints:
             return
         num_done, written = self._pending
         self._pending = None
+        atexit.unregister(self._before_exit)
         try:
             written.result()
         except (CheckpointException, RuntimeError, OSError) as error:
             raise self._failed(num_done, error) from None
+
+    def _before_exit(self) -> None:
+        """Let a checkpoint become whole; not for long where other processes may never come for it."""
+        if self._pending is None:
+            return
+        _, written = self._pending
+        if not wait([written], _LEFT_S if self._transport.is_left else None).done:
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)  # Python aborts where a thread comes back from torch while it ends
 
     @property
     def _num_devices(self) -> int:
@@ -152,7 +175,16 @@ class Checkpoints:
                 with suppress(OSError):
                     shutil.rmtree(self._folder / f"iteration_{num_done}")
         reason = " ".join(f"{type(cause).__name__}: {cause}".split())
+        of_others = self._transport.cause(error) if isinstance(error, RuntimeError) else None
         return CheckpointError(
             f"checkpoint {self._folder / f'iteration_{num_done}'}: device {device} could not write it "
-            f"({reason}); earlier ones are as they were"
+            f"({of_others or reason}); earlier ones are as they were",
+            of_others,
         )
+
+
+def _do(compute: Callable[[], object], result: Future[object]) -> None:
+    try:
+        result.set_result(compute())
+    except BaseException as error:  # as torch's, which is none of `Exception`
+        result.set_exception(error)

@@ -30,7 +30,17 @@ PARAMETERS, OPTIMIZER, RANDOM, EXTRA = "parameters", "optimizer", "random", "ext
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written or read; the message is one line that names the device and the cause."""
+    """A checkpoint cannot be written or read; the message is one line that names the device and the cause.
+
+    Args:
+        text: The line.
+        cause: Why, if that is another device that failed or is gone.
+    """
+
+    def __init__(self, text: str, cause: str | None = None) -> None:
+        """Keep the cause for those that wait for this device."""
+        super().__init__(text)
+        self.cause = cause
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ holds its data as constants, and is read as well.
 
 from __future__ import annotations
 
+import ast
 import re
 import traceback
 from collections import Counter
@@ -20,6 +21,7 @@ from placements import Placement
 from placements.placement_file import placement_from_dict
 from placements.plain_data import Field
 from runtime.codegen.job import JOB_FILE, Clocks, Job, clock_of, read_job
+from runtime.codegen.time_limit import TooLongError, time_limit
 from runtime.program.calls import ACTIONS, Calls, ScriptError, Transfer
 from runtime.program.instructions import Programs
 from runtime.program.program_file import for_single_gpus
@@ -27,6 +29,9 @@ from runtime.program.tensor_spec import TensorSpec, TensorSpecs, specs_from_plai
 
 if TYPE_CHECKING:
     from runtime.models import ModelOptions
+
+READ_S = 60.0
+"""How long reading a script may take, imports of torch included."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,7 @@ def script_of_constants(
 
 
 def read_script(path: Path) -> Script:
-    """Return a script without running it: its file is executed as a module, which trains nothing.
+    """Return a script without running it: its definitions are executed, nothing else.
 
     Raises:
         ScriptError: The file has no iteration or names no job, or the job beside it is another.
@@ -168,7 +173,14 @@ def read_script(path: Path) -> Script:
 
 def _read(path: Path, job_in: Callable[[Path], Job]) -> Script:
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    for node in tree.body:
+        if not _only_defines(node):
+            raise ScriptError(
+                f"{path}: line {node.lineno}: would be carried out whenever the script is read; move it into "
+                "iteration or train"
+            )
+    exec(compile(tree, str(path), "exec"), names)
     needed = ("iteration", *(() if "JOB" in names else _CONSTANTS))
     for name in needed:
         if name not in names:
@@ -178,6 +190,15 @@ def _read(path: Path, job_in: Callable[[Path], Job]) -> Script:
         return script_of_job(names["iteration"], job_in(path.with_name(JOB_FILE)), names["JOB"], path)
     given = (*_CONSTANTS, *(name for name in _MORE_CONSTANTS if name in names))
     return script_of_constants(names["iteration"], **{name.lower(): names[name] for name in given})
+
+
+def _only_defines(node: ast.stmt) -> bool:
+    """Tell whether a statement of a script's top does nothing but to give a name, or runs the script."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) == "__name__ == '__main__'"
+    return isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef))
 
 
 _CONSTANTS = ("MODEL", "PLACEMENT", "NUM_MICRO_BATCHES", "CHANNELS")
@@ -190,11 +211,16 @@ def _device_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def read_scripts(directory: str | Path) -> list[Script]:
+def read_scripts(directory: str | Path, timeout_s: float = READ_S) -> list[Script]:
     """Return the scripts ``device_<d>.py`` of a folder, by device, each of which can be called.
 
+    Args:
+        directory: Of the scripts.
+        timeout_s: How long each may take.
+
     Raises:
-        ScriptError: There is none, one is missing or fails, or they are not of one placement and model.
+        ScriptError: There is none, one is missing, fails or does not end, or they are not of one placement
+            and model.
     """
     directory = Path(directory)
     paths = {
@@ -203,7 +229,7 @@ def read_scripts(directory: str | Path) -> list[Script]:
     if not paths:
         raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
     job_in = cache(read_job)
-    found = {device: _read_to_call(path, job_in) for device, path in sorted(paths.items())}
+    found = {device: _read_to_call(path, job_in, timeout_s) for device, path in sorted(paths.items())}
     first = found[min(found)]
     num_devices = first.placement.num_devices
     for device in range(num_devices):
@@ -237,21 +263,25 @@ def read_script_of(directory: str | Path, device: int) -> Script:
     return _read_to_call(own if own.is_file() else first, read_job)
 
 
-def _read_to_call(path: Path, job_in: Callable[[Path], Job]) -> Script:
+def _read_to_call(path: Path, job_in: Callable[[Path], Job], timeout_s: float = READ_S) -> Script:
     """Return a script of one GPU whose calls can be read."""
     try:
-        script = _read(path, job_in)
-        for_single_gpus(script.placement)
-        number = Field(script.num_micro_batches, "NUM_MICRO_BATCHES", ScriptError)
-        number.whole("a whole number from 1 on", least=1)
+        with time_limit(timeout_s):
+            script = _read(path, job_in)
+            for_single_gpus(script.placement)
+            number = Field(script.num_micro_batches, "NUM_MICRO_BATCHES", ScriptError)
+            number.whole("a whole number from 1 on", least=1)
+            try:
+                _ = script.calls  # A script whose calls fail cannot be read either.
+            except ScriptError as error:
+                raise ScriptError(f"{path}: {error}") from None
     except ScriptError:
         raise
-    except (Exception, SystemExit) as error:
-        raise _failed(path, error) from None
-    try:
-        _ = script.calls  # A script whose calls fail cannot be read either.
-    except ScriptError as error:
-        raise ScriptError(f"{path}: {error}") from None
+    except TooLongError as error:
+        raise ScriptError(
+            f"{path}: {_line(path, error)}does not come to its end within {timeout_s:g} s while the script "
+            "is read; correct it, or generate the scripts again"
+        ) from None
     except (Exception, SystemExit) as error:
         raise _failed(path, error) from None
     return script
@@ -259,13 +289,18 @@ def _read_to_call(path: Path, job_in: Callable[[Path], Job]) -> Script:
 
 def _failed(path: Path, error: BaseException) -> ScriptError:
     """Return the error of a script that fails when it is executed, with the line where it does."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    where = f"line {lines[-1]}: " if lines else ""
+    where = _line(path, error)
     if isinstance(error, AttributeError) and isinstance(error.obj, Calls):
         return ScriptError(f"{path}: {where}{error.name} is no action; write {', '.join(ACTIONS)}")
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     return ScriptError(f"{path}: {where}fails ({reason}); correct it, or generate the scripts again")
+
+
+def _line(path: Path, error: BaseException) -> str:
+    """Return the last line of a script that an error came through; nothing if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f"line {lines[-1]}: " if lines else ""
 
 
 def _shared(script: Script) -> tuple[Placement, int, Mapping[str, Any]]:

@@ -22,6 +22,7 @@ from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver, Message
 from runtime.program.calls import Run, ScriptError, Transfer
 from runtime.program.tensor_spec import TensorSpec
+from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
 
 
@@ -135,7 +136,10 @@ class Device:
         form = self._forms.get(message) or self._new_form(message)
         with self._transport.receiving():
             buffer = torch.empty(form.shape, dtype=form.dtype, device=self._torch_device)
-            work = self._transport.receive(buffer, form.channel)
+            try:
+                work = self._transport.receive(buffer, form.channel)
+            except RuntimeError as error:
+                raise self._in_words(error, source) from error
         for tell in self._posted:
             tell(message, work)
         self._received[message.transfer] = message, buffer, work
@@ -210,7 +214,10 @@ class Device:
         if tensor.shape != form.shape or tensor.dtype != form.dtype:  # on the wire nothing would notice
             found = TensorSpec.of(tensor.dtype, tensor.shape)
             raise ScriptError(f"device {self._index}: {message.transfer} is {found} instead of {form.spec}")
-        work = self._transport.send(tensor, form.channel)
+        try:
+            work = self._transport.send(tensor, form.channel)
+        except RuntimeError as error:
+            raise self._in_words(error, target) from error
         for tell in self._posted:
             tell(message, work)
         # Gloo says only in wait() that a send is complete, so there the tensors stay until the end.
@@ -324,14 +331,15 @@ class Device:
         try:
             work.wait()
         except RuntimeError as error:
-            raise self._in_words(error) from error
+            other = message.target if message.source == self._index else message.source
+            raise self._in_words(error, other) from error
         for tell in self._waited:
             tell(message)
 
-    def _in_words(self, error: RuntimeError) -> TransferError:
-        """Return an error of a transfer that says where the device stands."""
-        reason = str(error).splitlines()[0]
-        return TransferError(f"device {self._index}: {self._position.text}: {reason}")
+    def _in_words(self, error: RuntimeError, other: int | None = None) -> TransferError:
+        """Return an error of a transfer, with another device, that says where this one stands, and why."""
+        cause = None if other is None else self._transport.cause(error, other)
+        return TransferError(f"device {self._index}: {self._position.text}: {cause or reason(error)}", cause)
 
     def _channel(self, message: Message) -> Channel:
         channel: Channel = message.source, message.target

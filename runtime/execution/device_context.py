@@ -167,8 +167,12 @@ def connected(script: Script, options: RunOptions) -> Iterator[Transport]:
         options.communicators,
         exact=options.is_exact,
     )
-    yield channels
-    channels.barrier()
+    try:
+        yield channels
+        channels.barrier()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        channels.contact.say(error)
+        raise
     if joins:
         dist.destroy_process_group()
 

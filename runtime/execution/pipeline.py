@@ -298,9 +298,19 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over the own blocks' part of a state, which may be that of the whole model.
 
+        Every process must call it; where the state of one lacks something, nothing is taken over on any.
+
         Raises:
-            PipelineError: It lacks something, or something has another shape.
+            PipelineError: The state of some process lacks something, or something has another shape.
         """
+        for own, value in self._succeeded(lambda: self._found_in(state)):
+            with torch.no_grad():
+                own.copy_(value)
+        if self._body is not None:
+            self._body.forget_buffers()
+
+    def _found_in(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Return each own tensor with the part of a state that belongs there."""
         shards = {shard.name: shard for shard in self._model.parameters}
         found: list[tuple[Tensor, Tensor]] = []
         for name, own in self.state_dict().items():
@@ -314,11 +324,7 @@ class Pipeline:
                     f"state: {name!r} is of shape {tuple(value.shape)} instead of {tuple(own.shape)}"
                 )
             found.append((own, value))
-        with torch.no_grad():
-            for own, value in found:
-                own.copy_(value)
-        if self._body is not None:
-            self._body.forget_buffers()
+        return found
 
     def save(
         self,

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from runtime.checkpoints.loading import Resumed, load_checkpoint
-from runtime.checkpoints.manifest import facts_of, manifests
+from runtime.checkpoints.manifest import facts_of, manifests, unreadable_manifests
 from runtime.checkpoints.training_state import TrainingState
 from runtime.codegen.script import Script
 from runtime.execution.run_options import RunOptions
@@ -195,7 +195,7 @@ class LoopCheckpoints:
             ScriptError: None of those that are there is whole, or the newest is of another model.
         """
         self.wait()
-        has_any = self._device == 0 and bool(manifests(folder))
+        has_any = self._device == 0 and bool([*manifests(folder), *unreadable_manifests(folder)])
         if not self._transport.collect(has_any)[0]:
             return None
         return load_checkpoint(folder, state, self._facts, self._transport, self._device)

@@ -29,6 +29,7 @@ from runtime.execution.run_options import RunOptions, as_environment
 from runtime.launching.lines import torchrun_arguments
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
+from runtime.transport.contact import is_alive
 
 _LAUNCH_PID = "SCHEDSEARCH_LAUNCH_PID"
 POLL_S = 0.02
@@ -325,7 +326,7 @@ def die_with_parent() -> None:
 def end_if_orphaned() -> None:
     """End a device whose launch or torchrun died before the device came to `die_with_parent`."""
     launch_pid = int(os.environ.get(_LAUNCH_PID, "0"))
-    is_orphan = os.getppid() == 1 != launch_pid or not _is_alive(launch_pid)
+    is_orphan = os.getppid() == 1 != launch_pid or not is_alive(launch_pid)
     if sys.platform == "linux" and launch_pid and is_orphan:
         os._exit(1)
 
@@ -340,12 +341,3 @@ def _with_environment(environment: Mapping[str, str]) -> list[int]:
             if wanted <= set(path.read_bytes().split(b"\0")):
                 found.append(int(path.parent.name))
     return found
-
-
-def _is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended but was not yet waited for does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state != "Z"

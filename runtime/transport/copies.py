@@ -8,6 +8,7 @@ the same order. Whether a sum is of the same bits everywhere is the library's af
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -52,36 +53,38 @@ class GroupCopies:
         group: Of its own.
         index: Of this device.
         count: Devices of the team.
+        meeting: Around each wait; says why the others do not come.
     """
 
     group: dist.ProcessGroup
     index: int
     count: int
+    meeting: Callable[[], AbstractContextManager[None]]
 
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
         """Begin an all-gather."""
         received = [torch.empty_like(tensor) for _ in range(self.count)]
-        return _waited(dist.all_gather(received, tensor, group=self.group, async_op=True), received)
+        return self._waited(dist.all_gather(received, tensor, group=self.group, async_op=True), received)
 
     def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Begin an all-reduce."""
-        return _waited(dist.all_reduce(tensor, group=self.group, async_op=True), tensor)
+        return self._waited(dist.all_reduce(tensor, group=self.group, async_op=True), tensor)
 
     def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
         """Begin a broadcast."""
         work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
-        return _waited(work, tensor)
+        return self._waited(work, tensor)
 
+    def _waited(self, work: dist.Work | None, result: T) -> Callable[[], T]:
+        """Return a function that waits for an operation and returns its result, which is kept until then."""
+        assert work is not None
 
-def _waited(work: dist.Work | None, result: T) -> Callable[[], T]:
-    """Return a function that waits for an operation and returns its result, which is kept until then."""
-    assert work is not None
+        def wait() -> T:
+            with self.meeting():
+                work.wait()
+            return result
 
-    def wait() -> T:
-        work.wait()
-        return result
-
-    return wait
+        return wait
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,11 @@ class MemoryTransport:
         """Return whether the network is on a GPU."""
         return self.device.type == "cuda"
 
+    @property
+    def is_left(self) -> bool:
+        """Return no: threads end together."""
+        return False
+
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
         return channel in self.channels
@@ -237,6 +242,10 @@ class MemoryTransport:
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices."""
         self.network.exchange(tuple(devices), self.index, None)
+
+    def cause(self, error: RuntimeError, device: int | None = None) -> str | None:
+        """Return none: of threads in turns none ends before the others."""
+        return None
 
     def group_beside(self) -> dist.ProcessGroup | None:
         """Return nothing: all devices are in this process."""

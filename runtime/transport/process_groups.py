@@ -9,12 +9,12 @@ group is whoever's made it: only its backend and its processes are used, and no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -31,9 +31,12 @@ from runtime.transport.communicators import (
     communicators,
     of_copies,
 )
+from runtime.transport.contact import Contact
 from runtime.transport.copies import Copies, GroupCopies
-from runtime.transport.protocol import Pending, TransferError, shards_and_groups
+from runtime.transport.protocol import Pending, shards_and_groups
 from runtime.transport.shards import Shards
+
+T = TypeVar("T")
 
 _MEETING = 1
 """Tag of what devices send each other when they meet, in a group that may carry messages too."""
@@ -73,6 +76,7 @@ class Channels:
             carries them.
         links: For each channel its group; two may share one.
         shards: For each forward block on this device its shards.
+        contact: What the processes know of each other where one ends.
         timeout_s: How long one transfer may wait for its other end.
         groups: For each forward block on this device its data-parallel groups.
         receive_stream: Of a GPU, that of receives. NCCL starts an operation when what its stream held is
@@ -82,6 +86,7 @@ class Channels:
     control: dist.ProcessGroup
     links: Mapping[Channel, dist.ProcessGroup]
     shards: Mapping[str, Shards]
+    contact: Contact
     timeout_s: float = 300.0
     groups: Mapping[str, Shards] = field(default_factory=dict)
     receive_stream: torch.cuda.Stream | None = None
@@ -95,6 +100,11 @@ class Channels:
     def shares_gpu(self) -> bool:
         """Return no: NCCL takes a GPU for each device."""
         return False
+
+    @property
+    def is_left(self) -> bool:
+        """Return whether this process ends where others may be at another place."""
+        return self.contact.is_left
 
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
@@ -118,20 +128,20 @@ class Channels:
 
     def barrier(self) -> None:
         """Wait for all devices."""
-        with _meeting(self.control):
+        with self.contact.meeting():
             dist.barrier(group=self.control)
 
     def collect(self, value: object) -> list[Any]:
         """Return every device's value."""
         collected: list[Any] = [None] * dist.get_world_size(self.control)
-        with _meeting(self.control):
+        with self.contact.meeting():
             dist.all_gather_object(collected, value, group=self.control)
         return collected
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return sums over all devices."""
         total = torch.tensor(values, dtype=torch.float64)
-        with _meeting(self.control):
+        with self.contact.meeting():
             dist.all_reduce(total, group=self.control)
         found: list[float] = total.tolist()
         return found
@@ -139,12 +149,17 @@ class Channels:
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices, over the group of all."""
         others, token = [other for other in devices if other != dist.get_rank()], torch.zeros(1)
-        sent = [dist.isend(token, other, group=self.control, tag=_MEETING) for other in others]
-        for other in others:
-            dist.recv(torch.empty_like(token), other, group=self.control, tag=_MEETING)
-        for work in sent:
-            assert work is not None
-            work.wait()
+        with self.contact.meeting(devices):
+            sent = [dist.isend(token, other, group=self.control, tag=_MEETING) for other in others]
+            for other in others:
+                dist.recv(torch.empty_like(token), other, group=self.control, tag=_MEETING)
+            for work in sent:
+                assert work is not None
+                work.wait()
+
+    def cause(self, error: RuntimeError, device: int | None = None) -> str | None:
+        """Return why a transfer failed, if another process has said so or is gone."""
+        return self.contact.cause(error, None if device is None else [device])
 
     def group_beside(self) -> dist.ProcessGroup | None:
         """Create a group of all processes, on the CPU."""
@@ -153,7 +168,7 @@ class Channels:
 
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Create and warm up a group for each team."""
-        return _connect_copies(teams, self.timeout_s)
+        return _connect_copies(teams, self.timeout_s, self.contact)
 
 
 def connect(
@@ -195,10 +210,14 @@ def connect(
             dist.send(token, target, group=links[source, target])
         elif device == target:
             dist.recv(token, source, group=links[source, target])
-    teams = _joined({each.devices: group for each, group in made.items() if not each.channels}, exact)
+    # The store has no public name; torchrun's outlives this process, as one made here would not.
+    contact = Contact(dist.distributed_c10d._get_default_store(), device, placement.num_devices)
+    teams = _joined(
+        {each.devices: group for each, group in made.items() if not each.channels}, contact, exact
+    )
     shards, groups = shards_and_groups(placement, device, teams)
     stream = _receive_stream() if _backend() == "nccl" else None
-    return Channels(control, links, shards, timeout_s, groups, stream)
+    return Channels(control, links, shards, contact, timeout_s, groups, stream)
 
 
 def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
@@ -207,47 +226,35 @@ def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
         torch.empty_like(value, memory_format=torch.contiguous_format)
         for _ in range(dist.get_world_size(group))
     ]
-    with _meeting(group):
-        dist.all_gather(received, value.contiguous(), group=group)
+    dist.all_gather(received, value.contiguous(), group=group)
     return received
 
 
 def all_reduce(group: dist.ProcessGroup, value: Tensor) -> Tensor:
     """Return the sum of the tensors of all processes of a group, in memory of its own."""
     total = value.clone(memory_format=torch.contiguous_format)
-    with _meeting(group):
-        dist.all_reduce(total, group=group)
+    dist.all_reduce(total, group=group)
     return total
 
 
-@contextmanager
-def _meeting(group: dist.ProcessGroup) -> Iterator[None]:
-    """Say of processes that do not meet which one waits for which, as torch does not.
-
-    Raises:
-        TransferError: Another one ended, or did not come in time.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        devices = ", ".join(map(str, dist.get_process_group_ranks(group)))
-        reason = str(error).splitlines()[0]
-        raise TransferError(
-            f"device {dist.get_rank()}: waits for devices {devices} to meet: {reason}"
-        ) from error
-
-
-def _joined(groups: Mapping[Team, dist.ProcessGroup], exact: bool = True) -> dict[Team, Shards]:
+def _joined(
+    groups: Mapping[Team, dist.ProcessGroup], contact: Contact, exact: bool = True
+) -> dict[Team, Shards]:
     """Return this process's place in each of its teams, warmed up."""
     device = dist.get_rank()
+
+    def met(team: Team, do: Callable[[dist.ProcessGroup, Tensor], T]) -> Callable[[Tensor], T]:
+        def meet(value: Tensor) -> T:
+            with contact.meeting(team):
+                return do(groups[team], value)
+
+        return meet
+
     own = {
         team: Shards(
-            team.index(device),
-            len(team),
-            partial(all_gather, group),
-            None if exact else partial(all_reduce, group),
+            team.index(device), len(team), met(team, all_gather), None if exact else met(team, all_reduce)
         )
-        for team, group in groups.items()
+        for team in groups
         if device in team
     }
     for shards in own.values():
@@ -255,11 +262,11 @@ def _joined(groups: Mapping[Team, dist.ProcessGroup], exact: bool = True) -> dic
     return own
 
 
-def _connect_copies(teams: Iterable[Team], timeout_s: float) -> dict[Team, Copies]:
+def _connect_copies(teams: Iterable[Team], timeout_s: float, contact: Contact) -> dict[Team, Copies]:
     device = dist.get_rank()
     groups = {team: _new_group(of_copies(team), timeout_s) for team in teams}
     own = {
-        team: GroupCopies(group, team.index(device), len(team))
+        team: GroupCopies(group, team.index(device), len(team), partial(contact.meeting, team))
         for team, group in groups.items()
         if device in team
     }

@@ -24,7 +24,17 @@ __all__ = ["Channel", "Pending", "Team", "TransferError", "Transport", "shards_a
 
 
 class TransferError(RuntimeError):
-    """A tensor did not arrive or could not be sent, or devices did not meet; it says where one stands."""
+    """A tensor did not arrive or could not be sent, or devices did not meet; it says where one stands.
+
+    Args:
+        text: Where, and why.
+        cause: Why, if that is another device that failed or is gone.
+    """
+
+    def __init__(self, text: str, cause: str | None = None) -> None:
+        """Keep the cause for those that wait for this device."""
+        super().__init__(text)
+        self.cause = cause
 
 
 class Pending(Protocol):
@@ -60,6 +70,10 @@ class Transport(Protocol):
     def groups(self) -> Mapping[str, Shards]:
         """Return for each forward block on this device its data-parallel groups, as shards of the samples."""
 
+    @property
+    def is_left(self) -> bool:
+        """Return whether this process ends where others may be at another place: told to, or left by one."""
+
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
 
@@ -83,6 +97,9 @@ class Transport(Protocol):
 
     def meet(self, devices: Sequence[int]) -> None:
         """Wait until each of these devices has come here; this is one of them."""
+
+    def cause(self, error: RuntimeError, device: int | None = None) -> str | None:
+        """Return why a transfer with a device failed, or with any, if that one has said so or is gone."""
 
     def group_beside(self) -> dist.ProcessGroup | None:
         """Return a new group of all processes, for use from another thread; None if devices are no processes.

@@ -2,7 +2,7 @@
 
 As a program::
 
-    python -m runtime.check FILES...
+    python -m runtime.check [--timeout-s SECONDS] FILES...
     python -m runtime.check --communicators SCRIPTS_OR_PROGRAMS
 
 Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runtime.codegen.job import JOB_FILE
-from runtime.codegen.script import Script, programs_of, read_scripts
+from runtime.codegen.script import READ_S, Script, programs_of, read_scripts
 from runtime.program import deadlock
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
@@ -36,8 +36,12 @@ SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
 
 
-def check_file(path: str | Path) -> str:
+def check_file(path: str | Path, timeout_s: float = READ_S) -> str:
     """Return what was proved of a file or folder, in one line.
+
+    Args:
+        path: See above.
+        timeout_s: How long reading a script may take.
 
     Raises:
         UnsafeProgramsError: Programs are not safe; the message has the place of the fault.
@@ -55,7 +59,7 @@ def check_file(path: str | Path) -> str:
     if path.name == JOB_FILE:
         raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
     if path.is_dir():
-        return check_scripts(read_scripts(path))
+        return check_scripts(read_scripts(path, timeout_s))
     if path.suffix == ".json":
         return _proved(read_programs(path))
     if path.suffix == ".py":
@@ -131,11 +135,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "files", nargs="+", metavar="FILE", help="a folder of scripts, a programs.json or a CSV"
     )
     parser.add_argument("--communicators", action="store_true", help="list those of scripts or programs")
+    parser.add_argument(
+        "--timeout-s",
+        type=float,
+        default=READ_S,
+        help="how long reading a script may take (default: %(default)g)",
+    )
     worst = SAFE
     parsed = parser.parse_args(arguments)
+    if not parsed.timeout_s > 0:
+        parser.error(f"--timeout-s: {parsed.timeout_s:g} is not above 0; give a number of seconds")
     for path in parsed.files:
         try:
-            sys.stdout.write(f"{path}: safe: {check_file(path)}\n")
+            sys.stdout.write(f"{path}: safe: {check_file(path, parsed.timeout_s)}\n")
             if parsed.communicators:
                 sys.stdout.write("".join(f"    {line}\n" for line in _listed(Path(path))))
         except (UnsafeProgramsError, UnsafeOrderError) as error:

@@ -1,20 +1,45 @@
 """The memory-occupancy bound: how long memory is in use limits how often micro-batches begin (Little's law).
 
-The bound is an exact fraction, with a proof that anyone can check by adding up.
+The bound is an exact fraction, with a proof that anyone can check by adding up, and by going through the
+states of single devices where it uses more than their capacities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from placements import Block, Placement
+from schedsearch.bounds.device_states import Counts, DeviceStates, device_states
 from schedsearch.bounds.timeline import Timeline, timelines
+
+
+@dataclass(frozen=True)
+class HeldLimit:
+    """What a device holds at any time, weighed, is at most a limit.
+
+    With a start of block b weighed as ``weight[b]``, the sum over all starts so far is at most `limit`, and
+    at most ``limit - spare[b]`` while b runs; see `schedsearch.bounds.device_states`.
+
+    Attributes:
+        device: Whose it is.
+        weight: Of each block that is counted; they sum to 0 over blocks that wait for each other.
+        limit: In the same units.
+        spare: What is left of the limit while a block of the device runs; 0 for those not named.
+    """
+
+    device: int
+    weight: Mapping[str, int]
+    limit: int
+    spare: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -26,14 +51,16 @@ class MemoryOccupancy:
         flow: For some pairs of a block and one after it, how much of what the first takes is passed on to
             the second until a block releases it, in memory times its device's weight; at least 0.
         shared: Devices whose shared blocks are cut out; see `schedsearch.bounds.timeline`.
+        held: What is known of some devices besides their capacities.
     """
 
     device_weight: tuple[int, ...]
     flow: Mapping[tuple[str, str], int]
     shared: tuple[int, ...] = ()
+    held: tuple[HeldLimit, ...] = ()
 
     def bound(self, placement: Placement, unused: Sequence[Fraction] = ()) -> Fraction:
-        """Return the ticks that it proves, exactly.
+        """Return the ticks that it proves, exactly, if its limits of what devices hold are true.
 
         Args:
             placement: What runs where, without optimizer blocks.
@@ -42,24 +69,31 @@ class MemoryOccupancy:
         Proof. Let block b start at s(b), averaged over micro-batches. What a device d with capacity c(d) has
         in use, averaged over time and as counted in `memory_occupancy_bound`, is the sum over its blocks of
         ``-memory(b, d) * s(b) + occupied_while_running(b, d)`` per period, which is at most c(d) times the
-        period. Sum over devices with their weights, and let memory(b) be the sum over d of d's weight times
-        memory(b, d); its sign may be another than on some devices. The flow balances what blocks allocate and
-        release in these sums, so the sum of ``-memory * s`` is that of ``flow(a, b) * (s(b) - s(a))``, at
-        least ``flow(a, b) * (time(a) + transfer(a, b))``. What is left is free of s.
+        period. So it is with each limit of what a device holds: the sum of ``-weight(b) * s(b) + spare(b) *
+        time(b)`` is at most the limit times the period. Sum over all of them, devices with their weights,
+        and let memory(b) be what b's starts are multiplied by; its sign may be another than on some devices.
+        The flow balances what blocks allocate and release in these sums, so the sum of ``-memory * s`` is
+        that of ``flow(a, b) * (s(b) - s(a))``, at least ``flow(a, b) * (time(a) + transfer(a, b))``. What is
+        left is free of s.
 
         Raises:
             ValueError: It proves nothing of the placement: the flow does not balance, or is negative.
         """
         assert placement.free_memory is not None, "there is no memory-occupancy bound without capacities"
         timeline = Timeline(placement, frozenset(self.shared))
-        if min((*self.device_weight, *self.flow.values())) < 0 or not any(self.device_weight):
-            raise ValueError("residence: weights and flows are not all 0 or more, with some weight above 0")
+        spare = [amount for each in self.held for amount in each.spare.values()]
+        if min((*self.device_weight, *self.flow.values(), *spare)) < 0:
+            raise ValueError("residence: weights, flows and what is spare are not all 0 or more")
         left = _weighted_memory(placement, self.device_weight)
         occupied = sum(
             weight * _occupied_while_running(block, device) * timeline.length[block.name]
             for device, weight in enumerate(self.device_weight)
             for block in placement.on(device)
         )
+        for each in self.held:
+            for name, amount in each.weight.items():
+                left[name] += amount
+            occupied += sum(amount * timeline.length[name] for name, amount in each.spare.items())
         for (a, b), amount in self.flow.items():
             if a not in placement.by_name[b].after:
                 raise ValueError(f"residence: {b} is not after {a}, so nothing can be passed on")
@@ -69,8 +103,9 @@ class MemoryOccupancy:
         if any(left.values()):
             raise ValueError("residence: what some blocks allocate is not what the others release")
         idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
-        capacity = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
-        return timeline.shared_time + ((occupied + idle) / capacity if capacity else Fraction(0))
+        limit = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
+        limit += sum(each.limit for each in self.held)
+        return timeline.shared_time + ((occupied + idle) / limit if limit > 0 else Fraction(0))
 
 
 def memory_occupancy_bound(placement: Placement) -> Fraction:
@@ -84,12 +119,17 @@ def memory_occupancy_bound(placement: Placement) -> Fraction:
     satisfy them, a linear program, is a lower bound. While a block runs that releases memory, counted is
     the greater of what it releases and what it needs for itself: both fit, one before and one during it.
     No cycle of blocks that wait for each other, by their inputs or for memory, takes longer than that.
-    The bound is the greatest over all timelines of `schedsearch.bounds.timeline`.
+
+    Where a device has few states (`schedsearch.bounds.device_states`), it is in one of them at any time. The
+    program then has the ticks per micro-batch in each of them too: of the states in which a block runs they
+    sum to its time, and how many micro-batches are between two blocks, averaged over all, is the time between
+    these. The bound is the greatest over all timelines of `schedsearch.bounds.timeline`.
     """
     proof = memory_occupancy(placement)
     return proof.bound(placement.per_micro_batch) if proof is not None else Fraction(0)
 
 
+@lru_cache(maxsize=8)
 def memory_occupancy(placement: Placement) -> MemoryOccupancy | None:
     """Return the best proof on any timeline, or None where memory bounds nothing."""
     proofs = [memory_occupancy_on(timeline) for timeline in timelines(placement.per_micro_batch)]
@@ -100,18 +140,30 @@ def memory_occupancy(placement: Placement) -> MemoryOccupancy | None:
 def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> MemoryOccupancy | None:
     """Return the proof on one timeline, or None where memory bounds nothing; see `MemoryOccupancy.bound`.
 
-    The linear program of `memory_occupancy_bound` says how much each device counts. Whatever the weights, the
-    best flow is a minimum cost flow in whole numbers, so that the proof is exact.
+    The linear program of `memory_occupancy_bound` says how much each device counts, and what it holds between
+    two blocks. Whatever these weights, limits are what the states say, and the best flow is a minimum cost
+    flow in whole numbers, so that the proof is exact. It needs no states where capacities prove as much.
     """
     placement = timeline.placement
     if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
         return None
-    weight = _device_weights(timeline, unused)
-    if weight is None:
+    known = ((), device_states(placement.per_micro_batch))
+    proofs = [_proof(timeline, _Program(timeline, unused, states)) for states in known]
+    found = [proof for proof in proofs if proof is not None]
+    return max(found, key=lambda proof: proof.bound(placement, unused), default=None)
+
+
+def _proof(timeline: Timeline, program: _Program) -> MemoryOccupancy | None:
+    weights = program.weights()
+    if weights is None:
         return None
-    memory = _weighted_memory(placement, weight)
+    device_weight, held = weights
+    memory = _weighted_memory(timeline.placement, device_weight)
+    for each in held:
+        for name, amount in each.weight.items():
+            memory[name] += amount
     graph = nx.DiGraph()
-    for block in placement.blocks:
+    for block in timeline.placement.blocks:
         graph.add_node(block.name, demand=-memory[block.name])
         for name in block.after:
             ticks = timeline.length[name] + timeline.transfer_time(name, block.name)
@@ -121,7 +173,7 @@ def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> 
     except nx.NetworkXUnfeasible:  # not all that release wait for those that allocate
         return None
     flow = {(a, b): amount for a, by_target in flows.items() for b, amount in by_target.items() if amount}
-    return MemoryOccupancy(weight, flow, tuple(sorted(timeline.devices)))
+    return MemoryOccupancy(device_weight, flow, tuple(sorted(timeline.devices)), held)
 
 
 def _weighted_memory(placement: Placement, device_weight: Sequence[int]) -> dict[str, int]:
@@ -138,39 +190,164 @@ def _occupied_while_running(block: Block, device: int) -> int:
 
 
 _FINEST_WEIGHT = 10_000
-"""Devices are weighted in whole numbers up to this."""
+"""Weights are whole numbers up to this."""
+
+_ROUNDED = 1e-6
+"""How much a weight may differ from a whole number that stands for it exactly."""
+
+Numbers = Sequence[float] | NDArray[np.int64] | NDArray[np.float64]
+
+Row = tuple[Numbers, Numbers]
+"""Columns of a linear program, and what they are multiplied by."""
 
 
-def _device_weights(timeline: Timeline, unused: Sequence[Fraction]) -> tuple[int, ...] | None:
-    """Return how much each device's memory counts in the tightest bound; None where that is not at all."""
-    placement = timeline.placement
-    assert placement.free_memory is not None
-    blocks = placement.blocks
-    column = {block.name: i for i, block in enumerate(blocks)}
-    rows: list[np.ndarray] = []
-    limits: list[float] = []
-    for device, capacity in enumerate(placement.free_memory):
-        row = np.zeros(len(blocks) + 1)
-        row[-1] = -capacity
-        for block in placement.on(device):
-            row[column[block.name]] = -block.memory_on(device)
-        rows.append(row)
-        occupied = sum(
-            _occupied_while_running(b, device) * timeline.length[b.name] for b in placement.on(device)
-        )
-        limits.append(-occupied - float(unused[device] if unused else 0))
-    for block in blocks:
-        for name in block.after:
-            row = np.zeros(len(blocks) + 1)
-            row[column[name]], row[column[block.name]] = 1, -1
-            rows.append(row)
-            limits.append(-timeline.length[name] - timeline.transfer_time(name, block.name))
-    cost = np.zeros(len(blocks) + 1)
-    cost[-1] = 1
-    answer = linprog(cost, A_ub=np.array(rows), b_ub=np.array(limits), bounds=(0, None), method="highs")
-    if answer.status != 0:
-        return None
-    weight = np.maximum(-answer.ineqlin.marginals[: placement.num_devices], 0)
-    whole = np.rint(weight / max(weight.max(), 1e-12) * _FINEST_WEIGHT).astype(int)
-    divisor = int(np.gcd.reduce(whole)) if whole.any() else 0
-    return tuple(int(each) // divisor for each in whole) if divisor else None
+@dataclass
+class _Rows:
+    """Rows of a linear program: each is at most its limit."""
+
+    rows: list[Row] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+
+    def add(self, columns: Numbers, factors: Numbers, limit: float) -> int:
+        """Add a row and return its number."""
+        self.rows.append((columns, factors))
+        self.limits.append(limit)
+        return len(self.rows) - 1
+
+    def matrix(self, num_columns: int) -> csr_array:
+        """Return the factors of all rows; shape ``(rows, num_columns)``."""
+        lengths = [len(columns) for columns, _ in self.rows]
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        column = np.concatenate([np.asarray(columns, dtype=int) for columns, _ in self.rows])
+        factor = np.concatenate([np.asarray(factors, dtype=float) for _, factors in self.rows])
+        return csr_array((factor, (row, column)), shape=(len(lengths), num_columns))
+
+
+class _Program:
+    """The linear program of `memory_occupancy_bound`: the least period, the first of its columns.
+
+    The others are the mean start of each block, and the ticks per micro-batch in states of devices.
+    """
+
+    def __init__(
+        self, timeline: Timeline, unused: Sequence[Fraction], states: Sequence[DeviceStates]
+    ) -> None:
+        self.timeline = timeline
+        self.placement = timeline.placement
+        self.rows = _Rows()
+        self.column = {block.name: 1 + i for i, block in enumerate(self.placement.blocks)}
+        self.num_columns = 1 + len(self.column)
+        self.states = states
+        self._hold_capacities(unused)
+        self._wait_for_inputs()
+        self.pair_rows = [self._be_in_states(states) for states in self.states]
+
+    def weights(self) -> tuple[tuple[int, ...], tuple[HeldLimit, ...]] | None:
+        """Return how much each device counts, and limits of what some hold; or None."""
+        cost = np.zeros(self.num_columns)
+        cost[0] = 1
+        matrix, limits = self.rows.matrix(self.num_columns), np.array(self.rows.limits)
+        answer = linprog(cost, A_ub=matrix, b_ub=limits, bounds=(0, None), method="highs")
+        if answer.status != 0:
+            return None
+        price = np.maximum(-answer.ineqlin.marginals, 0)
+        of_pairs = [row for rows in self.pair_rows for row in rows]
+        whole = _in_whole_numbers(price[[*range(self.placement.num_devices), *of_pairs]])
+        if not whole.any():
+            return None
+        amount = dict(zip(of_pairs, whole[self.placement.num_devices :].tolist(), strict=True))
+        held = [
+            _held_limit(states, [amount[row] for row in rows])
+            for states, rows in zip(self.states, self.pair_rows, strict=True)
+            if any(amount[row] for row in rows)
+        ]
+        return tuple(whole[: self.placement.num_devices].tolist()), tuple(held)
+
+    def _hold_capacities(self, unused: Sequence[Fraction]) -> None:
+        assert self.placement.free_memory is not None
+        for device, capacity in enumerate(self.placement.free_memory):
+            here = self.placement.on(device)
+            occupied = sum(_occupied_while_running(b, device) * self.timeline.length[b.name] for b in here)
+            self.rows.add(
+                [0, *(self.column[block.name] for block in here)],
+                [-capacity, *(-block.memory_on(device) for block in here)],
+                -occupied - float(unused[device] if unused else 0),
+            )
+
+    def _wait_for_inputs(self) -> None:
+        for block in self.placement.blocks:
+            for name in block.after:
+                ticks = self.timeline.length[name] + self.timeline.transfer_time(name, block.name)
+                self.rows.add([self.column[name], self.column[block.name]], [1, -1], -ticks)
+
+    def _be_in_states(self, states: DeviceStates) -> list[int]:
+        """Add a device's states; return the row of each of its pairs.
+
+        Only states matter in which no more is between all pairs. Blocks of no known length are left out.
+        """
+        length = self.timeline.length
+        running = [(_between(states, counts), length[name]) for name, counts in states.running.items()]
+        parts = [(part, ticks) for part, ticks in running if ticks]
+        parts = [(_greatest(part), ticks) for part, ticks in [*parts, (_between(states, states.held), 0)]]
+        between = np.concatenate([part for part, _ in parts])
+        columns = self.num_columns + np.arange(len(between))
+        self.num_columns += len(columns)
+        self.rows.add([0, *columns], [-1, *np.ones(len(columns))], 0)
+        first = 0
+        for part, ticks in parts:
+            if ticks:
+                here = columns[first : first + len(part)]
+                self.rows.add(here, -np.ones(len(here)), -ticks)
+            first += len(part)
+        names = states.blocks
+        return [
+            self.rows.add(
+                [self.column[names[b]], self.column[names[a]], *columns], [1, -1, *-between[:, pair]], 0
+            )
+            for pair, (a, b) in enumerate(states.pairs)
+        ]
+
+
+def _between(states: DeviceStates, counts: Counts) -> Counts:
+    """Return how many micro-batches are between each pair of blocks; shape ``(states, pairs)``."""
+    first, second = np.array(states.pairs).T
+    return counts[:, first] - counts[:, second]
+
+
+def _greatest(between: Counts) -> Counts:
+    """Return the rows than which none is greater, that is as great everywhere and greater somewhere."""
+    rows = np.unique(between, axis=0)[::-1]
+    kept = np.ones(len(rows), dtype=bool)
+    for i, row in enumerate(rows):
+        if kept[i]:
+            kept &= (rows > row).any(axis=1) | (np.arange(len(rows)) == i)
+    return rows[kept]
+
+
+def _held_limit(states: DeviceStates, amounts: Iterable[int]) -> HeldLimit:
+    """Return the least limit for weights of what is between the pairs."""
+    weight = np.zeros(len(states.blocks), dtype=np.int64)
+    for (a, b), amount in zip(states.pairs, amounts, strict=True):
+        weight[a] += amount
+        weight[b] -= amount
+    limit = int((states.held @ weight).max())
+    spare = {name: limit - int((counts @ weight).max()) for name, counts in states.running.items()}
+    return HeldLimit(
+        states.device,
+        dict(zip(states.blocks, weight.tolist(), strict=True)),
+        limit,
+        {name: amount for name, amount in spare.items() if amount},
+    )
+
+
+def _in_whole_numbers(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the smallest whole numbers in the ratios of some weights, or about so."""
+    greatest = weights.max(initial=0.0)
+    if greatest <= 0:
+        return np.zeros(len(weights), dtype=np.int64)
+    weights = weights[:, None] / greatest * np.arange(1, _FINEST_WEIGHT + 1)
+    error = np.abs(weights - np.rint(weights)).max(axis=0)
+    exact = np.flatnonzero(error < _ROUNDED * np.arange(1, _FINEST_WEIGHT + 1))
+    whole = np.rint(weights[:, exact[0] if len(exact) else -1]).astype(np.int64)
+    divisor: int = np.gcd.reduce(whole)
+    return np.array(whole // divisor)

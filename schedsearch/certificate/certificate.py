@@ -196,7 +196,8 @@ def _memory_occupancy_bound(reason: MemoryOccupancy, placement: Placement) -> Fr
         raise CertificateError(
             f"residence: weighs {len(reason.device_weight)} devices of {placement.num_devices}"
         )
-    unknown = {name for pair in reason.flow for name in pair} - set(placement.by_name)
+    named = {name for pair in reason.flow for name in pair}
+    unknown = named.union(*({*each.weight, *each.spare} for each in reason.held)) - set(placement.by_name)
     if unknown:
         raise CertificateError(f"residence: there is no block {min(unknown)!r}")
     try:

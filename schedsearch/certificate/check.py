@@ -1,7 +1,7 @@
 """Checks a certificate claim by claim: the repetend by the rules, bounds by adding up, refutations by Z3.
 
-Minimum cycle ratios are shown state by state. Shares with the search only the words in which a question is
-put (`Query`) and the proof of `MemoryOccupancy`.
+Minimum cycle ratios, and what devices hold, are shown state by state. Shares with the search only the words
+in which a question is put (`Query`) and the proof of `MemoryOccupancy`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from placements import Placement
 from schedsearch.bounds.memory_need import CapacityError, require_capacity
-from schedsearch.certificate.certificate import Certificate, CertificateError, Load, MinCycleRatio, Refutation
+from schedsearch.bounds.memory_occupancy import MemoryOccupancy
+from schedsearch.certificate.certificate import Certificate, CertificateError, MinCycleRatio, Refutation
+from schedsearch.certificate.recheck_held import held_within_limit
 from schedsearch.certificate.recheck_states import no_shorter_period
 from schedsearch.certificate.recheck_z3 import find_starts
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock
@@ -78,11 +80,15 @@ def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckRepor
     _check_form(certificate)
     claims = [_check_repetend(certificate)]
     for universal, bound in certificate.universal_bounds():
+        left_s = (deadline - time.monotonic()) / 2
+        least = f"no period is below {certificate.in_ms(bound)} per micro-batch"
         if isinstance(universal, MinCycleRatio):
-            claims.append(_check_cycles(certificate, universal, (deadline - time.monotonic()) / 2))
+            claims.append(_check_cycles(certificate, universal, f"cycles of states: {least}", left_s))
+        elif isinstance(universal, MemoryOccupancy):
+            holds = _check_held(certificate, universal, left_s)
+            claims.append(Claim(f"memory occupancy: {least}", holds))
         else:
-            name = f"load of device {universal.device}" if isinstance(universal, Load) else "memory occupancy"
-            claims.append(Claim(f"{name}: no period is below {certificate.in_ms(bound)} per micro-batch"))
+            claims.append(Claim(f"load of device {universal.device}: {least}"))
     _check_that_bound_follows(certificate)
     refutations = [reason for reason in certificate.reasons if isinstance(reason, Refutation)]
     for i, refutation in enumerate(refutations):
@@ -172,8 +178,21 @@ def _check_that_bound_follows(certificate: Certificate) -> None:
             )
 
 
-def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, time_limit_s: float) -> Claim:
-    text = f"cycles of states: no period is below {certificate.in_ms(cycles.period)} per micro-batch"
+def _check_held(certificate: Certificate, occupancy: MemoryOccupancy, time_limit_s: float) -> bool:
+    """Return whether there was time to see that devices hold no more than is claimed."""
+    shown: list[bool | None] = []
+    for claim in occupancy.held:
+        share_s = time_limit_s / len(occupancy.held)
+        try:
+            shown.append(held_within_limit(certificate.placement.per_micro_batch, claim, share_s))
+        except ValueError as error:
+            raise CertificateError(f"residence: {error}") from None
+        if shown[-1] is False:
+            raise CertificateError(f"residence: device {claim.device} can hold more than is claimed")
+    return all(shown)
+
+
+def _check_cycles(certificate: Certificate, cycles: MinCycleRatio, text: str, time_limit_s: float) -> Claim:
     try:
         shown = no_shorter_period(
             certificate.placement, cycles.devices, cycles.cut_out, cycles.period, time_limit_s

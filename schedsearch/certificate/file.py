@@ -11,7 +11,7 @@ from typing import Any
 
 from placements import Placement
 from placements.plain_data import Field
-from schedsearch.bounds.memory_occupancy import MemoryOccupancy
+from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -42,7 +42,11 @@ def _reason_to_dict(reason: Reason) -> dict[str, Any]:
     if isinstance(reason, MemoryOccupancy):
         flow = [[a, b, amount] for (a, b), amount in reason.flow.items()]
         weights, shared = list(reason.device_weight), list(reason.shared)
-        return {"reason": "residence", "device_weight": weights, "flow": flow, "shared": shared}
+        held = [
+            {**vars(each), "weight": dict(each.weight), "spare": dict(each.spare)} for each in reason.held
+        ]
+        fields = {"device_weight": weights, "flow": flow, "shared": shared}
+        return {"reason": "residence", **fields, **({"held": held} if held else {})}
     if isinstance(reason, MinCycleRatio):
         period = [reason.period.numerator, reason.period.denominator]
         devices, names = list(reason.devices), list(reason.cut_out)
@@ -83,7 +87,7 @@ def _read_load(field: Field) -> Load:
 
 
 def _read_memory_occupancy(field: Field) -> MemoryOccupancy:
-    field.only(("reason", "device_weight", "flow", "shared"))
+    field.only(("reason", "device_weight", "flow", "shared"), ("held",))
     flow: dict[tuple[str, str], int] = {}
     for row in field["flow"].items():
         if [type(item.value) for item in row.items()] != [str, str, int]:
@@ -92,7 +96,18 @@ def _read_memory_occupancy(field: Field) -> MemoryOccupancy:
         if (source, target) in flow:
             raise CertificateError(f"{row.where}: {source} to {target} is given twice; give it once")
         flow[source, target] = amount
-    return MemoryOccupancy(whole_numbers(field["device_weight"]), flow, whole_numbers(field["shared"]))
+    held = tuple(map(_read_held, field["held"].items())) if field.get("held").value else ()
+    weights, shared = whole_numbers(field["device_weight"]), whole_numbers(field["shared"])
+    return MemoryOccupancy(weights, flow, shared, held)
+
+
+def _read_held(field: Field) -> HeldLimit:
+    field.only(("device", "weight", "limit", "spare"))
+    weight, spare = (
+        {name: field[key][name].whole() for name in field[key].mapping("a mapping of blocks")}
+        for key in ("weight", "spare")
+    )
+    return HeldLimit(field["device"].whole(), weight, field["limit"].whole(), spare)
 
 
 def _read_cycles(field: Field) -> MinCycleRatio:

@@ -170,7 +170,8 @@ def try_block(
         for name, value in buffers.items():
             if not torch.equal(value, body.buffers(block, value.device)[name]):
                 raise changes_buffer(block, name)  # not all operators count the versions
-    _check_returned(body, block, outputs)
+    check_tensors(body.placement, block, outputs)
+    _check_types(body, block, outputs)
     body.forms[block] = forms_of(outputs)
     if (count := body.placement.by_name[block].data_parallel) > 1:
         _check_samples(body, block, sample, count)
@@ -232,25 +233,35 @@ def _check_samples(body: Traced, block: str, sample: Sample, count: int) -> None
             )
 
 
-def _check_returned(body: Traced, block: str, outputs: Sequence[Any]) -> None:
+def check_tensors(placement: Placement, block: str, outputs: Sequence[Any]) -> None:
+    """Ensure that a block returns tensors, and one scalar if it feeds no other; at every call.
+
+    Raises:
+        ModelError: It does not.
+    """
     for i, output in enumerate(outputs):
-        which = f"{block}'s output {i + 1} of {len(outputs)}"
         if not isinstance(output, Tensor):
             raise ModelError(
-                f"module: {which} is of type {type(output).__name__}; only tensors can be handed over: "
-                "cut elsewhere, or cut the graph of torch.export, in which sizes are numbers"
+                f"module: {block}'s output {i + 1} of {len(outputs)} is of type {type(output).__name__}; "
+                "only tensors can be handed over: cut elsewhere, return tensors at every call, or cut the "
+                "graph of torch.export, in which sizes are numbers"
             )
-        if output.dtype not in (body.dtype, *_WHOLE_NUMBERS):
-            raise ModelError(
-                f"module: {which} is of {output.dtype}, but only tensors of the model's {body.dtype}, whole "
-                "numbers and truth values can be handed over; cut elsewhere, compute it again in the block "
-                "that needs it, build the model in this type, or say precision (bf16, fp16) for autocast"
-            )
-    if computes_loss(body.placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
+    if computes_loss(placement, block) and (len(outputs) != 1 or outputs[0].shape != ()):
         raise ModelError(
             f"module: {block} feeds no other block, so it must return one scalar loss, not "
             f"{[tuple(output.shape) for output in outputs]}; let loss(output, target) return one"
         )
+
+
+def _check_types(body: Traced, block: str, outputs: Sequence[Tensor]) -> None:
+    for i, output in enumerate(outputs):
+        if output.dtype not in (body.dtype, *_WHOLE_NUMBERS):
+            raise ModelError(
+                f"module: {block}'s output {i + 1} of {len(outputs)} is of {output.dtype}, but only tensors "
+                f"of the model's {body.dtype}, whole numbers and truth values can be handed over; cut "
+                "elsewhere, compute it again in the block that needs it, build the model in this type, or "
+                "say precision (bf16, fp16) for autocast"
+            )
 
 
 def changes_buffer(block: str, name: str) -> ModelError:

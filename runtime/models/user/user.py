@@ -51,7 +51,7 @@ from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
 from runtime.models.user.seeds import digest, seeded
 from runtime.models.user.sources import ModuleSource
-from runtime.models.user.tracing import changes_buffer, forms_from_plain, trace
+from runtime.models.user.tracing import changes_buffer, check_tensors, forms_from_plain, trace
 from runtime.models.user.user_file import Sample, UserData, UserFile, several
 from runtime.program.tensor_flow import computes_loss, forward_graphs, forward_inputs, pair_backward
 from runtime.program.tensor_spec import TensorSpec
@@ -189,7 +189,7 @@ class UserModules:
         """Run the block's module; several outputs are packed into one tensor.
 
         Raises:
-            ModelError: The module fails at its shapes, or changes a buffer.
+            ModelError: The module fails, changes a buffer, or returns no tensor or others than at first.
         """
         parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
         device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
@@ -204,6 +204,7 @@ class UserModules:
             for name, value in self.buffers(block, device).items():
                 if not torch.equal(buffers[name], value):  # not all operators count the versions
                     raise changes_buffer(block, name)
+        check_tensors(self.placement, block, outputs)
         if computes_loss(self.placement, block):
             return outputs[0] / len(self._graphs)
         outputs = tuple(
@@ -214,10 +215,10 @@ class UserModules:
             for form in self._carried(block)
         )
         if forms_of(outputs) != expected:
-            found, wanted = (tuple(form.shape for form in forms) for forms in (forms_of(outputs), expected))
+            found, wanted = (", ".join(map(str, forms)) for forms in (forms_of(outputs), expected))
             raise ModelError(
-                f"module: {block} returned shapes {found}, and {wanted} for the first one; "
-                "let data return the same shapes for every micro-batch"
+                f"module: {block} returned {found}, and {wanted} for the first micro-batch; "
+                "let it return the same types and shapes for every one"
             )
         return packed(outputs, self._carried_dtype)
 

@@ -152,8 +152,19 @@ def test_wrong_input(name: str, override: str, message: str, command, tmp_path: 
     assert not list((tmp_path / "out").glob("*.png"))
 
 
-@pytest.mark.parametrize(("num_processes", "whom"), [(1, "command"), (2, "command"), (2, "group")])
-def test_ctrl_c_keeps_the_rows_that_are_there(num_processes: int, whom: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("num_processes", "after_s", "whom"),
+    [
+        pytest.param(1, 1, "command", id="in the second search"),
+        pytest.param(2, 0.1, "command", id="as the processes start"),
+        pytest.param(2, 0.1, "group", id="as the processes start, all of them"),
+        pytest.param(2, 3, "command", id="in both searches"),
+        pytest.param(2, 3, "group", id="in both searches, all of them"),
+    ],
+)
+def test_ctrl_c_keeps_the_rows_that_are_there(
+    num_processes: int, after_s: float, whom: str, tmp_path: Path
+) -> None:
     """From a terminal every process gets the signal; from elsewhere only the command does."""
     path = tmp_path / "out/bubble_by_in_flight.csv"
     line = [sys.executable, "-m", "experiments.bubble_by_in_flight", f"hydra.run.dir={tmp_path / 'out'}"]
@@ -168,7 +179,7 @@ def test_ctrl_c_keeps_the_rows_that_are_there(num_processes: int, whom: str, tmp
     while not path.exists() or (num_processes == 1 and len(path.read_text().splitlines()) < 2):
         assert process.poll() is None
         time.sleep(0.1)
-    time.sleep(1 if num_processes == 1 else 4)  # in the second search, or in both
+    time.sleep(after_s)
     (os.killpg if whom == "group" else os.kill)(process.pid, signal.SIGINT)
     try:
         _, errors = process.communicate(timeout=3)

@@ -164,6 +164,16 @@ def test_a_schedule_goes_on_and_a_new_rate_stays(tmp_path: Path) -> None:
     assert not resumed.is_same
 
 
+def test_an_optimizer_of_another_class_is_refused(tmp_path: Path) -> None:
+    """It would go on with states that it does not know."""
+    states = cut([7])
+    save(tmp_path, states, trained(states, 1))
+    with pytest.raises(
+        ScriptError, match=r"another class than SGD \(only one of the two has betas, momentum\)"
+    ):
+        load(tmp_path, states, [torch.optim.SGD(list(states[0].values()))])
+
+
 def test_what_callers_add_comes_back(tmp_path: Path) -> None:
     """To each device its own; on another number of devices that of the first that had it."""
     states = cut([3, 4])

@@ -118,8 +118,13 @@ def test_a_torn_checkpoint_is_passed_over(checkpoints: Path, tmp_path: Path) -> 
     (checkpoints / "iteration_2/manifest.json").unlink()
     assert run(tmp_path / "scripts", 4, resume=checkpoints).first_iteration == 1
     (checkpoints / "iteration_1/.metadata").unlink()
-    with pytest.raises(ScriptError, match="resume: .* holds no whole checkpoint; give the checkpoints of an"):
+    with pytest.raises(ScriptError) as error:
         run(tmp_path / "scripts", 4, resume=checkpoints)
+    assert str(error.value) == (
+        f"resume: {checkpoints} holds no whole checkpoint: {shard.parent} is passed over, its file "
+        f"{shard.name} of device 0 is not as it was written, and 1 more; give the checkpoints of an earlier "
+        "run, or an empty folder to begin anew"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,9 @@ def test_a_manifest_that_is_none_is_passed_over(
     path = checkpoints / "iteration_3/manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
     facts = facts_of(read_script(tmp_path / "scripts/device_0.py"))
-    assert check_resume(checkpoints, facts, 3).iterations == 2, "the third's would be all of them"
+    found = check_resume(checkpoints, facts, 3)
+    assert found.iterations == 2, "the third's would be all of them"
+    assert found.notes == (f"resume: {path.parent} is passed over, its file manifest.json cannot be read",)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from runtime.program.calls import Calls, ScriptError
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import lower
 from runtime.program.tensor_spec import TensorSpec
+from runtime.transport.contact import Contact
 from runtime.transport.process_groups import Channel, Channels
 from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
@@ -339,7 +340,7 @@ def one_device(
     made = Device(
         script,
         RunOptions(0, 1, timeout_s=timeout_s),
-        Channels("all", links, {}),  # type: ignore[arg-type]
+        Channels("all", links, {}, Contact(dist.HashStore(), 0, 2)),  # type: ignore[arg-type]
         cast(Blocks, blocks or OneBlock(events)),
         Position(None, 0),
         [clock_requests(clock or EventClock(events), calls.runs), *observers],
@@ -421,7 +422,7 @@ def test_an_iteration_is_timed_from_an_idle_gpu_to_an_idle_gpu(
     monkeypatch.setattr(dist, "get_backend", lambda: backend)
     made = one_device(events, Calls())
     script = cast(Script, SimpleNamespace(iteration=lambda on, n: on.run("F0", 0), num_micro_batches=1))
-    timed_iteration(script, made, 0, Channels("all", {}, {}))  # type: ignore[arg-type]
+    timed_iteration(script, made, 0, Channels("all", {}, {}, Contact(dist.HashStore(), 0, 1)))  # type: ignore[arg-type]
     assert events == [*waited, "barrier of all", "run F0", *waited]
 
 

@@ -22,6 +22,7 @@ from placements.shapes import v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.launching.launch import LaunchError, launch
 from runtime.models import cut
+from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.training.clipping import scale_by_norm
@@ -170,6 +171,27 @@ def test_a_loop_goes_on_bit_for_bit(
     assert first + last == losses
     assert_same(found, state)
     assert torch.equal(found["1.shift"], network()[1].shift)
+
+
+def test_a_loop_does_not_begin_anew_beside_checkpoints_that_are_not_whole(tmp_path: Path) -> None:
+    """As if there had never been one, and in their place."""
+    folder, checkpoints = job(v_shape(2), tmp_path / "job"), tmp_path / "checkpoints"
+
+    def load(rank: int) -> str:
+        with opened(v_shape(2), folder, 0.0) as pipeline:
+            pipeline.save(checkpoints, is_async=False)
+            if rank == 0:
+                (checkpoints / "iteration_0/manifest.json").write_text("{")
+            with pytest.raises(ScriptError) as error:
+                pipeline.load(checkpoints)
+            return str(error.value)
+
+    line = (
+        f"resume: {checkpoints} holds no whole checkpoint: {checkpoints / 'iteration_0'} is passed over, its "
+        "file manifest.json cannot be read; give the checkpoints of an earlier run, or an empty folder to "
+        "begin anew"
+    )
+    assert join(2, load, tmp_path) == [line, line]
 
 
 def in_pieces(precision: torch.dtype, num_steps: int) -> tuple[list[float], list[float], State]:

@@ -183,6 +183,7 @@ def as_process(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
     monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
     monkeypatch.setattr(dist, "get_rank", lambda: rank)
     monkeypatch.setattr(dist, "get_world_size", lambda group=None: size)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", dist.HashStore)
 
 
 @pytest.mark.parametrize(("rank", "size"), [(1, 2), (0, 3)])

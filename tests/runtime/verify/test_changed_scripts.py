@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,54 @@ def test_a_line_that_makes_no_sense_is_named(
     error = capsys.readouterr().err
     assert error.startswith(f"{script}: {message.format(line=number)}")
     assert error.count("\n") == 1
+
+
+FIRST = f"{WARMUP}# Warmup.\n"
+
+ENDLESS = {
+    "in a loop of its calls": (FIRST, f"{FIRST}{WARMUP}while True:\n{IN_LOOP}n = 0\n", "while True:"),
+    "asleep": (FIRST, f"{FIRST}{WARMUP}__import__('time').sleep(1000)\n", "__import__('time').sleep(1000)"),
+    "at its top": ("\n\ndef train", "\nNONE = [n for n in iter(int, 1)]\n\ndef train", "NONE = "),
+    "catching errors": (
+        FIRST,
+        f"{FIRST}{WARMUP}while True:\n{IN_LOOP}try:\n{IN_LOOP}    n = 0\n{IN_LOOP}except Exception:\n"
+        f"{IN_LOOP}    pass\n",
+        "while True:",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_a_script_that_does_not_end_is_named(
+    case: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, where = ENDLESS[case]
+    script = folder / "device_1.py"
+    change(script, old, new)
+    first = next(i for i, line in enumerate(script.read_text().splitlines(), 1) if where in line)
+    handler = signal.getsignal(signal.SIGALRM)
+    assert main(["--timeout-s", "0.2", str(folder)]) == 2
+    assert signal.getsignal(signal.SIGALRM) == handler
+    error = capsys.readouterr().err
+    found = re.fullmatch(
+        f"{script}: line (\\d+): does not come to its end within 0.2 s while the script is read; .*\n", error
+    )
+    assert found is not None, error
+    assert first <= int(found[1]) <= first + 4
+
+
+@pytest.mark.parametrize("line", ["train()", "while True:\n    pass", "for n in range(3):\n    train()"])
+def test_what_a_script_would_do_when_it_is_read_is_refused(line: str, folder: Path) -> None:
+    """A script without its guard would train in every process that reads it."""
+    script = folder / "device_1.py"
+    before = script.read_text()
+    script.write_text(f"{before}{line}\n")
+    with pytest.raises(ScriptError) as error:
+        check_file(folder)
+    where = f"{script}: line {len(before.splitlines()) + 1}"
+    assert str(error.value) == (
+        f"{where}: would be carried out whenever the script is read; move it into iteration or train"
+    )
 
 
 def test_halves_of_a_backward_have_verbs_of_their_own(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ UNREADABLE_BEFORE: dict[str, tuple[str, str, str]] = {
     ),
     "no constant": (
         "NUM_MICRO_BATCHES = 4",
-        "pass",
+        "OTHER = 4",
         "device_1.py: has neither JOB nor NUM_MICRO_BATCHES; generate the scripts again",
     ),
 }
@@ -204,7 +204,7 @@ UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
         "device_0.py: fails (SyntaxError: ",
     ),
     "ends the program": (
-        lambda folder: edited(folder / "device_0.py", "JOB = ", "raise SystemExit(0)\nJOB = "),
+        lambda folder: edited(folder / "device_0.py", "JOB = ", "EXIT = exit(0)\nJOB = "),
         "fails (SystemExit: 0); correct it, or generate the scripts again",
     ),
 }

@@ -14,6 +14,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
 from schedsearch.bounds.memory_occupancy import memory_occupancy_bound
 from schedsearch.metrics import peak_memory
+from schedsearch.state_space import least_period
 
 
 def test_residence_by_hand() -> None:
@@ -29,6 +30,58 @@ def test_residence_beside_blocks_on_all_devices() -> None:
     assert memory_occupancy_bound(m_shape().with_memory(3)) == 2 + Fraction(16, 3)
     assert memory_occupancy_bound(nn_shape().with_memory(2)) == 4 + Fraction(16, 2)
     assert memory_occupancy_bound(m_shape().with_memory(1)) == critical_path(m_shape()) == 18
+
+
+def held_twice(units: tuple[int, int], capacity: int) -> Placement:
+    """Two forwards on device 0, of some units each until their backward, and between them one elsewhere."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 10, units[0]),
+        Block("G", Kind.F, (1,), 7, 0, ("F0",)),
+        Block("F1", Kind.F, (0,), 10, units[1], ("G",)),
+        Block("B", Kind.B, (0,), 10, -sum(units), ("F1",)),
+    )
+    return Placement("held_twice", 2, blocks, memory=(capacity, 0))
+
+
+@pytest.mark.parametrize(
+    ("units", "capacity", "bound"),
+    [
+        ((2, 2), 4, 37),  # a second F0 would take what the F1 of both is to have: one at a time
+        ((3, 1), 6, 37),
+        ((3, 0), 5, 37),  # what is left beside one F0 is of no use
+        ((2, 2), 6, 30),  # the load
+    ],
+)
+def test_memory_that_cannot_be_used(units: tuple[int, int], capacity: int, bound: int) -> None:
+    placement = held_twice(units, capacity)
+    assert period_bound(placement) == bound
+    exact = least_period(placement, known=Fraction(1000))
+    assert exact is not None
+    assert exact.ticks == bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(random_placements(max_devices=3, max_forward=3, training=True), st.data())
+def test_no_cycle_of_states_beats_the_bound(placement: Placement, data: st.DataObject) -> None:
+    """Of the states of all devices at once, for any number of micro-batches per repetend."""
+    spare = [data.draw(st.integers(0, 2)) for _ in range(placement.num_devices)]
+    needed = [minimum_memory(placement, device) for device in range(placement.num_devices)]
+    placement = placement.with_memory(a + b for a, b in zip(needed, spare, strict=True))
+    exact = least_period(placement, known=Fraction(1000), most_states=3000)
+    if exact is None:
+        return
+    if len(exact.devices) == placement.num_devices and is_connected(placement):
+        assert period_bound(placement) <= exact.ticks
+
+
+def is_connected(placement: Placement) -> bool:
+    """Whether all blocks wait for each other, directly or not."""
+    reached, left = {placement.blocks[0].name}, len(placement.blocks)
+    for _ in range(left):
+        for block in placement.blocks:
+            if reached & {block.name, *block.after}:
+                reached |= {block.name, *block.after}
+    return len(reached) == left
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])

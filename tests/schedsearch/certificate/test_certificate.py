@@ -18,7 +18,7 @@ from placements import Block, Kind, Placement
 from placements.files import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch.bounds.memory_need import CapacityError, minimum_memory, require_capacity
-from schedsearch.bounds.memory_occupancy import MemoryOccupancy
+from schedsearch.bounds.memory_occupancy import HeldLimit, MemoryOccupancy
 from schedsearch.certificate.certificate import (
     Certificate,
     CertificateError,
@@ -172,7 +172,23 @@ def without(certificate: Certificate, kind: type) -> Certificate:
     return replace(certificate, reasons=kept)
 
 
-X2, V3 = x_shape().with_memory(2), v_shape().with_memory(3)
+def with_held(certificate: Certificate, change: Callable[[HeldLimit], HeldLimit]) -> Certificate:
+    assert any(reason.held for reason in certificate.reasons if isinstance(reason, MemoryOccupancy))
+    return with_residence(certificate, lambda r: replace(r, held=tuple(map(change, r.held))))
+
+
+def full() -> Placement:
+    """Two micro-batches fit until each is to run F1; then device 0 is stuck, so it holds only one."""
+    blocks = (
+        Block("F0", Kind.F, (0,), 10, 2),
+        Block("G", Kind.F, (1,), 7, 0, ("F0",)),
+        Block("F1", Kind.F, (0,), 10, 2, ("G",)),
+        Block("B", Kind.B, (0,), 10, -4, ("F1",)),
+    )
+    return Placement("full", 2, blocks, memory=(4, 0))
+
+
+X2, V3, FULL = x_shape().with_memory(2), v_shape().with_memory(3), full()
 TWO = replace(m_shape().with_memory(4), name="at most two micro-batches per repetend")
 
 FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] = {
@@ -249,12 +265,42 @@ FORGED: dict[str, tuple[Placement, Callable[[Certificate], Certificate], str]] =
     "weights negative": (
         V3,
         lambda c: with_residence(c, lambda r: replace(r, device_weight=(-1, 0, 0, 0))),
-        "residence: weights and flows are not all 0 or more",
+        "residence: weights, flows and what is spare are not all 0 or more",
     ),
     "weights of other devices": (
         V3,
         lambda c: with_residence(c, lambda r: replace(r, device_weight=(1,))),
         "residence: weighs 1 devices of 4",
+    ),
+    "more held than is claimed": (
+        FULL,
+        lambda c: with_held(c, lambda h: replace(h, limit=h.limit - 1)),
+        "residence: device 0 can hold more than is claimed",
+    ),
+    "more spare than there is": (
+        FULL,
+        lambda c: with_held(c, lambda h: replace(h, spare={**h.spare, "B": h.spare.get("B", 0) + 1})),
+        "residence: device 0 can hold more than is claimed",
+    ),
+    "a block not weighed": (
+        FULL,
+        lambda c: with_held(c, lambda h: replace(h, weight={"F0": 1, "F1": -1})),
+        "residence: B has memory on device 0, but is not weighed",
+    ),
+    "held on a device of none": (
+        FULL,
+        lambda c: with_held(c, lambda h: replace(h, device=9)),
+        "residence: there is no device 9",
+    ),
+    "held by a block elsewhere": (
+        FULL,
+        lambda c: with_held(c, lambda h: replace(h, spare={"G": 1})),
+        "residence: there is no block 'G' on device 0",
+    ),
+    "held for ever": (
+        FULL,
+        lambda c: with_held(c, lambda h: replace(h, weight={**h.weight, "F1": h.weight["F1"] + 1})),
+        "residence: what some blocks allocate is not what the others release",
     ),
     "residence left out": (V3, lambda c: without(c, MemoryOccupancy), "does not follow for 1 micro-batches"),
     "refutations left out": (TWO, lambda c: without(c, Refutation), "does not follow for 1 micro-batches"),
@@ -338,6 +384,14 @@ def test_out_of_time_is_not_rechecked_never_true(time_limit_s: float, genuine) -
     assert open_claims and open_claims[-1].startswith("bound:")
     assert not report.holds and not report.optimal and report.meets_bound
     assert str(report.claims[-1]).startswith("not rechecked: bound:")
+
+
+def test_what_a_device_holds_is_shown_again(genuine) -> None:
+    certificate = genuine(FULL)
+    report = check(certificate)
+    assert report.optimal
+    assert certificate.period_bound == 37
+    assert reread(certificate) == certificate
 
 
 def test_what_is_too_large_is_not_rechecked(genuine) -> None:

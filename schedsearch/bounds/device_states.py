@@ -1,0 +1,214 @@
+"""What a device can hold: how often each of its blocks has started, in states in which it is not stuck.
+
+Times and other devices are left out, so there are few such states even where those of the whole placement
+are too many. They say what the capacity alone does not: memory for ten units and blocks of four hold eight,
+and memory full of what cannot go on without more of it is never given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Block, Placement
+
+Counts = NDArray[np.int64]
+"""How often each block of `DeviceStates.blocks` has started; shape ``(states, blocks)``."""
+
+_MOST_STATES = 1_500
+"""States of a device beyond which only its capacity counts; more raised no bound of 140 random placements."""
+
+_MOST_STATES_IN_ALL = 12_000
+"""The same of all devices together; that takes a fraction of a second."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceStates:
+    """The states of one device from which it can end all that it has begun.
+
+    Blocks that allocate and release nothing there are counted only between two that do. The others run in
+    any state in which what they need while they run fits.
+
+    No other state is in a schedule. Proof. As micro-batches are alike, let the n-th start of each block be
+    that of micro-batch n. After a state, leave out what has not begun: of each group of blocks that wait for
+    each other, those of micro-batches of which none has started. What is left ends all that has begun, and is
+    valid, as what a micro-batch holds of a group is never less than nothing.
+
+    Attributes:
+        device: Whose they are.
+        blocks: Names of the blocks that are counted.
+        pairs: Two of these, as indices, of which the second waits for the first through no third.
+        held: Every state. Taken from the starts are those that all blocks that wait for each other have.
+        running: For each block of the device, the states in which it runs: those before it with its start.
+    """
+
+    device: int
+    blocks: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+    held: Counts
+    running: Mapping[str, Counts]
+
+
+@lru_cache(maxsize=8)
+def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
+    """Return the states of each device on which they are not too many.
+
+    Args:
+        placement: What runs where, without optimizer blocks.
+    """
+    if placement.free_memory is None:
+        return ()
+    most = min(_MOST_STATES, _MOST_STATES_IN_ALL // placement.num_devices)
+    found = (_states_of(placement, device, most) for device in range(placement.num_devices))
+    return tuple(states for states in found if states is not None)
+
+
+def _states_of(placement: Placement, device: int, most: int) -> DeviceStates | None:
+    """Return a device's states, or None for none, for too many, or where they have no end."""
+    counted = _counted(placement, device)
+    if not counted:
+        return None
+    walk = _Walk(placement, device, counted)
+    steps = walk.steps(most)
+    if not steps:
+        return None
+    assert placement.free_memory is not None
+    held = np.array(sorted({state for step in steps for state in (step.state, step.following)}))
+    in_use = held @ np.array([block.memory_on(device) for block in counted])
+    running = {
+        block.name: held[in_use + block.transient <= placement.free_memory[device]]
+        for block in placement.on(device)
+        if block not in counted
+    }
+    for i, block in enumerate(counted):
+        running[block.name] = np.array([step.meanwhile for step in steps if step.block == i])
+    if not all(map(len, running.values())):
+        return None  # one never runs
+    names = tuple(block.name for block in counted)
+    pairs = tuple(
+        (a, b)
+        for b, after in enumerate(walk.after)
+        for a in after
+        if not any(a in walk.after[c] for c in after)
+    )
+    return DeviceStates(device, names, pairs, held, running)
+
+
+def _counted(placement: Placement, device: int) -> list[Block]:
+    """Return the blocks of a device that have memory there, and those between two that have."""
+    has = {block.name for block in placement.on(device) if block.memory_on(device)}
+    after_some = _reached(placement.topological_order, {b.name: b.after for b in placement.blocks}, has)
+    before_some = _reached(placement.topological_order[::-1], placement.successors, has)
+    return [
+        block
+        for block in placement.topological_order
+        if device in block.devices
+        and (block.name in has or (block.name in after_some and block.name in before_some))
+    ]
+
+
+def _reached(order: Sequence[Block], before: Mapping[str, Sequence[str]], some: set[str]) -> set[str]:
+    found: set[str] = set()
+    for block in order:
+        if any(name in some or name in found for name in before[block.name]):
+            found.add(block.name)
+    return found
+
+
+State = tuple[int, ...]
+"""How often each counted block has started."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The start of a block.
+
+    Attributes:
+        state: In which it starts.
+        block: Which; an index.
+        meanwhile: The state with it, from which nothing has been taken yet.
+        following: The state after it.
+    """
+
+    state: State
+    block: int
+    meanwhile: State
+    following: State
+
+
+class _Walk:
+    """The walk over the states of one device."""
+
+    def __init__(self, placement: Placement, device: int, counted: Sequence[Block]) -> None:
+        assert placement.free_memory is not None
+        index = {block.name: i for i, block in enumerate(counted)}
+        waits: dict[str, set[int]] = {}
+        for block in placement.topological_order:
+            waits[block.name] = set[int]().union(*(waits[name] for name in block.after))
+            waits[block.name].update(index[name] for name in block.after if name in index)
+        self.after = [waits[block.name] for block in counted]
+        self.memory = [block.memory_on(device) for block in counted]
+        self.needs = [block.memory_on(device) + block.transient for block in counted]
+        self.capacity = placement.free_memory[device]
+        self.groups = self._groups()
+
+    def _groups(self) -> list[list[int]]:
+        """Return the blocks that wait for each other, directly or not."""
+        group = list(range(len(self.after)))
+        for i, after in enumerate(self.after):
+            for j in after:
+                old, new = group[j], group[i]
+                group = [new if g == old else g for g in group]
+        return [[i for i, g in enumerate(group) if g == number] for number in sorted(set(group))]
+
+    def steps(self, most: int) -> list[_Step]:
+        """Return every step between states from which the device can empty itself; none if too many."""
+        if any(sum(self.memory[i] for i in group) for group in self.groups):
+            return []  # what a group holds then has no end
+        nothing = (0,) * len(self.after)
+        seen, todo, steps = {nothing}, [nothing], list[_Step]()
+        while todo:
+            state = todo.pop()
+            for i in range(len(state)):
+                if self._can_start(state, i):
+                    meanwhile = (*state[:i], state[i] + 1, *state[i + 1 :])
+                    following = self._without_completed(meanwhile)
+                    steps.append(_Step(state, i, meanwhile, following))
+                    if following not in seen:
+                        seen.add(following)
+                        todo.append(following)
+            if len(seen) > most:
+                return []
+        return _of_return(steps, nothing)
+
+    def _can_start(self, state: State, i: int) -> bool:
+        if any(state[j] <= state[i] for j in self.after[i]):
+            return False
+        in_use = sum(units * count for units, count in zip(self.memory, state, strict=True))
+        return in_use + self.needs[i] <= self.capacity
+
+    def _without_completed(self, counts: State) -> State:
+        left = list(counts)
+        for group in self.groups:
+            completed = min(counts[i] for i in group)
+            for i in group:
+                left[i] -= completed
+        return tuple(left)
+
+
+def _of_return(steps: list[_Step], nothing: State) -> list[_Step]:
+    """Return the steps by which the device can come to hold nothing again."""
+    before: dict[State, list[State]] = {}
+    for step in steps:
+        before.setdefault(step.following, []).append(step.state)
+    returning, todo = {nothing}, [nothing]
+    while todo:
+        for state in before.get(todo.pop(), ()):
+            if state not in returning:
+                returning.add(state)
+                todo.append(state)
+    return [step for step in steps if step.following in returning]
