@@ -290,8 +290,9 @@ class Sweep:
         known = Known.without_search(self.placement, size, least=self.period_bound)
         known = known.beginning_with(self._start(size))
         if known.repetend is not None:
-            with self._recorded(ModuloSearch(known, self.asking, time.monotonic())):
-                pass
+            search = ModuloSearch(known, self.asking, time.monotonic())
+            with self._recorded(search):
+                search.report(Objective.PERIOD, self._name_of_start(size, ""))
 
     def _better(self, size: int, limit: Mapping[Objective, int]) -> Known:
         """Return what is known of repetends of a number of micro-batches that are better than the best."""

@@ -2,6 +2,10 @@
 
 In the order in which to read:
 
+- `line_of_devices`: a V-shape or a loop of chunks as devices of which each waits for its neighbours.
+- `device_orders`: orders of one device's blocks, and how many rounds later a neighbour runs what it gets.
+- `order_paths`: a path through such orders that holds least.
+- `device_by_device`: the shortest period that is found so.
 - `shifted_model`: one pattern for a few neighbouring devices, shifted to the others, as a question to CP-SAT.
 - `shifted_patterns`: the shortest period that such a pattern has.
 - `segments`: the parts of a repetend that are ordered anew while the rest keeps its order.

@@ -57,9 +57,12 @@ def device_by_device(
         return
     shortest = known
     most = _MOST_BLOCKS // line.time.shape[1]
-    gaps = range(_MOST_GAPS * most if line.round_trip else 0, -1, -1)
     questions = [
-        _Question(line, n, g, seed) for n in sizes if n <= most for g in gaps if not g or math.gcd(n, g) == 1
+        _Question(line, size, gaps, seed)
+        for size in sizes
+        if size <= most
+        for gaps in range(_MOST_GAPS * size if line.round_trip else 0, -1, -1)
+        if gaps == 0 or math.gcd(size, gaps) == 1
     ]
     while questions := [q for q in questions if q.may_beat(shortest, bound)]:
         for question in questions:

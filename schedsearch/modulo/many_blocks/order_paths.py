@@ -145,6 +145,7 @@ class OrderPaths:
         rows = np.argsort(value, kind="stable")[:_ON_PATHS]
         if value.min() > limit:
             return
+        limit = min(limit, int(value.min()) + sum(step.weight for step in self.line.closing))
         few = copy(self)
         few._keep(np.union1d(rows[value[rows] <= limit], paths.first[paths.least_from <= limit]))
         for path, at, fits in few._whole_paths(limit):
