@@ -2,7 +2,7 @@
 
 What the fullest device holds is a sum over neighbours: of how many rounds later the second runs what it gets
 from the first, and the first what it gets back. Shortest paths over a pool of orders make that sum least. The
-pool then keeps what lies on short paths, and gets changed and random orders.
+pool then keeps what lies on short paths, and gets changed orders.
 """
 
 from __future__ import annotations

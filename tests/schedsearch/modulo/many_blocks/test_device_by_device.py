@@ -199,12 +199,15 @@ def test_sizes_are_those_asked_for() -> None:
     assert per_micro_batch(found[-1]) == 40
 
 
-@pytest.mark.parametrize("name", ["loop2_16x48_gpt_14b_three_quarters", "loop2_32x96_gpt_14b_three_quarters"])
-def test_measured_loops_come_within_two_percent_at_three_quarters_of_the_memory(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "percent"),
+    [("loop2_16x48_gpt_14b_three_quarters", 102), ("loop4_32x96_gpt_14b_three_quarters", 103)],
+)
+def test_measured_loops_come_near_their_load_at_three_quarters_of_the_memory(name: str, percent: int) -> None:
     placement = next(each for each in read_instances() if each.name == name).placement.per_micro_batch
     load = Fraction(placement.load(0))
-    found = found_for(placement, load * Fraction(1045, 1000), load * Fraction(102, 100))
-    assert load < per_micro_batch(found[-1]) <= load * Fraction(102, 100)
+    found = found_for(placement, load * Fraction(109, 100), load * Fraction(percent, 100))
+    assert load < per_micro_batch(found[-1]) <= load * Fraction(percent, 100)
     assert placement.memory is not None
     assert max(found[-1].peak_memory) <= placement.memory[0]
 
