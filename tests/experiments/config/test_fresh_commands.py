@@ -42,3 +42,16 @@ print("loaded:", *sys.modules)
 
 def test_the_help_on_hydra_lists_the_groups(command) -> None:
     assert "hydra/sweeper: basic" in command("search", "--hydra-help").stdout
+
+
+def test_garbage_collection_leaves_out_what_a_task_imports() -> None:
+    code = """
+import gc
+from experiments.config.command import imported
+imported("tasks.search")
+print(gc.isenabled(), gc.get_freeze_count(), len(gc.get_objects()))
+"""
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    is_enabled, frozen, collected = printed.split()
+    assert is_enabled == "True"
+    assert int(frozen) > 100 * int(collected)
