@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import logging
@@ -10,6 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -41,11 +44,13 @@ class Failed(Exception):  # noqa: N818 - an end, like `Interrupted`
 def command(name: str, task: str) -> Callable[[], None]:
     """Return what composes the config from the command line, runs the command's task in Hydra, and exits.
 
-    Everything heavy is imported here, so that Ctrl-C while it loads ends in a line too.
+    Everything heavy is imported here, so that Ctrl-C while it loads ends in a line too, and the task only
+    when it runs: help and wrong command lines do not wait for it.
 
     Args:
         name: Of the command and of its config.
-        task: The module of this layer whose ``task`` it runs. A `ValueError` from there is the user's.
+        task: The module of this layer whose ``task``, a `Task`, it runs. A `ValueError` from there is the
+            user's.
     """
 
     def main() -> None:
@@ -57,7 +62,7 @@ def command(name: str, task: str) -> Callable[[], None]:
     return main
 
 
-def _run_in_hydra(name: str, module: str) -> None:
+def _run_in_hydra(name: str, task: str) -> None:
     if name in ("run", "profile") and importlib.util.find_spec("torch") is None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
     import hydra
@@ -70,15 +75,16 @@ def _run_in_hydra(name: str, module: str) -> None:
         check_flags,
         config_error,
         find_presets_first,
+        list_groups_late,
         name_files,
         sweep_past_points_that_are_wrong,
     )
     from experiments.config.option_list import CONFIG, help_text
 
-    task: Task = importlib.import_module(f"experiments.{module}").task
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     sweep_past_points_that_are_wrong()
     find_presets_first(name)
+    list_groups_late()
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
 
     try:
@@ -98,15 +104,31 @@ class _Recorded:
 
     Attributes:
         name: Of the command.
-        task: What it does.
+        task: The module of what it does.
     """
 
     name: str
-    task: Task
+    task: str
 
     def __call__(self, config: DictConfig) -> float | None:
         """Run it, and write its record."""
-        return _run_and_record(self.name, self.task, config)
+        task: Task = imported(self.task).task
+        return _run_and_record(self.name, task, config)
+
+
+@cache
+def imported(module: str) -> ModuleType:
+    """Import a module of this layer, once.
+
+    Garbage collection leaves out all that is imported, here and later, since it stays until the process ends:
+    to look through it again and again takes a fifth of a short search.
+    """
+    gc.disable()
+    try:
+        return importlib.import_module(f"experiments.{module}")
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:

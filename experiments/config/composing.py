@@ -7,10 +7,13 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 from urllib.parse import quote
 
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
@@ -31,6 +34,8 @@ from experiments.config.options import OptionError, did_you_mean
 
 _PLUGINS = Plugins.instance()  # runs the module of each plugin again, which is imported after that
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
+
+_FORMAT_GROUPS = Hydra.format_config_groups
 
 _LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """What must be installed for a launcher of Hydra's."""
@@ -100,6 +105,25 @@ def find_presets_first(command: str) -> None:
     if (OWN_GROUPS / command).is_dir():
         OwnFirst.folders += (f"groups.{command}",)
     _PLUGINS.register(OwnFirst)
+
+
+def list_groups_late() -> None:
+    """Let Hydra list the groups of all configs only where its help shows them, which ``--help`` does not."""
+
+    def late(*asked: Any) -> Any:
+        return _Late(partial(_FORMAT_GROUPS, *asked))
+
+    Hydra.format_config_groups = late  # type: ignore[assignment, method-assign]
+
+
+@dataclass(frozen=True)
+class _Late:
+    """A text that is made when it is asked for."""
+
+    make: Callable[[], str]
+
+    def __str__(self) -> str:
+        return self.make()
 
 
 class OwnFirst(SearchPathPlugin):

@@ -14,6 +14,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -132,8 +133,8 @@ def save_drawing(draw: Drawing, path: Path) -> bytes:
 
 def save_widths(wide: Figure, column: Figure, path: Path) -> bytes:
     """Write a figure as PNG, and the same as wide as a column as PDF and SVG; return the PNG."""
-    for form in ("pdf", "svg"):
-        write_bytes(path.with_suffix(f".{form}"), image(column, form))
+    for form, data in _images(column, "svg", "pdf").items():
+        write_bytes(path.with_suffix(f".{form}"), data)
     data = image(wide, "png")
     write_bytes(path.with_suffix(".png"), data)
     return data
@@ -141,12 +142,41 @@ def save_widths(wide: Figure, column: Figure, path: Path) -> bytes:
 
 def image(figure: Figure, form: str) -> bytes:
     """Return a figure as ``png``, ``svg`` or ``pdf``, without a date."""
-    buffer = io.BytesIO()
-    metadata = _METADATA[form]
-    with mpl.rc_context(style(figure)):
-        figure.savefig(buffer, format=form, dpi=DOTS_PER_INCH, facecolor="white", metadata=metadata)
-    return buffer.getvalue()
+    return _images(figure, form)[form]
 
+
+def _images(figure: Figure, *forms: str) -> dict[str, bytes]:
+    """Return a figure in some forms, laid out once, as the first of them needs it."""
+    images = {}
+    with mpl.rc_context(style(figure)), _laid_out(figure, forms[0]):
+        for form in forms:
+            buffer = io.BytesIO()
+            figure.savefig(
+                buffer, format=form, dpi=DOTS_PER_INCH, facecolor="white", metadata=_METADATA[form]
+            )
+            images[form] = buffer.getvalue()
+    return images
+
+
+@contextmanager
+def _laid_out(figure: Figure, form: str) -> Iterator[None]:
+    """Lay a figure out for a form, and keep it so meanwhile: matplotlib draws it once more for each file."""
+    canvas, dpi, engine = figure.canvas, figure.dpi, figure.get_layout_engine()
+    if engine is not None:
+        get_registered_canvas_class(form)(figure)  # measures the text
+        figure.dpi = DOTS_PER_INCH if form == "png" else _DOTS_OF_VECTORS
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+    try:
+        yield
+    finally:
+        figure.set_canvas(canvas)
+        figure.dpi = dpi
+        figure.set_layout_engine(engine)
+
+
+_DOTS_OF_VECTORS = 72.0
+"""Per inch; matplotlib's, whatever is asked for."""
 
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": "schedsearch"},

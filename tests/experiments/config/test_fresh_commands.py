@@ -1,9 +1,12 @@
 """Commands in a process that has imported nothing before; the other tests fork theirs."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from commands import one_line_error
+from places import ROOT
 
 import experiments
 
@@ -12,6 +15,43 @@ COMMANDS = {path.stem for path in Path(experiments.__path__[0]).glob("*.py")} - 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_a_misspelt_option_is_one_line(name: str, command, fresh_command) -> None:
-    """The command with all the others' imports, and one without torch, start as they do for a user."""
-    start = fresh_command if name in ("run", "search") else command
+    """One command starts as it does for a user."""
+    start = fresh_command if name == "search" else command
     assert "nonsense: is not an option of experiments." in one_line_error(start(name, "nonsense=1"))
+
+
+HEAVY = {"matplotlib", "scipy", "networkx", "torch", "pandas", "bokeh", "ortools", "z3"}
+
+
+def test_help_waits_for_nothing_that_only_the_task_needs() -> None:
+    """Neither for libraries, nor for Hydra's list of all groups, which our help does not show."""
+    code = """
+import sys
+from hydra._internal.hydra import Hydra
+from experiments.run import main
+Hydra.list_all_config_groups = None
+sys.argv = ["run", "--help"]
+main()
+print("loaded:", *sys.modules)
+"""
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    shown, _, loaded = printed.partition("loaded:")
+    assert "runtime.launcher=" in shown
+    assert not HEAVY & set(loaded.split())
+
+
+def test_the_help_on_hydra_lists_the_groups(command) -> None:
+    assert "hydra/sweeper: basic" in command("search", "--hydra-help").stdout
+
+
+def test_garbage_collection_leaves_out_what_a_task_imports() -> None:
+    code = """
+import gc
+from experiments.config.command import imported
+imported("tasks.search")
+print(gc.isenabled(), gc.get_freeze_count(), len(gc.get_objects()))
+"""
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    is_enabled, frozen, collected = printed.split()
+    assert is_enabled == "True"
+    assert int(frozen) > 100 * int(collected)

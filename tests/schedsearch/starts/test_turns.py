@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -84,10 +85,14 @@ def test_other_shapes_have_none() -> None:
     assert not list(in_turns(v_shape(4), 4))
 
 
-def test_a_search_is_never_worse() -> None:
-    """Of the device span with twice 1F1B's memory, in a second; of the memory of 1F1B ZB-H1 is the least."""
+def test_a_search_is_never_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the device span with twice 1F1B's memory, in a second; of the memory of 1F1B ZB-H1 is the least.
+
+    The second is the processor's, so that other work on the machine takes nothing of it.
+    """
+    monkeypatch.setattr(time, "monotonic", time.process_time)
     placement = measured(16, (11347, 11248, 8132), 377, 2)
-    found = search(placement, 48, objectives=["device_span"], time_limit_s=2.0, polish_time_limit_s=0.0)
+    found = search(placement, 48, objectives=["device_span"], time_limit_s=1.0, polish_time_limit_s=0.0)
     assert found.schedule is not None
     least = min(int(device_spans(schedule).max()) for schedule in in_turns(placement, 48))
     assert device_spans(found.schedule).max() <= least

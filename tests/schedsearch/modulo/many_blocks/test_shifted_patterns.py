@@ -131,4 +131,4 @@ def test_a_search_says_that_a_pattern_was_best() -> None:
             raise _FoundError
 
     with pytest.raises(_FoundError):
-        search(placement, 48, time_limit_s=60.0, polish_time_limit_s=1.0, on_progress=end)
+        search(placement, 48, time_limit_s=600.0, polish_time_limit_s=1.0, on_progress=end)

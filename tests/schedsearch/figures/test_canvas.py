@@ -1,0 +1,52 @@
+"""Figures as files: drawn once for each, and as matplotlib itself would draw them."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from schedsearch.figures.canvas import COLUMN_INCHES, DOTS_PER_INCH, STYLE, image, save_widths
+
+
+def curve(width: float) -> Figure:
+    """Return a figure whose labels need room that only a layout gives."""
+    figure = Figure(figsize=(width, 0.5 * width), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([0, 1, 2], [0.0, 1e6, 2e6], label="energy")
+    axes.set_ylabel("energy of all devices (J)")
+    figure.legend(loc="outside lower center")
+    return figure
+
+
+def test_a_figure_is_laid_out_once_for_each_resolution_and_drawn_once_for_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, column = curve(8.0), curve(COLUMN_INCHES)
+    drawn, laid_out = Counter[Figure](), Counter[Figure]()
+    draw, execute = Figure.draw, ConstrainedLayoutEngine.execute
+    monkeypatch.setattr(Figure, "draw", lambda self, to: (drawn.update([self]), draw(self, to))[1])
+    monkeypatch.setattr(
+        ConstrainedLayoutEngine, "execute", lambda self, on: (laid_out.update([on]), execute(self, on))[1]
+    )
+    save_widths(wide, column, tmp_path / "curve")
+    assert drawn == {wide: 1, column: 2}
+    assert laid_out == {wide: 1, column: 1}
+
+
+def test_a_png_has_the_pixels_that_matplotlib_gives_it_and_the_figure_stays_as_it_was() -> None:
+    with mpl.rc_context(STYLE):
+        figure, plain, buffer = curve(8.0), curve(8.0), io.BytesIO()
+        plain.savefig(buffer, dpi=DOTS_PER_INCH, facecolor="white")
+    engine, canvas, dpi = figure.get_layout_engine(), figure.canvas, figure.dpi
+    pixels = imread(io.BytesIO(image(figure, "png")))
+    assert (figure.get_layout_engine(), figure.canvas, figure.dpi) == (engine, canvas, dpi)
+    buffer.seek(0)
+    np.testing.assert_array_equal(pixels, imread(buffer))
