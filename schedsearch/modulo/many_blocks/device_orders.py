@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.modulo.many_blocks.line_of_devices import Step
+from schedsearch.modulo.many_blocks.line_of_devices import MOST_WEIGHT, Step
 
 Ints = NDArray[np.int64]
 Weights = NDArray[np.int32]
@@ -16,8 +16,8 @@ Weights = NDArray[np.int32]
 _MOST_GAP = 16
 """Above the units of idle time after a block."""
 
-_WEIGHTS = 1 << 12
-"""Above twice the weight of a step."""
+_WEIGHTS = 2 * MOST_WEIGHT
+"""As many weights as there may be, of either sign."""
 
 _PAIRS_AT_ONCE = 200_000
 

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from placements import Placement
 from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern
 
+MOST_WEIGHT = 1 << 20
+"""Above the weight of every step, so that sums are small numbers; memory in MiB is."""
+
 
 class Step(NamedTuple):
     """A block that waits for another.
@@ -83,6 +86,8 @@ class LineOfDevices:
                 else:
                     self.closing.append(step._replace(forward=one == last))
                     self.applies &= {one, other} == {0, last}
+        self.applies &= all(any(step.weight for step in steps) for steps in self.hops)
+        self.applies &= max(map(abs, weights.values()), default=0) < MOST_WEIGHT
         self.round_trip = 2 * min(transfers[1:], default=0)
 
     @property

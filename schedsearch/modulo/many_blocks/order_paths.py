@@ -45,7 +45,7 @@ _LABELS = 4000
 _WHOLE = 20
 """Whole paths that are tried."""
 
-_NEVER = 1 << 28
+_NEVER = 1 << 29
 
 
 class _Paths(NamedTuple):
@@ -94,11 +94,6 @@ class OrderPaths:
         self._weight: dict[int, Weights] = {}
         self._likely: NDArray[np.float64] | None = None
         self._good: NDArray[np.int_] = np.zeros(0, dtype=np.int_)
-
-    @property
-    def period_per_micro_batch(self) -> float:
-        """Ticks."""
-        return self.period / self.micro_batches
 
     @cached_property
     def _kind(self) -> list[int]:

@@ -76,6 +76,9 @@ def per_micro_batch(repetend: Repetend) -> Fraction:
         (loop_shape(4, 2).with_memory(5), True),
         (loop_shape(4, 2), False),  # nothing to keep within
         (v_shape(2).with_memory(1), False),  # a question that a solver answers at once
+        (v_shape(4, inference=True).with_memory(3), False),  # nothing is held
+        (v_shape(4, stage_memory=1 << 20).with_memory(3 << 20), False),  # memory in bytes
+        (loop_shape(4, 2, stage_memory=3000).with_memory(15000), True),
         (wave_shape(4, 2).with_memory(6), False),  # no device holds most of each micro-batch
         (x_shape(4).with_memory(4), False),
         (k_shape(4).with_memory(4), False),
@@ -226,6 +229,17 @@ def test_uneven_devices_and_memory_are_kept() -> None:
     assert per_micro_batch(found[-1]) <= bound * Fraction(107, 100)
     assert all(np.array(found[-1].peak_memory) <= UNEVEN)
     validate(found[-1].unroll(40))
+
+
+def test_units_of_memory_do_not_matter() -> None:
+    blocks = loop_shape(8, 2, 7, 12, stage_memory=3000).blocks
+    in_mib = dataclasses.replace(SMALL_LOOP, blocks=blocks).with_memory(18 * 3000 + 2999)
+    units, mib = (
+        [(each.micro_batches, each.period) for each in found_for(each_, Fraction(57), Fraction(39))]
+        for each_ in (SMALL_LOOP, in_mib)
+    )
+    assert mib[-1][1] / mib[-1][0] <= 39
+    assert units[-1][1] / units[-1][0] <= 39
 
 
 def test_a_search_takes_it() -> None:
