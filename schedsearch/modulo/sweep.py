@@ -36,7 +36,7 @@ _SHARE_OF_PATTERNS = {False: 0.15, True: 0.6}
 """Share of the time that patterns of a few devices, shifted to the others, get where a solver can be asked
 about all blocks at once, and where there are too many."""
 
-_SHARE_OF_DEVICE_BY_DEVICE = 0.3
+_SHARE_OF_DEVICE_BY_DEVICE = 0.5
 """Share of the time that orders found from device to device get."""
 
 _SHARE_OF_NEIGHBOURHOODS = 0.2
