@@ -198,7 +198,9 @@ def _only_defines(node: ast.stmt) -> bool:
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.If):
         return ast.unparse(node.test) == "__name__ == '__main__'"
-    return isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef))
+    return isinstance(
+        node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
+    )
 
 
 _CONSTANTS = ("MODEL", "PLACEMENT", "NUM_MICRO_BATCHES", "CHANNELS")

@@ -1,8 +1,8 @@
 """Shorter periods for lines of devices under tight memory, by orders found from device to device.
 
 Of interleaved 1F1B's chunks at 3/4 of its memory no solver finds in minutes what this finds in seconds.
-Where transfers take time, neighbouring devices must run chunks in different orders to hold less, which takes
-idle time as long as a transfer there and back; but not for each micro-batch.
+A device is then idle for as long as some transfers to a neighbour and back take. With two chunks and one
+micro-batch per repetend nothing less than one such round trip was seen to help; two can share it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def device_by_device(
 
 
 class _Question:
-    """Whether there is a repetend of so many micro-batches and so much idle time; asked again and again."""
+    """Whether there is a repetend of a number of micro-batches and round trips; asked again and again."""
 
     def __init__(self, line: LineOfDevices, micro_batches: int, gaps: int, seed: int) -> None:
         self.line = line

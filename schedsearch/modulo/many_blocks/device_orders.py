@@ -48,11 +48,11 @@ class DeviceOrders:
         )
 
     def repeated(self, times: int) -> DeviceOrders:
-        """Return the orders of so many periods."""
+        """Return the orders of several periods, one after another."""
         return DeviceOrders(np.tile(self.roles, times), np.tile(self.gaps, times))
 
     def with_gaps(self, rng: np.random.Generator, gaps: int) -> DeviceOrders:
-        """Return each with so many units of idle time: some taken away, or put anywhere."""
+        """Return each with this number of units of idle time: some taken away, or put anywhere."""
         idle = self.gaps.copy()
         for row in idle:
             while (more := gaps - int(row.sum())) != 0:
@@ -99,7 +99,7 @@ class DeviceOrders:
     def random(
         cls, rng: np.random.Generator, roles: int, micro_batches: int, gaps: int, count: int
     ) -> DeviceOrders:
-        """Return random orders, each with so many units of idle time."""
+        """Return random orders, each with `gaps` units of idle time."""
         blocks = np.tile(np.repeat(np.arange(roles, dtype=np.int8), micro_batches), (count, 1))
         order = rng.permuted(blocks, axis=1)
         idle = np.zeros_like(order)

@@ -217,7 +217,7 @@ class OrderPaths:
         return np.concatenate([self._good, rest[~np.isin(rest, self._good)]])[:count]
 
     def _paths(self, count: int) -> _Paths:
-        """Weigh the lightest paths from so many first orders."""
+        """Weigh the lightest paths from `count` orders of the first device."""
         nodes = self._nodes()
         first = self._firsts(nodes, count)
         every = np.arange(len(first))
@@ -264,8 +264,8 @@ class OrderPaths:
             value = total[label, to, which]
             moved = (shift[label] + by[order[label], to, which]) % period
             ascending = np.argsort(value, kind="stable")
-            same = np.stack([begun[label], to, moved], axis=1)[ascending]
-            chosen = ascending[np.unique(same, axis=0, return_index=True)[1]]
+            same = ((begun[label] * len(nodes[0]) + to) * period + moved)[ascending]
+            chosen = ascending[np.unique(same, return_index=True)[1]]
             if len(chosen) > _LABELS:
                 by_value = np.argsort(value[chosen] + self._rng.random(len(chosen)) * 1.5)
                 chosen = chosen[by_value[:_LABELS]]

@@ -281,3 +281,10 @@ def test_halves_of_a_backward_have_verbs_of_their_own(tmp_path: Path) -> None:
     change(folder / "device_2.py", 'backward_weight("W2", n)', 'backward_input("W2", n)')
     with pytest.raises(ScriptError, match="backward_input of W2, a block of kind W; write backward_weight"):
         check_file(folder)
+
+
+def test_a_script_may_define_more_than_it_came_with(folder: Path) -> None:
+    script = folder / "device_1.py"
+    more = "\nimport math\n\nTWICE: float = 2 * math.pi\n\n\nclass Log:\n    lines = 0\n"
+    change(script, "\n\ndef train", f"\n{more}\n\ndef train")
+    assert check_file(folder).startswith("programs: ")
