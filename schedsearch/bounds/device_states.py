@@ -15,12 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
+from schedsearch.bounds.what_fits import Pair, amounts_held, number_of_fillings
 
 Counts = NDArray[np.int64]
-"""How often each block of `DeviceStates.blocks` has started; shape ``(states, blocks)``."""
+"""How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
+
+Group = tuple[tuple[Pair, int], ...]
+"""Pairs of blocks, and how often a micro-batch between each counts."""
 
 _MOST_STATES = 1_500
-"""States of a device beyond which only its capacity counts; more raised no bound of 140 random placements."""
+"""States of a device beyond which only what fits counts; more raised no bound of 140 random placements."""
 
 _MOST_STATES_IN_ALL = 12_000
 """The same of all devices together; that takes a fraction of a second."""
@@ -28,7 +32,7 @@ _MOST_STATES_IN_ALL = 12_000
 
 @dataclass(frozen=True, eq=False)
 class DeviceStates:
-    """The states of one device from which it can end all that it has begun.
+    """What is between blocks in the states of one device from which it can end all that it has begun.
 
     Blocks that allocate and release nothing there are counted only between two that do. The others run in
     any state in which what they need while they run fits.
@@ -38,17 +42,19 @@ class DeviceStates:
     each other, those of micro-batches of which none has started. What is left ends all that has begun, and is
     valid, as what a micro-batch holds of a group is never less than nothing.
 
+    Where they are too many, `schedsearch.bounds.what_fits` has the greatest of those whose memory fits.
+
     Attributes:
         device: Whose they are.
         blocks: Names of the blocks that are counted.
-        pairs: Two of these, as indices, of which the second waits for the first through no third.
-        held: Every state. Taken from the starts are those that all blocks that wait for each other have.
+        groups: Pairs of these; the second of a pair waits for the first through no third.
+        held: Every state.
         running: For each block of the device, the states in which it runs: those before it with its start.
     """
 
     device: int
     blocks: tuple[str, ...]
-    pairs: tuple[tuple[int, int], ...]
+    groups: tuple[Group, ...]
     held: Counts
     running: Mapping[str, Counts]
 
@@ -73,29 +79,47 @@ def _states_of(placement: Placement, device: int, most: int) -> DeviceStates | N
     if not counted:
         return None
     walk = _Walk(placement, device, counted)
-    steps = walk.steps(most)
-    if not steps:
-        return None
-    assert placement.free_memory is not None
-    held = np.array(sorted({state for step in steps for state in (step.state, step.following)}))
-    in_use = held @ np.array([block.memory_on(device) for block in counted])
-    running = {
-        block.name: held[in_use + block.transient <= placement.free_memory[device]]
-        for block in placement.on(device)
-        if block not in counted
-    }
-    for i, block in enumerate(counted):
-        running[block.name] = np.array([step.meanwhile for step in steps if step.block == i])
-    if not all(map(len, running.values())):
-        return None  # one never runs
-    names = tuple(block.name for block in counted)
     pairs = tuple(
         (a, b)
         for b, after in enumerate(walk.after)
         for a in after
         if not any(a in walk.after[c] for c in after)
     )
-    return DeviceStates(device, names, pairs, held, running)
+    others = [block for block in placement.on(device) if block not in counted]
+    found = _walked(walk, pairs, others, most) or _fitting(walk, pairs, others, most)
+    return found if found is not None and all(map(len, found.running.values())) else None
+
+
+def _walked(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: int) -> DeviceStates | None:
+    """Return the states that can be reached and left; None if too many."""
+    steps = walk.steps(most)
+    if not steps:
+        return None
+    starts = np.array(sorted({state for step in steps for state in (step.state, step.following)}))
+    in_use = starts @ np.array(walk.memory)
+    first, second = np.array(pairs).T
+    held = starts[:, first] - starts[:, second]
+    running = {block.name: held[in_use + block.transient <= walk.capacity] for block in others}
+    for i, name in enumerate(walk.names):
+        meanwhile = np.array([step.meanwhile for step in steps if step.block == i])
+        running[name] = meanwhile[:, first] - meanwhile[:, second]
+    return DeviceStates(walk.device, walk.names, tuple(((pair, 1),) for pair in pairs), held, running)
+
+
+def _fitting(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: int) -> DeviceStates | None:
+    """Return the greatest states whose memory fits; None where that says no more than the capacity."""
+    amounts = amounts_held(walk.memory, pairs)
+    if amounts is None or number_of_fillings(amounts.units, walk.capacity) > most:
+        return None
+    groups = tuple(
+        tuple((pair, int(times)) for pair, times in zip(pairs, row, strict=True) if times)
+        for row in amounts.times
+    )
+    held = np.array(amounts.fit(walk.capacity))
+    running = {block.name: np.array(amounts.fit(walk.capacity - block.transient)) for block in others}
+    for i, name in enumerate(walk.names):
+        running[name] = np.array(amounts.fit(walk.capacity - max(0, walk.needs[i]), i)) + amounts.started(i)
+    return DeviceStates(walk.device, walk.names, groups, held, running)
 
 
 def _counted(placement: Placement, device: int) -> list[Block]:
@@ -145,7 +169,9 @@ class _Walk:
 
     def __init__(self, placement: Placement, device: int, counted: Sequence[Block]) -> None:
         assert placement.free_memory is not None
-        index = {block.name: i for i, block in enumerate(counted)}
+        self.device = device
+        self.names = tuple(block.name for block in counted)
+        index = {name: i for i, name in enumerate(self.names)}
         waits: dict[str, set[int]] = {}
         for block in placement.topological_order:
             waits[block.name] = set[int]().union(*(waits[name] for name in block.after))

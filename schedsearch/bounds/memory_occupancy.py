@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from placements import Block, Placement
-from schedsearch.bounds.device_states import Counts, DeviceStates, device_states
+from schedsearch.bounds.device_states import Counts, DeviceStates, Group, device_states
 from schedsearch.bounds.timeline import Timeline, timelines
 
 
@@ -240,7 +240,7 @@ class _Program:
         self.states = states
         self._hold_capacities(unused)
         self._wait_for_inputs()
-        self.pair_rows = [self._be_in_states(states) for states in self.states]
+        self.group_rows = [self._be_in_states(states) for states in self.states]
 
     def weights(self) -> tuple[tuple[int, ...], tuple[HeldLimit, ...]] | None:
         """Return how much each device counts, and limits of what some hold; or None."""
@@ -251,14 +251,14 @@ class _Program:
         if answer.status != 0:
             return None
         price = np.maximum(-answer.ineqlin.marginals, 0)
-        of_pairs = [row for rows in self.pair_rows for row in rows]
-        whole = _in_whole_numbers(price[[*range(self.placement.num_devices), *of_pairs]])
+        of_groups = [row for rows in self.group_rows for row in rows]
+        whole = _in_whole_numbers(price[[*range(self.placement.num_devices), *of_groups]])
         if not whole.any():
             return None
-        amount = dict(zip(of_pairs, whole[self.placement.num_devices :].tolist(), strict=True))
+        amount = dict(zip(of_groups, whole[self.placement.num_devices :].tolist(), strict=True))
         held = [
             _held_limit(states, [amount[row] for row in rows])
-            for states, rows in zip(self.states, self.pair_rows, strict=True)
+            for states, rows in zip(self.states, self.group_rows, strict=True)
             if any(amount[row] for row in rows)
         ]
         return tuple(whole[: self.placement.num_devices].tolist()), tuple(held)
@@ -281,14 +281,14 @@ class _Program:
                 self.rows.add([self.column[name], self.column[block.name]], [1, -1], -ticks)
 
     def _be_in_states(self, states: DeviceStates) -> list[int]:
-        """Add a device's states; return the row of each of its pairs.
+        """Add a device's states; return the row of each group of pairs.
 
         Only states matter in which no more is between all pairs. Blocks of no known length are left out.
         """
         length = self.timeline.length
-        running = [(_between(states, counts), length[name]) for name, counts in states.running.items()]
+        running = [(counts, length[name]) for name, counts in states.running.items()]
         parts = [(part, ticks) for part, ticks in running if ticks]
-        parts = [(_greatest(part), ticks) for part, ticks in [*parts, (_between(states, states.held), 0)]]
+        parts = [(_greatest(part), ticks) for part, ticks in [*parts, (states.held, 0)]]
         between = np.concatenate([part for part, _ in parts])
         columns = self.num_columns + np.arange(len(between))
         self.num_columns += len(columns)
@@ -299,19 +299,15 @@ class _Program:
                 here = columns[first : first + len(part)]
                 self.rows.add(here, -np.ones(len(here)), -ticks)
             first += len(part)
-        names = states.blocks
         return [
-            self.rows.add(
-                [self.column[names[b]], self.column[names[a]], *columns], [1, -1, *-between[:, pair]], 0
-            )
-            for pair, (a, b) in enumerate(states.pairs)
+            self._be_between(states, group, columns, -between[:, i]) for i, group in enumerate(states.groups)
         ]
 
-
-def _between(states: DeviceStates, counts: Counts) -> Counts:
-    """Return how many micro-batches are between each pair of blocks; shape ``(states, pairs)``."""
-    first, second = np.array(states.pairs).T
-    return counts[:, first] - counts[:, second]
+    def _be_between(self, states: DeviceStates, group: Group, columns: Numbers, less: Numbers) -> int:
+        """Add what is between a group's pairs, averaged over all states; return the row."""
+        starts = [self.column[states.blocks[block]] for (a, b), _ in group for block in (b, a)]
+        factors = [factor for _, times in group for factor in (times, -times)]
+        return self.rows.add([*starts, *columns], [*factors, *less], 0)
 
 
 def _greatest(between: Counts) -> Counts:
@@ -325,13 +321,15 @@ def _greatest(between: Counts) -> Counts:
 
 
 def _held_limit(states: DeviceStates, amounts: Iterable[int]) -> HeldLimit:
-    """Return the least limit for weights of what is between the pairs."""
+    """Return the least limit for weights of what is between the pairs of each group."""
+    each = np.fromiter(amounts, dtype=np.int64)
     weight = np.zeros(len(states.blocks), dtype=np.int64)
-    for (a, b), amount in zip(states.pairs, amounts, strict=True):
-        weight[a] += amount
-        weight[b] -= amount
-    limit = int((states.held @ weight).max())
-    spare = {name: limit - int((counts @ weight).max()) for name, counts in states.running.items()}
+    for group, amount in zip(states.groups, each, strict=True):
+        for (a, b), times in group:
+            weight[a] += times * amount
+            weight[b] -= times * amount
+    limit = int((states.held @ each).max())
+    spare = {name: limit - int((counts @ each).max()) for name, counts in states.running.items()}
     return HeldLimit(
         states.device,
         dict(zip(states.blocks, weight.tolist(), strict=True)),

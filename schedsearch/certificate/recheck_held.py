@@ -1,7 +1,9 @@
-"""Shows once more that what a device holds, weighed, stays within a limit: state by state.
+"""Shows once more that what a device holds, weighed, stays within a limit: by Z3, or state by state.
 
-Shares nothing with `schedsearch.bounds.device_states`. A state says how often each weighed block has started
-on the device, less what all blocks that it waits for there, or that wait for it, have.
+Shares nothing with `schedsearch.bounds.device_states`. Z3 is asked for numbers of starts that fit the
+capacity and are above the limit; where there are some, all states are gone through, as the device may never
+come to those. A state says how often each weighed block has started on the device, less what all blocks that
+it waits for there, or that wait for it, have.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import z3
+
 from placements import Placement
 from schedsearch.bounds.memory_occupancy import HeldLimit
+from schedsearch.solver.interrupts import interruptible
 
 _MOST_STATES = 50_000
 
@@ -46,9 +51,35 @@ def held_within_limit(placement: Placement, claim: HeldLimit, time_limit_s: floa
     for group in walk.groups:
         if sum(claim.weight[name] for name in group) or sum(walk.memory[name] for name in group):
             raise ValueError(f"weights or memory of {', '.join(sorted(group))} do not sum to 0")
-    if not walk.run(time.monotonic() + time_limit_s):
+    deadline = time.monotonic() + time_limit_s
+    if not _above_limit_fits(walk, time_limit_s / 2):
+        return True
+    if not walk.run(deadline):
         return None
     return walk.holds(walk.that_can_end())
+
+
+def _above_limit_fits(walk: _Walk, time_limit_s: float) -> bool:
+    """Return whether numbers of starts above the limit fit the capacity, as far as is seen in time."""
+    placement, claim = walk.placement, walk.claim
+    assert placement.free_memory is not None
+    free = placement.free_memory[claim.device]
+    solver = z3.SolverFor("QF_LIA")
+    solver.set("timeout", max(1, int(time_limit_s * 1000)))
+    solver.set("ctrl_c", False)
+    starts = {name: z3.Int(name) for name in claim.weight}
+    held = z3.Sum([units * starts[name] for name, units in walk.memory.items()])
+    weighed = z3.Sum([weight * starts[name] for name, weight in claim.weight.items()])
+    solver.add(held <= free, *(starts[a] >= starts[b] for b, waits in walk.waits.items() for a in waits))
+    above = [weighed > claim.limit]
+    for block in placement.on(claim.device):
+        name, spare = block.name, claim.spare.get(block.name, 0)
+        runs = held + walk.memory.get(name, 0) + block.transient <= free
+        if name in claim.weight:
+            runs = z3.And(runs, *(starts[a] > starts[name] for a in walk.waits[name]))
+        above.append(z3.And(runs, weighed + claim.weight.get(name, 0) > claim.limit - spare))
+    solver.add(z3.Or(above))
+    return bool(interruptible(solver.check, solver.interrupt) != z3.unsat)
 
 
 @dataclass
