@@ -26,8 +26,14 @@ logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each fon
 
 DOTS_PER_INCH = 130
 
+_DOTS = {"svg": 300, "pdf": 300}
+"""Per inch of images in vector graphics."""
+
 _INCHES_BESIDES, _INCHES_OF_ROW = 0.75, 0.25
 """Height of a column's figure: of its axis and legend, and of each device."""
+
+_MOST_INCHES = 150.0
+"""Of all rows together; PNGs are at most 65536 pixels high, and take memory for each of them."""
 
 ROW_HEIGHT = 0.86
 """Height of a device's row; the rows are 1 apart."""
@@ -152,7 +158,11 @@ def _images(figure: Figure, *forms: str) -> dict[str, bytes]:
         for form in forms:
             buffer = io.BytesIO()
             figure.savefig(
-                buffer, format=form, dpi=DOTS_PER_INCH, facecolor="white", metadata=_METADATA[form]
+                buffer,
+                format=form,
+                dpi=_DOTS.get(form, DOTS_PER_INCH),
+                facecolor="white",
+                metadata=_METADATA[form],
             )
             images[form] = buffer.getvalue()
     return images
@@ -196,11 +206,16 @@ def draw_logarithms(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def rows_inches(num_rows: int, each: float) -> float:
+    """Return the height of rows in inches, which are less high where there are very many."""
+    return min(each * num_rows, _MOST_INCHES)
+
+
 def label_rows(axes: Axes, num_devices: int) -> None:
     """Label the rows, the first device on top; a column's figure becomes as high as they need."""
     figure = axes.figure.figure
     if is_narrow(figure) and len(figure.axes) <= 2:  # the rows, and the bar of their colours
-        figure.set_figheight(_INCHES_BESIDES + _INCHES_OF_ROW * num_devices)
+        figure.set_figheight(_INCHES_BESIDES + rows_inches(num_devices, _INCHES_OF_ROW))
     axes.set_ylim(num_devices - 0.45, -0.55)
     axes.set_yticks(range(num_devices), [f"device {device}" for device in range(num_devices)])
     axes.tick_params(axis="y", length=0)

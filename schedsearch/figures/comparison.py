@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from schedsearch.baselines.structure import pipelines
-from schedsearch.figures.canvas import is_narrow, legend_below, small_points, style
+from schedsearch.figures.canvas import is_narrow, legend_below, rows_inches, small_points, style
 from schedsearch.figures.timeline import kind_handles, timeline
 from schedsearch.metrics import bubble_rate
 from schedsearch.schedule import Instance, Schedule
@@ -37,7 +37,7 @@ def draw_timelines(
     rows = [schedule.placement.num_devices for schedule in schedules.values()]
     figure = Figure(figsize=(width, 1), layout="constrained")
     inches = _NARROW_INCHES_OF_DEVICE if is_narrow(figure) else _INCHES_OF_DEVICE
-    heights = [inches * number + _INCHES_BESIDES for number in rows]
+    heights = [rows_inches(number, inches) + _INCHES_BESIDES for number in rows]
     legend: dict[str, Any] = {}
     with mpl.rc_context(style(figure)):
         panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]

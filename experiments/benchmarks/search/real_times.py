@@ -40,6 +40,10 @@ _SECONDS = {8: (5, 60, 2), 16: (10, 120, 5), 32: (30, 240, 15)}
 """By devices: the limits on the makespan at memory p, the device span at 2p, and the period."""
 
 
+_NEAR = 0.03
+"""A period this little above its bound counts as proved."""
+
+
 def real_times() -> Iterator[Case]:
     """Yield the cases in the order of the table that they come from."""
     for instance in read_instances():
@@ -60,13 +64,16 @@ def _cases(instance: Instance) -> Iterator[tuple[str, str, Callable[[], CaseResu
             must = f"makespan of ZB-1p, proved, {at_p_s} s"
             yield "makespan", must, partial(_makespan, instance, at_p_s)
     elif instance.group in ("waves", "loops", "bidirectional") and "three_quarters" not in instance.name:
-        yield "by hand", "no figure above those made by hand, 120 s", partial(_by_hand, instance, 120.0)
+        must = "no figure above those made by hand, 120 s"
+        if instance.name.endswith("_min"):
+            must = f"no figure above those by hand; period shorter or within {_NEAR:.0%} of its bound; 120 s"
+        yield "by hand", must, partial(_by_hand, instance, 120.0)
     elif "three_quarters" in instance.name and "loop" in instance.name:
         must = "period at most 2 % above that of interleaved 1F1B, or proved, 120 s"
         yield "period", must, partial(_near_the_load, instance, 120.0, 0.02)
     elif (devices, instance.num_micro_batches) == (64, 512):
-        must = "period within 3 % of its bound, 120 s"
-        yield "period", must, partial(_near_the_load, instance, 120.0, 0.03)
+        must = f"period within {_NEAR:.0%} of its bound, 120 s"
+        yield "period", must, partial(_near_the_load, instance, 120.0, _NEAR)
 
 
 def _zero_bubble(instance: Instance, time_limit_s: float) -> CaseResult:
@@ -135,6 +142,11 @@ def _by_hand(instance: Instance, time_limit_s: float) -> CaseResult:
         ),
     }
     wrong = {f"{name} above": ours > theirs for name, (ours, theirs, _) in figures.items()}
+    if instance.name.endswith("_min"):
+        ours, theirs, bound = figures["period"]
+        wrong[f"period as by hand, {ours / bound - 1:.1%} above its bound"] = (
+            ours >= theirs and ours > bound * (1 + _NEAR)
+        )
     note = ", ".join(
         f"{name} {ours / theirs - 1:+.2%} (bound {bound / ours - 1:+.2%})"
         for name, (ours, theirs, bound) in figures.items()

@@ -257,6 +257,21 @@ def test_text_at_the_width_of_a_column_is_large_enough_to_print() -> None:
         assert texts and min(text.get_fontsize() for text in texts) >= LEAST_POINTS == 7
 
 
+def test_blocks_too_thin_to_be_seen_apart_are_an_image_in_vector_graphics() -> None:
+    few, many = (
+        image(draw_timelines({"one": gpipe(v_shape(2), count)}, COLUMN_INCHES), "svg").decode()
+        for count in (20, 1000)
+    )
+    assert "<image" not in few
+    assert many.count("<image") == 1
+    assert many.count("<path") < 200
+
+
+def test_rows_of_very_many_devices_are_less_high() -> None:
+    figure = draw_timelines({"one": gpipe(v_shape(1200), 1)})
+    assert 65536 / 130 / 4 < figure.get_figheight() < 65536 / 130
+
+
 @pytest.mark.parametrize("palette", [KIND_COLOR, SHARED_COLOR])
 def test_kinds_differ_in_grey_too(palette: dict[Kind, str]) -> None:
     """A forward, a backward or its halves, and the optimizer can be told apart without colours."""
