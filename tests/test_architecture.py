@@ -28,6 +28,7 @@ MOST_FILES = 14
 OWNERS = {
     "z3": [
         "schedsearch/solver/smt.py",
+        "schedsearch/certificate/recheck_held.py",
         "schedsearch/certificate/recheck_z3.py",
         "schedsearch/tessel/queries.py",
     ],

@@ -82,8 +82,8 @@ def timeline(
         title: Shown above, beside the legend.
         legend: Whether to draw title and legend.
 
-    In SVG and PDF, blocks too thin to be seen apart are an image: the SVG of 320 devices and 640 micro-batches
-    had 171 MB else.
+    In SVG and PDF, blocks too thin to be seen apart are an image: the SVG of 320 devices and 640
+    micro-batches had 171 MB else.
 
     Returns:
         What was drawn on; its collections with the gid ``blocks`` have one path for each block instance
