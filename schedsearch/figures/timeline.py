@@ -159,8 +159,8 @@ def _is_dense(axes: Axes, num_rows: int, num_blocks: int) -> bool:
 
 _LEAST_WIDTH_POINTS = 0.3
 
-_ABOVE_BLOCKS = 1.5
-"""Between what is drawn of blocks and rows, and all that is drawn above."""
+_ABOVE_BLOCKS = 1.2
+"""Between blocks and rows, and the axes' labels and all that is drawn above."""
 
 _IDLE = "#F0F0F0"
 _LABEL: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True}

@@ -265,6 +265,7 @@ def test_blocks_too_thin_to_be_seen_apart_are_an_image_in_vector_graphics() -> N
     assert "<image" not in few
     assert many.count("<image") == 1
     assert many.count("<path") < 200
+    assert many.count('id="text_') > 4, "labels are no image"
 
 
 def test_rows_of_very_many_devices_are_less_high() -> None:
