@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Block, Placement
-from schedsearch.bounds.what_fits import Pair, amounts_held, number_of_fillings
+from schedsearch.bounds.what_fits import Pair, amounts_held
 
 Counts = NDArray[np.int64]
 """How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
@@ -109,16 +109,16 @@ def _walked(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: i
 def _fitting(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: int) -> DeviceStates | None:
     """Return the greatest states whose memory fits; None where that says no more than the capacity."""
     amounts = amounts_held(walk.memory, pairs)
-    if amounts is None or number_of_fillings(amounts.units, walk.capacity) > most:
+    if amounts is None or amounts.most_ways(walk.capacity) > most:
         return None
     groups = tuple(
         tuple((pair, int(times)) for pair, times in zip(pairs, row, strict=True) if times)
         for row in amounts.times
     )
-    held = np.array(amounts.fit(walk.capacity))
-    running = {block.name: np.array(amounts.fit(walk.capacity - block.transient)) for block in others}
+    held = amounts.fit(walk.capacity)
+    running = {block.name: amounts.fit(walk.capacity - block.transient) for block in others}
     for i, name in enumerate(walk.names):
-        running[name] = np.array(amounts.fit(walk.capacity - max(0, walk.needs[i]), i)) + amounts.started(i)
+        running[name] = amounts.fit(walk.capacity - max(0, walk.needs[i]), i) + amounts.started(i)
     return DeviceStates(walk.device, walk.names, groups, held, running)
 
 

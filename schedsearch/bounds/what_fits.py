@@ -6,6 +6,7 @@ the capacity does not: memory for 100 units holds two micro-batches of 37, not 2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,8 +31,8 @@ class Amounts:
     times: NDArray[np.int64]
     pairs: Sequence[Pair]
 
-    def fit(self, free: int, after: int | None = None) -> list[list[int]]:
-        """Return how many of each amount fit memory, where no more do.
+    def fit(self, free: int, after: int | None = None) -> NDArray[np.int64]:
+        """Return how many of each amount fit memory, where no more do; shape ``(ways, amounts)``.
 
         Args:
             free: Units of memory.
@@ -42,7 +43,12 @@ class Amounts:
             if b == after:
                 there += self.times[:, pair]
         rest = free - int(there @ np.array(self.units))
-        return [(there + more).tolist() for more in _fill(self.units, rest)]
+        ways = [there + more for more in _fill(self.units, rest)]
+        return np.array(ways, dtype=np.int64).reshape(-1, len(self.units))
+
+    def most_ways(self, free: int) -> int:
+        """Return how many ways `fit` goes through, at most."""
+        return math.prod(free // unit + 1 for unit in self.units[:-1])
 
     def started(self, block: int) -> NDArray[np.int64]:
         """Return by how much the start of a block changes how many there are of each amount."""
@@ -105,11 +111,3 @@ def _fill(units: Sequence[int], free: int) -> Iterator[list[int]]:
     for count in range(free // first + 1):
         for rest in _fill(others, free - count * first):
             yield [count, *rest]
-
-
-def number_of_fillings(units: Sequence[int], free: int) -> int:
-    """Return about how many `Amounts.fit` returns."""
-    product = 1
-    for unit in units[:-1]:
-        product *= free // unit + 1
-    return product

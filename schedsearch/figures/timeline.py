@@ -69,6 +69,9 @@ def timeline(
     The colour is the block's power (as in Perseus, Fig. 1 and 10) or clock where either is given, and a strip
     above it the kind; else the colour is the kind, paler for odd micro-batches.
 
+    In SVG and PDF, blocks too thin to be seen apart are an image: the SVG of 320 devices and 640
+    micro-batches had 171 MB else.
+
     Args:
         placement: The devices of the blocks.
         start_ms: For each (block, micro-batch) its start.
@@ -81,9 +84,6 @@ def timeline(
         repetend_ms: Times of boundaries to mark, such as where the steady state begins and ends.
         title: Shown above, beside the legend.
         legend: Whether to draw title and legend.
-
-    In SVG and PDF, blocks too thin to be seen apart are an image: the SVG of 320 devices and 640
-    micro-batches had 171 MB else.
 
     Returns:
         What was drawn on; its collections with the gid ``blocks`` have one path for each block instance

@@ -23,10 +23,10 @@ def test_what_fits_by_hand() -> None:
     amounts = amounts_held([37, -21, -16], [(0, 1), (1, 2)])
     assert amounts is not None
     assert amounts.units == (37, 16)
-    assert amounts.fit(100) == [[0, 6], [1, 3], [2, 1]]
-    assert amounts.fit(63) == [[0, 3], [1, 1]]
-    assert amounts.fit(100, after=1) == [[1, 3], [2, 1]]
-    assert amounts.fit(36, after=1) == []
+    assert amounts.fit(100).tolist() == [[0, 6], [1, 3], [2, 1]]
+    assert amounts.fit(63).tolist() == [[0, 3], [1, 1]]
+    assert amounts.fit(100, after=1).tolist() == [[1, 3], [2, 1]]
+    assert amounts.fit(36, after=1).tolist() == []
     assert amounts.started(0).tolist() == [1, 0]
     assert amounts.started(1).tolist() == [-1, 1]
 
@@ -36,7 +36,7 @@ def test_a_multiple_of_an_amount_counts_as_often() -> None:
     assert amounts is not None
     assert amounts.units == (3,)
     assert amounts.times.tolist() == [[1, 2, 1]]
-    assert amounts.fit(20) == [[6]]
+    assert amounts.fit(20).tolist() == [[6]]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,15 @@ def test_no_state_has_more_than_fits(placement: Placement, data: st.DataObject) 
         for part, most in parts:
             for state in counted(walked, fitting, part):
                 assert (state <= most).all(axis=1).any()
+
+
+def test_memory_in_which_nothing_runs_bounds_nothing() -> None:
+    blocks = (
+        Block("F", Kind.F, (0,), 1, 37),
+        Block("I", Kind.I, (0,), 1, -21, ("F",)),
+        Block("W", Kind.W, (0,), 1, -16, ("I",)),
+    )
+    assert device_states(Placement("too_small", 1, blocks, memory=(30,))) == ()
 
 
 def test_running_blocks_need_memory_of_their_own() -> None:
