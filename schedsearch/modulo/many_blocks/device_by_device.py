@@ -65,31 +65,40 @@ def device_by_device(
         if gaps == 0 or math.gcd(size, gaps) == 1
     ]
     while questions := [q for q in questions if q.may_beat(shortest, bound)]:
-        for question in questions:
-            if not question.may_beat(shortest, bound):
-                continue
-            found = question.ask(questions, shortest, deadline)
-            if time.monotonic() >= deadline:
-                return
-            if found is not None:
-                shortest = Fraction(found.period, found.micro_batches)
-                yield found
+        found = min(questions, key=lambda q: q.effort_then).ask(questions, shortest, deadline)
+        if time.monotonic() >= deadline:
+            return
+        if found is not None:
+            shortest = Fraction(found.period, found.micro_batches)
+            yield found
 
 
 class _Question:
-    """Whether there is a repetend of a number of micro-batches and round trips; asked again and again."""
+    """Whether there is a repetend of a number of micro-batches and round trips; asked again and again.
+
+    Attributes:
+        asked: How often it was.
+        effort: Work on it until now: each round of a pool counts with the square of the micro-batches.
+        paths: The pool of the last time.
+    """
 
     def __init__(self, line: LineOfDevices, micro_batches: int, gaps: int, seed: int) -> None:
         self.line = line
         self.gaps = gaps
         self.seed = seed
         self.asked = 0
+        self.effort = 0
         self.paths = OrderPaths(line, micro_batches, gaps, seed)
 
     @property
     def period(self) -> Fraction:
         """Ticks per micro-batch."""
         return Fraction(self.paths.period, self.paths.micro_batches)
+
+    @property
+    def effort_then(self) -> int:
+        """The effort if it is asked once more, at least."""
+        return self.effort + _STALE * self.paths.micro_batches**2
 
     def may_beat(self, shortest: Fraction | float, bound: Fraction) -> bool:
         """Whether the period is shorter by more than a trifle, and is not below the bound."""
@@ -113,6 +122,7 @@ class _Question:
         while stale < _STALE and time.monotonic() < deadline:
             INTERRUPTS.raise_if_seen()
             weighs = self.paths.improve()
+            self.effort += size**2
             stale = stale + 1 if weighs >= lightest else 0
             lightest = min(lightest, weighs)
             if weighs <= free[self.line.fullest]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -26,6 +27,7 @@ from schedsearch.modulo.many_blocks.device_orders import (
     whole_rounds,
 )
 from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices, Step
+from schedsearch.modulo.many_blocks.order_paths import OrderPaths
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -253,6 +255,28 @@ def test_a_search_takes_it() -> None:
     assert result.repetend.period_per_micro_batch <= 40
     assert "orders found from device to device" in told
     validate(result.schedule)
+
+
+class EnoughAskedError(Exception):
+    """Raised to end a search that would never."""
+
+
+def test_all_questions_get_about_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round of a pool of two micro-batches weighs four pairs of starts where that of one weighs one."""
+    rounds: Counter[tuple[int, int]] = Counter()
+
+    def never_fits(paths: OrderPaths) -> int:
+        rounds[paths.micro_batches, paths.gaps] += 1
+        if rounds.total() > 2000:
+            raise EnoughAskedError
+        return 1000
+
+    monkeypatch.setattr(OrderPaths, "improve", never_fits)
+    with pytest.raises(EnoughAskedError):
+        list(device_by_device(SMALL_LOOP, (1, 2), Fraction(38), Fraction(42), time.monotonic() + 300))
+    work = [size**2 * number for (size, _), number in rounds.items()]
+    assert {size for size, _ in rounds} == {1, 2}
+    assert max(work) - min(work) <= 2 * 13 * 2**2  # once more or less at most, of 13 rounds
 
 
 def test_it_ends_at_its_deadline_and_at_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
