@@ -91,9 +91,9 @@ def _states_of(placement: Placement, device: int, most: int) -> DeviceStates | N
 
 
 def _walked(walk: _Walk, pairs: Sequence[Pair], others: Sequence[Block], most: int) -> DeviceStates | None:
-    """Return the states that can be reached and left; None if too many."""
+    """Return the states that can be reached and left; None if too many, or if a block never runs."""
     steps = walk.steps(most)
-    if not steps:
+    if len({step.block for step in steps}) < len(walk.names):
         return None
     starts = np.array(sorted({state for step in steps for state in (step.state, step.following)}))
     in_use = starts @ np.array(walk.memory)

@@ -136,3 +136,19 @@ def test_running_blocks_need_memory_of_their_own() -> None:
     assert states.running["A"].tolist() == [[3]]
     assert states.running["F"].tolist() == [[4]]
     assert states.running["B"].tolist() == [[3]]
+
+
+def test_memory_in_which_some_blocks_never_run_bounds_instead_of_failing() -> None:
+    """B1 and B3 keep a unit each until B0 runs; the other group of blocks needs one only."""
+
+    def block(name: str, memory: int, *after: str) -> Block:
+        return Block(name, Kind.B if name.startswith("B") else Kind.F, (0,), 1, memory, after)
+
+    placement = Placement(
+        "groups",
+        1,
+        (block("F2", 1), block("B2", -1, "F2"), block("B1", 1), block("B3", 1), block("B0", -2, "B1", "B3")),
+    )
+    assert memory_occupancy(placement.with_memory(2)) is not None
+    proof = memory_occupancy(placement.with_memory(1))
+    assert proof is None or proof.bound(placement.with_memory(1)) >= 1
