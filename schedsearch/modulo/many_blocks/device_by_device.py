@@ -65,7 +65,7 @@ def device_by_device(
         if gaps == 0 or math.gcd(size, gaps) == 1
     ]
     while questions := [q for q in questions if q.may_beat(shortest, bound)]:
-        found = min(questions, key=lambda q: q.effort_then).ask(questions, shortest, deadline)
+        found = min(questions, key=lambda q: q.effort).ask(questions, shortest, deadline)
         if time.monotonic() >= deadline:
             return
         if found is not None:
@@ -78,7 +78,8 @@ class _Question:
 
     Attributes:
         asked: How often it was.
-        effort: Work on it until now: each round of a pool counts with the square of the micro-batches.
+        effort: Work on it until now and in the least that the next time takes. Each round of a pool counts
+            with the square of the micro-batches.
         paths: The pool of the last time.
     """
 
@@ -87,18 +88,13 @@ class _Question:
         self.gaps = gaps
         self.seed = seed
         self.asked = 0
-        self.effort = 0
+        self.effort = _STALE * micro_batches**2
         self.paths = OrderPaths(line, micro_batches, gaps, seed)
 
     @property
     def period(self) -> Fraction:
         """Ticks per micro-batch."""
         return Fraction(self.paths.period, self.paths.micro_batches)
-
-    @property
-    def effort_then(self) -> int:
-        """The effort if it is asked once more, at least."""
-        return self.effort + _STALE * self.paths.micro_batches**2
 
     def may_beat(self, shortest: Fraction | float, bound: Fraction) -> bool:
         """Whether the period is shorter by more than a trifle, and is not below the bound."""

@@ -16,6 +16,8 @@ from schedsearch.bounds.memory_need import minimum_memory
 from schedsearch.bounds.memory_occupancy import memory_occupancy
 from schedsearch.bounds.what_fits import amounts_held
 from schedsearch.certificate.recheck_held import held_within_limit
+from schedsearch.modulo.result import Status
+from schedsearch.modulo.search import search
 
 
 def test_what_fits_by_hand() -> None:
@@ -138,7 +140,7 @@ def test_running_blocks_need_memory_of_their_own() -> None:
     assert states.running["B"].tolist() == [[3]]
 
 
-def test_memory_in_which_some_blocks_never_run_bounds_instead_of_failing() -> None:
+def test_memory_in_which_some_blocks_never_run_bounds_nothing() -> None:
     """B1 and B3 keep a unit each until B0 runs; the other group of blocks needs one only."""
 
     def block(name: str, memory: int, *after: str) -> Block:
@@ -149,6 +151,7 @@ def test_memory_in_which_some_blocks_never_run_bounds_instead_of_failing() -> No
         1,
         (block("F2", 1), block("B2", -1, "F2"), block("B1", 1), block("B3", 1), block("B0", -2, "B1", "B3")),
     )
-    assert memory_occupancy(placement.with_memory(2)) is not None
-    proof = memory_occupancy(placement.with_memory(1))
-    assert proof is None or proof.bound(placement.with_memory(1)) >= 1
+    assert len(device_states(placement.with_memory(2))) == 1
+    assert device_states(placement.with_memory(1)) == ()
+    assert search(placement.with_memory(2), 3).status is Status.OPTIMAL
+    assert search(placement.with_memory(1), 3).status is Status.INFEASIBLE

@@ -262,7 +262,7 @@ class EnoughAskedError(Exception):
 
 
 def test_all_questions_get_about_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round of a pool of two micro-batches weighs four pairs of starts where that of one weighs one."""
+    """One round of a pool of two micro-batches per repetend is as much as four of one."""
     rounds: Counter[tuple[int, int]] = Counter()
 
     def never_fits(paths: OrderPaths) -> int:
