@@ -122,7 +122,7 @@ class _Question:
             stale = stale + 1 if weighs >= lightest else 0
             lightest = min(lightest, weighs)
             if weighs <= free[self.line.fullest]:
-                found = next(self.paths.repetends(longest), None)
+                found = next(self.paths.repetends(longest, deadline), None)
                 if found is not None:
                     return found
         return None

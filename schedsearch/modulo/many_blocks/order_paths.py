@@ -7,6 +7,7 @@ pool then keeps what lies on short paths, and gets changed orders.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from copy import copy
 from functools import cached_property
@@ -26,6 +27,7 @@ from schedsearch.modulo.many_blocks.device_orders import (
 )
 from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
 from schedsearch.repetend import Repetend
+from schedsearch.solver.interrupts import INTERRUPTS
 
 _KEPT = 100
 """Orders that a pool keeps from round to round."""
@@ -126,11 +128,15 @@ class OrderPaths:
         self._add(new)
         return self._prune()
 
-    def repetends(self, longest: int) -> Iterator[Repetend]:
+    def repetends(self, longest: int, deadline: float) -> Iterator[Repetend]:
         """Yield repetends that keep all capacities, of the lightest paths of the pool.
 
         Args:
             longest: Ticks that their periods may have.
+            deadline: When to try no more paths, in seconds of `time.monotonic`.
+
+        Raises:
+            KeyboardInterrupt: There was a Ctrl-C.
         """
         capacity, free = self.line.placement.memory, self.line.placement.free_memory
         assert capacity is not None and free is not None
@@ -143,7 +149,7 @@ class OrderPaths:
         limit = min(limit, int(value.min()) + sum(step.weight for step in self.line.closing))
         few = copy(self)
         few._keep(np.union1d(rows[value[rows] <= limit], paths.first[paths.least_from <= limit]))
-        for path, at, fits in few._whole_paths(limit):
+        for path, at, fits in few._whole_paths(limit, deadline):
             found = few._repetend(path, at, fits, longest)
             if found is not None and all(
                 held <= most for held, most in zip(found.peak_memory, capacity, strict=True)
@@ -242,7 +248,7 @@ class OrderPaths:
         last, begin = self._starts(len(self.line.on) - 1), self._starts(0, first)
         return least_weights(last, begin, self.line.closing, self.period).T
 
-    def _whole_paths(self, limit: int) -> Iterator[tuple[list[int], list[int], bool]]:
+    def _whole_paths(self, limit: int, deadline: float) -> Iterator[tuple[list[int], list[int], bool]]:
         """Yield paths within a limit, the lightest first: each device's order, and its shift in ticks.
 
         The last is whether the path keeps the limit where the shifts of a ring's ends are as they are, too.
@@ -257,6 +263,8 @@ class OrderPaths:
         order, weigh, shift = paths.first, nodes[0][paths.first], np.zeros(len(begun), dtype=np.int64)
         history = [(order, shift, begun)]
         for hop, kind in enumerate(self._kind):
+            if _is_over(deadline):
+                return
             by, weighs = between[kind]
             rest = nodes[hop + 1] + paths.beyond[hop + 1][begun]
             total = weigh[:, None, None] + weighs[order] + rest[:, :, None]
@@ -277,6 +285,8 @@ class OrderPaths:
                 return
         weigh = weigh + self._closed(order, shift, paths.first[begun])
         for label_ in np.argsort(weigh, kind="stable")[:_WHOLE]:
+            if _is_over(deadline):
+                return
             i, rows, at = int(label_), [], []
             for order, shift, back in reversed(history):
                 rows.append(int(order[i]))
@@ -330,3 +340,8 @@ class OrderPaths:
             return 0
         by, weighs = shifts(last[None], first[None], steps, self.period)
         return -int(by[0, 0, weighs[0, 0].argmin()])
+
+
+def _is_over(deadline: float) -> bool:
+    INTERRUPTS.raise_if_seen()
+    return time.monotonic() >= deadline

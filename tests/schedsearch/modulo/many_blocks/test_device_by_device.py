@@ -285,3 +285,15 @@ def test_it_ends_at_its_deadline_and_at_ctrl_c(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(INTERRUPTS, "_seen", True)
     with pytest.raises(KeyboardInterrupt):
         list(device_by_device(SMALL_LOOP, (1,), Fraction(1), Fraction(57), time.monotonic() + 60))
+
+
+def test_whole_paths_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 320 devices and four chunks they take a minute."""
+    paths = OrderPaths(LineOfDevices(SMALL_LOOP), 1, 1, 0)
+    while paths.improve() > 18:
+        pass
+    assert next(paths.repetends(57, time.monotonic() + 60), None) is not None
+    assert not list(paths.repetends(57, time.monotonic() - 1))
+    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    with pytest.raises(KeyboardInterrupt):
+        list(paths.repetends(57, time.monotonic() + 60))
