@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import networkx as nx
 
 from placements import Placement
@@ -23,13 +25,11 @@ def minimum_memory(placement: Placement, device: int) -> int:
     or not, and none that is after it. The least memory over all such sets that are closed under
     dependencies is a minimum cut (project selection); the bound is its greatest value over the blocks.
     """
+    needs = [block for block in placement.on(device) if block.memory_on(device) > 0 or block.transient > 0]
+    missing = {block.name: set(placement.successors[block.name]) for block in needs}
+    course = _Course(placement, device, set(missing).union(*missing.values()))
     return max(
-        (
-            block.transient
-            + least_in_use(placement, device, {block.name}, set(placement.successors[block.name]))
-            for block in placement.on(device)
-            if block.memory_on(device) > 0 or block.transient > 0
-        ),
+        (block.transient + course.least_in_use({block.name}, missing[block.name]) for block in needs),
         default=0,
     )
 
@@ -46,13 +46,7 @@ def least_in_use(placement: Placement, device: int, started: set[str], missing: 
         started: Blocks that have started by then, and so all that they are after.
         missing: Blocks that have not, and so none that is after them; no block of `started` is.
     """
-    graph = _dependencies(placement)
-    memory = _memory_on(placement, device)
-    before = set(started).union(*(nx.ancestors(graph, name) for name in started))
-    later = set(missing).union(*(nx.descendants(graph, name) for name in missing))
-    return sum(memory[name] for name in before) - _most_released(
-        graph.subgraph(set(graph) - before - later), memory
-    )
+    return _Course(placement, device, started | missing).least_in_use(started, missing)
 
 
 def require_capacity(placement: Placement) -> None:
@@ -65,9 +59,9 @@ def require_capacity(placement: Placement) -> None:
         CapacityError: A device's memory is too small, or blocks may release it before others allocate it; the
             message names the device.
     """
-    graph = _dependencies(placement) if placement.memory is not None else nx.DiGraph()
     for device in range(placement.num_devices) if placement.memory is not None else ():
-        early = _most_released(graph, _memory_on(placement, device))
+        course = _Course(placement, device)
+        early = course.most_released(course.memory)
         if early > 0:
             raise CapacityError(
                 f"blocks: one micro-batch may release {early} of memory on device {device} before it "
@@ -86,28 +80,53 @@ def require_capacity(placement: Placement) -> None:
             )
 
 
-def _dependencies(placement: Placement) -> nx.DiGraph:
-    graph = nx.DiGraph((name, block.name) for block in placement.blocks for name in block.after)
-    graph.add_nodes_from(block.name for block in placement.blocks)
-    return graph
+class _Course:
+    """The blocks of one micro-batch that move a device's memory, by what comes before what.
 
+    Dependencies over other devices are followed, but a cut is made through these few blocks only: where
+    each device has a handful of thousands, cuts through all of them take a minute.
 
-def _memory_on(placement: Placement, device: int) -> dict[str, int]:
-    return {block.name: block.memory_on(device) for block in placement.blocks}
+    Attributes:
+        memory: Units that each of them allocates; less than 0 for what it releases.
+        before: Those that each of them, or of the others asked for, is after, directly or not.
+    """
 
+    def __init__(self, placement: Placement, device: int, others: Iterable[str] = ()) -> None:
+        """Take the blocks with memory on a device, and others."""
+        held = {block.name: block.memory_on(device) for block in placement.on(device)}
+        self.memory = {name: units for name, units in held.items() if units}
+        asked = set(self.memory).union(others)
+        self.before: dict[str, frozenset[str]] = {}
+        upto: dict[str, frozenset[str]] = {}
+        for block in placement.topological_order:
+            found = frozenset[str]().union(*(upto[name] for name in block.after))
+            upto[block.name] = found
+            if block.name in asked:
+                self.before[block.name] = found
+                upto[block.name] = found | {block.name}
 
-def _most_released(graph: nx.DiGraph, memory: dict[str, int]) -> int:
-    """Return the most memory that a set of blocks closed under dependencies can release in total."""
-    network = nx.DiGraph()
-    network.add_nodes_from(["source", "sink"])
-    total = 0
-    for name in graph:
-        gain = -memory[name]
-        if gain > 0:
-            total += gain
-            network.add_edge("source", ("block", name), capacity=gain)
-        elif gain < 0:
-            network.add_edge(("block", name), "sink", capacity=-gain)
-    for earlier, later in graph.edges:
-        network.add_edge(("block", later), ("block", earlier))
-    return total - int(nx.minimum_cut_value(network, "source", "sink")) if total else 0
+    def least_in_use(self, started: set[str], missing: set[str]) -> int:
+        """See the function of the same name; all blocks named are among those asked for."""
+        before = started.union(*(self.before[name] for name in started))
+        free = [
+            name
+            for name in self.memory
+            if name not in before and name not in missing and not self.before[name] & missing
+        ]
+        return sum(self.memory.get(name, 0) for name in before) - self.most_released(free)
+
+    def most_released(self, names: Iterable[str]) -> int:
+        """Return the most that blocks among some can release in total, each with those that it is after."""
+        network = nx.DiGraph()
+        network.add_nodes_from(["source", "sink"])
+        total, names = 0, set(names)
+        for name in names:
+            units = self.memory[name]
+            if units < 0:
+                total -= units
+                network.add_edge("source", ("block", name), capacity=-units)
+            else:
+                network.add_edge(("block", name), "sink", capacity=units)
+            for earlier in self.before[name] & names:
+                network.add_edge(("block", name), ("block", earlier))
+        return total - int(nx.minimum_cut_value(network, "source", "sink")) if total else 0
