@@ -143,11 +143,10 @@ class FiniteSchedule:
             yield "micro-batches in turns", self._goal.settled(schedule)
             if time.monotonic() >= deadline:
                 return
-        deadline = min(deadline, time.monotonic() + seconds_for_rules)
-        for name, schedule in simulated(placement, self.num_micro_batches):
-            INTERRUPTS.raise_if_seen()
+        last_begun = min(deadline, time.monotonic() + seconds_for_rules)
+        for name, schedule in simulated(placement, self.num_micro_batches, deadline):
             yield name, self._goal.settled(schedule)
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= last_begun:
                 return
 
     def best(self, repetend: Repetend) -> Schedule:

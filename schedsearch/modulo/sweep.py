@@ -111,7 +111,7 @@ class Sweep:
         share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
         most = max(self.asked[-1], self.placement.num_devices if len(self.asked) > 1 else 1)
         sizes = sorted({size for size in (*self.asked, *_SIZES_OF_SIMULATED) if size <= most})
-        found = simulated_repetends(self.placement, sizes, self.period_bound, share_s)
+        found = simulated_repetends(self.placement, sizes, self.period_bound, share_s, deadline)
         self.starts = better_of(self.starts, found)
         if len(self.placement.blocks) >= _MANY_BLOCKS:
             self._go_device_by_device(deadline)

@@ -7,6 +7,8 @@ fillers: blocks that nothing waits for, such as weight halves.
 from __future__ import annotations
 
 import heapq
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,6 +16,7 @@ from fractions import Fraction
 from placements import Block, Placement
 from schedsearch.bounds.timeline import Timeline
 from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.solver.interrupts import INTERRUPTS
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,24 @@ RULES = (
 """The rules that are tried, those that help most first: of 27 on 180 placements, see `docs/tried.md`."""
 
 
-def simulate(placement: Placement, num_micro_batches: int, rule: Rule) -> Schedule | None:
-    """Return the schedule that a rule makes, or None where it comes to a standstill.
+def simulate(
+    placement: Placement, num_micro_batches: int, rule: Rule, deadline: float = math.inf
+) -> Schedule | None:
+    """Return the schedule that a rule makes, or None where it comes to a standstill or takes too long.
 
     Args:
         placement: What runs where, without optimizer blocks.
         num_micro_batches: At least 1.
         rule: What an idle device prefers.
+        deadline: When to give up, in seconds of `time.monotonic`. A million blocks take half a minute.
 
     Returns:
         A schedule that keeps each device's memory, and runs each block's micro-batches in order.
+
+    Raises:
+        KeyboardInterrupt: There was a Ctrl-C.
     """
-    return _Simulation(placement, num_micro_batches, rule).run()
+    return _Simulation(placement, num_micro_batches, rule).run(deadline)
 
 
 class _Simulation:
@@ -93,11 +102,14 @@ class _Simulation:
         self.tail = Timeline(placement, frozenset()).tails
         self.found: list[ScheduledBlock] = []
 
-    def run(self) -> Schedule | None:
-        """Go from event to event until all has run or nothing can."""
+    def run(self, deadline: float) -> Schedule | None:
+        """Go from event to event until all has run, nothing can, or it is late."""
         events = [(0, device) for device in range(self.placement.num_devices)]
         total = len(self.blocks) * self.number
         while events and len(self.found) < total:
+            INTERRUPTS.raise_if_seen()
+            if time.monotonic() >= deadline:
+                return None
             tick = events[0][0]
             devices = set()
             while events and events[0][0] == tick:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -52,10 +53,12 @@ def _makers() -> Iterator[tuple[str, Callable[[Placement, int], Iterator[Schedul
     yield "gpipe", partial(one, "gpipe")
 
 
-def simulated(placement: Placement, num_micro_batches: int) -> Iterator[tuple[str, Schedule]]:
-    """Yield the schedule that each rule makes under the placement's memory, with a name."""
+def simulated(
+    placement: Placement, num_micro_batches: int, deadline: float = math.inf
+) -> Iterator[tuple[str, Schedule]]:
+    """Yield the schedule that each rule makes under the placement's memory until a deadline, with a name."""
     for number, rule in enumerate(RULES, 1):
-        schedule = simulate(placement, num_micro_batches, rule)
+        schedule = simulate(placement, num_micro_batches, rule, deadline)
         if schedule is not None:
             yield f"simulation by rule {number}", schedule
 
@@ -86,12 +89,20 @@ def hand_made_repetends(placement: Placement, enough: Fraction, time_limit_s: fl
 
 
 def simulated_repetends(
-    placement: Placement, sizes: Sequence[int], enough: Fraction, time_limit_s: float
+    placement: Placement,
+    sizes: Sequence[int],
+    enough: Fraction,
+    time_limit_s: float,
+    given_up: float = math.inf,
 ) -> dict[int, Start]:
-    """Return likewise those of simulated schedules, folded into each of some numbers of micro-batches."""
+    """Return likewise those of simulated schedules, folded into each of some numbers of micro-batches.
+
+    One that is begun in time is made whole, unless it is not ready at `given_up`, in seconds of
+    `time.monotonic`.
+    """
     deadline = time.monotonic() + time_limit_s
     best: dict[int, Start] = {}
-    for name, schedule in simulated(placement, 4 * max(placement.num_devices, 2)):
+    for name, schedule in simulated(placement, 4 * max(placement.num_devices, 2), given_up):
         for size in sizes:
             INTERRUPTS.raise_if_seen()
             repetend = folded(schedule, size)

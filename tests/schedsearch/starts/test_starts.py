@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 
 import pytest
@@ -104,6 +105,13 @@ def test_no_hand_made_repetends_are_made_without_time() -> None:
     placement = v_shape(4).with_memory(4)
     assert hand_made_repetends(placement, Fraction(0), 60.0)
     assert hand_made_repetends(placement, Fraction(0), 0.0) == {}
+
+
+def test_a_simulation_is_given_up_when_time_is_over() -> None:
+    placement = v_shape(4).with_memory(4)
+    assert simulate(placement, 8, RULES[0], time.monotonic() + 60) == simulate(placement, 8, RULES[0])
+    assert simulate(placement, 8, RULES[0], time.monotonic()) is None
+    assert simulated_repetends(placement, (1,), Fraction(0), 60.0, time.monotonic()) == {}
 
 
 def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
