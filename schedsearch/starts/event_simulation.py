@@ -67,7 +67,7 @@ def simulate(
         placement: What runs where, without optimizer blocks.
         num_micro_batches: At least 1.
         rule: What an idle device prefers.
-        deadline: When to give up, in seconds of `time.monotonic`. A million blocks take half a minute.
+        deadline: When to give up, in seconds of `time.monotonic`. A million blocks take about ten seconds.
 
     Returns:
         A schedule that keeps each device's memory, and runs each block's micro-batches in order.
