@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from fractions import Fraction
 
@@ -19,6 +20,8 @@ from schedsearch.metrics import peak_memory
 from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.starts import event_simulation
 from schedsearch.starts.event_simulation import RULES, Rule, simulate
 from schedsearch.starts.first_repetends import hand_made, hand_made_repetends, simulated, simulated_repetends
 from schedsearch.starts.steady_state import folded, steady_state
@@ -112,6 +115,26 @@ def test_a_simulation_is_given_up_when_time_is_over() -> None:
     assert simulate(placement, 8, RULES[0], time.monotonic() + 60) == simulate(placement, 8, RULES[0])
     assert simulate(placement, 8, RULES[0], time.monotonic()) is None
     assert simulated_repetends(placement, (1,), Fraction(0), 60.0, time.monotonic()) == {}
+
+
+def test_ctrl_c_ends_a_simulation_before_its_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    choose = event_simulation._Simulation._choose
+
+    def interrupted_at_the_tenth(self: object, device: int, tick: int) -> object:
+        chosen.append(tick)
+        if len(chosen) == 10:
+            signal.raise_signal(signal.SIGINT)
+        return choose(self, device, tick)
+
+    monkeypatch.setattr(event_simulation._Simulation, "_choose", interrupted_at_the_tenth)
+    placement = v_shape(4).with_memory(4)
+    with INTERRUPTS.answered() as ending:
+        simulate(placement, 8, RULES[0])
+    assert ending.interrupted
+    assert chosen[-1] == chosen[9]  # nothing after the event in which it came
+    simulate(placement, 8, RULES[0])  # what was seen is past
+    assert chosen[-1] > chosen[9]
 
 
 def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
