@@ -124,7 +124,11 @@ def loop_shape(
     num_chunks: int = 2,
     forward_time: int = 1,
     backward_time: int = 3,
+    split_backward: bool = False,
+    input_time: int = 1,
+    weight_time: int = 1,
     stage_memory: int = 1,
+    input_release: int = 0,
     inference: bool = False,
 ) -> Placement:
     """Return several stages per device, each time down the devices: interleaved (dissertation, Sec. 4.2.2).
@@ -140,10 +144,10 @@ def loop_shape(
 
     Args: `num_chunks`, stages per device; the others are those of `v_shape`.
     """
+    backward = _Backward(backward_time, split_backward, input_time, weight_time, input_release)
     devices = list(range(num_devices)) * num_chunks
     forward = _chunks(devices, forward_time, stage_memory, num_chunks)
-    blocks = _there_and_back(forward, _Backward(backward_time))
-    return _placement("loop_shape", num_devices, blocks, inference)
+    return _placement("loop_shape", num_devices, _there_and_back(forward, backward), inference)
 
 
 def m_shape(

@@ -60,7 +60,7 @@ def test_chunks_stand_in_a_wave_or_a_loop() -> None:
     assert [loop.by_name[f"B{i}"].devices[0] for i in range(9)] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
 
 
-@pytest.mark.parametrize("shape", [v_shape, x_shape, wave_shape])
+@pytest.mark.parametrize("shape", [v_shape, x_shape, wave_shape, loop_shape])
 def test_a_split_backward_is_two_halves_on_one_device(shape: Callable[..., Placement]) -> None:
     placement = shape(3, split_backward=True, input_time=2, weight_time=5, stage_memory=4, input_release=1)
     kinds = Counter(block.kind for block in placement.blocks)
