@@ -67,7 +67,8 @@ class Schedule(Shown):
 
     def __post_init__(self) -> None:
         """Sort the blocks, so that equal schedules compare equal."""
-        object.__setattr__(self, "blocks", tuple(sorted(ScheduledBlock(*block) for block in self.blocks)))
+        blocks = (block if type(block) is ScheduledBlock else ScheduledBlock(*block) for block in self.blocks)
+        object.__setattr__(self, "blocks", tuple(sorted(blocks)))
 
     @cached_property
     def start_of(self) -> Mapping[Instance, int]:
@@ -171,15 +172,85 @@ def as_soon_as_possible(
     Raises:
         DeadlockError: The orders and the dependencies make a cycle.
     """
-    try:
-        starts = earliest_starts(waits_in_order(placement, num_micro_batches, orders))
-    except CycleError as error:
-        stuck = [f"{name} of micro-batch {n}" for name, n in error.args[1][:-1]]
-        raise DeadlockError(
-            f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
-        ) from None
+    starts = _run_in_order(placement, num_micro_batches, orders)
+    if starts is None:
+        try:
+            starts = earliest_starts(waits_in_order(placement, num_micro_batches, orders))
+        except CycleError as error:
+            stuck = [f"{name} of micro-batch {n}" for name, n in error.args[1][:-1]]
+            raise DeadlockError(
+                f"{', '.join(stuck[:4])} wait for each other; the orders of the devices make a cycle"
+            ) from None
     blocks = (ScheduledBlock(ticks, micro_batch, name) for (name, micro_batch), ticks in starts.items())
     return Schedule(placement, num_micro_batches, tuple(blocks))
+
+
+def _run_in_order(
+    placement: Placement, num_micro_batches: int, orders: Sequence[Iterable[Instance]]
+) -> dict[Instance, int] | None:
+    """Return the earliest start of each instance, device by device as far as each can go.
+
+    It makes no graph, so that it takes about a quarter of the time of `earliest_starts`.
+
+    Returns:
+        The starts in ticks; None where the devices wait for each other, or do not run every instance once.
+    """
+    complete = [
+        _with_optimizer(placement, num_micro_batches, device, order) for device, order in enumerate(orders)
+    ]
+    inputs = {
+        block.name: [
+            (name, placement.by_name[name].time + placement.transfer_time(name, block.name))
+            for name in block.after
+        ]
+        for block in placement.blocks
+    }
+    optimizer = {block.name for block in placement.optimizer_blocks}
+    last_first = range(num_micro_batches - 1, -1, -1)
+    starts: dict[Instance, int] = {}
+    waiting: dict[Instance, list[int]] = {}
+    position, free = [0] * len(complete), [0] * len(complete)
+    ready = list(range(len(complete)))
+    while ready:
+        device = ready.pop()
+        order = complete[device]
+        while position[device] < len(order):
+            instance = order[position[device]]
+            name, micro_batch = instance
+            block = placement.by_name[name]
+            others = [other for other in block.devices if other != device]
+            if any(complete[other][position[other] : position[other] + 1] != [instance] for other in others):
+                break  # the last of its devices to come to it starts it
+            start = max([free[device], *(free[other] for other in others)]) if others else free[device]
+            missing = None
+            for source, ticks in inputs[name]:
+                for number in last_first if name in optimizer and source not in optimizer else (micro_batch,):
+                    done = starts.get((source, number))
+                    if done is None:
+                        missing = source, number
+                        break
+                    if done + ticks > start:
+                        start = done + ticks
+                if missing is not None:
+                    break
+            if missing is not None:
+                waiting.setdefault(missing, []).append(device)
+                break
+            starts[instance] = start
+            for other in block.devices:
+                free[other] = start + block.time
+                position[other] += 1
+            ready += others
+            ready += waiting.pop(instance, ())
+    num_instances = sum(
+        len(micro_batches_of(placement, block.name, num_micro_batches)) for block in placement.blocks
+    )
+    runs = sum(
+        len(block.devices) * len(micro_batches_of(placement, block.name, num_micro_batches))
+        for block in placement.blocks
+    )
+    is_whole = len(starts) == num_instances and sum(position) == sum(map(len, complete)) == runs
+    return starts if is_whole else None
 
 
 def memory_needed(placement: Placement, device: int, order: Iterable[Instance]) -> Iterator[int]:
