@@ -36,8 +36,11 @@ _SHARE_OF_PATTERNS = {False: 0.15, True: 0.6}
 """Share of the time that patterns of a few devices, shifted to the others, get where a solver can be asked
 about all blocks at once, and where there are too many."""
 
-_SHARE_OF_DEVICE_BY_DEVICE = 0.5
+_SHARE_OF_DEVICE_BY_DEVICE = 0.35
 """Share of the time that orders found from device to device get."""
+
+_SHARE_OF_BEAM = 0.85
+"""Share of the time left after that which a beam search from device to device gets, where it can be one."""
 
 _SHARE_OF_NEIGHBOURHOODS = 0.2
 """Share of the time that neighbourhoods of the best repetend get where there are many blocks."""
@@ -102,20 +105,21 @@ class Sweep:
         self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
 
     def _begin_better(self, deadline: float) -> None:
-        """Take the repetends of hand-made schedules, if not done yet, of simulated ones and of patterns.
-
-        Where more than one micro-batch may be in a repetend, there may be as many as there are devices.
-        """
+        """Take the repetends of hand-made schedules, if not done yet, of simulated ones and of patterns."""
         if len(self.placement.blocks) < _MANY_BLOCKS:
             self._take_hand_made(deadline)
         share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
-        most = max(self.asked[-1], self.placement.num_devices if len(self.asked) > 1 else 1)
-        sizes = sorted({size for size in (*self.asked, *_SIZES_OF_SIMULATED) if size <= most})
+        sizes = sorted({n for n in (*self.asked, *_SIZES_OF_SIMULATED) if n <= self._most_of_starts})
         found = simulated_repetends(self.placement, sizes, self.period_bound, share_s, deadline)
         self.starts = better_of(self.starts, found)
         if len(self.placement.blocks) >= _MANY_BLOCKS:
             self._go_device_by_device(deadline)
             self._shift_patterns(deadline)
+
+    @property
+    def _most_of_starts(self) -> int:
+        """Micro-batches that the repetend of a start may have: where it may be several, one per device."""
+        return max(self.asked[-1], self.placement.num_devices if len(self.asked) > 1 else 1)
 
     @property
     def _rate_of_starts(self) -> Fraction | int:
@@ -126,12 +130,18 @@ class Sweep:
     def _go_device_by_device(self, deadline: float) -> None:
         """Take the repetends whose orders are found from device to device."""
         # OR-Tools is slow to load
+        from schedsearch.modulo.many_blocks.device_beam import device_beam
         from schedsearch.modulo.many_blocks.device_by_device import device_by_device
 
         end, known = _share(deadline, _SHARE_OF_DEVICE_BY_DEVICE), self._rate_of_starts
         found = device_by_device(self.placement, self.asked, self.period_bound, known, end, self.asking.seed)
         for repetend in found:
             self.starts[repetend.micro_batches] = Start(repetend, "orders found from device to device")
+        end, known = _share(deadline, _SHARE_OF_BEAM), self._rate_of_starts
+        sizes = range(1, self._most_of_starts + 1) if len(self.asked) > 1 else self.asked
+        found = device_beam(self.placement, sizes, self.period_bound, known, end, self.asking.seed)
+        for repetend in found:
+            self.starts[repetend.micro_batches] = Start(repetend, "beam search from device to device")
 
     def _shift_patterns(self, deadline: float) -> None:
         """Take the repetends of one micro-batch in which a few devices' pattern serves all."""

@@ -8,7 +8,7 @@ pool then keeps what lies on short paths, and gets changed orders.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from typing import NamedTuple
@@ -312,26 +312,9 @@ class OrderPaths:
         How soon follows from each device's shift; across the ends of a ring, where these do not fit, from
         the lightest shift there, which needs a longer period if there is one at all.
         """
-        line, size = self.line, self.micro_batches
         starts = [self._starts(device, np.array([row]))[0] for device, row in enumerate(rows)]
         ring = at[-1] if fits else self._lightest_closing(starts[-1], starts[0])
-        place: dict[str, int] = {}
-        where = {block.name: (d, role) for d, on in enumerate(line.on) for role, block in enumerate(on)}
-        for block in line.placement.topological_order:
-            place[block.name] = 0
-            for name in block.after:
-                (one, source), (other, target) = where[name], where[block.name]
-                ticks = line.placement.by_name[name].time + line.placement.transfer_time(name, block.name)
-                ticks += at[one] - at[other] if abs(one - other) < 2 else ring if one else -ring
-                later = whole_rounds(starts[one][source], starts[other][target], ticks, self.period)
-                place[block.name] = place[name] + int(later)
-        cycles = []
-        for on, begun in zip(line.on, starts, strict=True):
-            cycle = sorted(
-                (int(begun[i][n]), b.name, n - place[b.name]) for i, b in enumerate(on) for n in range(size)
-            )
-            cycles.append([((name, n % size), n // size) for _, name, n in cycle])
-        return Repetend.of_least_period(line.placement, size, cycles, size * line.load, longest)
+        return repetend_of(self.line, starts, self.period, longest, at, ring)
 
     def _lightest_closing(self, last: Ints, first: Ints) -> int:
         """Return by how many ticks less a ring's first device is shifted than its last, at best."""
@@ -340,6 +323,39 @@ class OrderPaths:
             return 0
         by, weighs = shifts(last[None], first[None], steps, self.period)
         return -int(by[0, 0, weighs[0, 0].argmin()])
+
+
+def repetend_of(
+    line: LineOfDevices, starts: Sequence[Ints], period: int, longest: int, at: Sequence[int], ring: int
+) -> Repetend | None:
+    """Return the repetend of least period of each device's order, where blocks run as soon as they can.
+
+    Args:
+        line: The devices.
+        starts: For each device the starts in one period, ascending; shape ``(roles, micro-batches)``.
+        period: Ticks, with which it is told how many rounds later a block runs than the one it waits for.
+        longest: Ticks that the period of the repetend may have.
+        at: Of each device, by how many ticks it is shifted.
+        ring: Of a ring's last device, against the first.
+    """
+    size = starts[0].shape[1]
+    place: dict[str, int] = {}
+    where = {block.name: (d, role) for d, on in enumerate(line.on) for role, block in enumerate(on)}
+    for block in line.placement.topological_order:
+        place[block.name] = 0
+        for name in block.after:
+            (one, source), (other, target) = where[name], where[block.name]
+            ticks = line.placement.by_name[name].time + line.placement.transfer_time(name, block.name)
+            ticks += at[one] - at[other] if abs(one - other) < 2 else ring if one else -ring
+            later = whole_rounds(starts[one][source], starts[other][target], ticks, period)
+            place[block.name] = place[name] + int(later)
+    cycles = []
+    for on, begun in zip(line.on, starts, strict=True):
+        cycle = sorted(
+            (int(begun[i][n]), b.name, n - place[b.name]) for i, b in enumerate(on) for n in range(size)
+        )
+        cycles.append([((name, n % size), n // size) for _, name, n in cycle])
+    return Repetend.of_least_period(line.placement, size, cycles, size * line.load, longest)
 
 
 def _is_over(deadline: float) -> bool:

@@ -1,0 +1,554 @@
+"""Shorter periods for rings of many devices under tight memory: a beam search from device to device.
+
+It begins with many orders of the first device and builds from each the orders of the next (`next_device`);
+those that hold least, and can still come back to the first device's order (`ring_closing`), are carried on.
+Pools of orders (`order_paths`) find rings of one micro-batch per repetend surely and soon, but of five
+micro-batches there are too many orders for a pool. Five can share the idle time of four round trips.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placements import Placement
+from schedsearch.modulo.many_blocks.device_orders import DeviceOrders
+from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
+from schedsearch.modulo.many_blocks.next_device import Blocks, Floats, Hashes, Ints, Prices, next_orders
+from schedsearch.modulo.many_blocks.order_paths import repetend_of
+from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
+from schedsearch.repetend import Repetend
+from schedsearch.solver.interrupts import INTERRUPTS
+
+Result = TypeVar("Result")
+
+_MOST_MICRO_BATCHES = 5
+
+_MOST_GAPS = 3
+"""Round trips of idle time per micro-batch; with more, patterns of a few devices do as well."""
+
+_MOST_WEIGHT = 16
+"""Of a block, in units that divide all weights."""
+
+_ORDERS = 800
+"""That are carried on from a device to the next."""
+
+_WIDTH = 60
+"""Beginnings of an order that are kept."""
+
+_MOST = 40
+"""Orders that are built for each anchor."""
+
+_ANCHORS, _LAST_ANCHORS = 3, 8
+"""Forwards of an order with which the next may begin; for the last devices of a ring more."""
+
+_FIRSTS = 500
+"""Orders of the first device."""
+
+_FIRST_BEAM = 6000
+"""Orders of one micro-batch from which those are made, for which it costs little to carry on many."""
+
+_FIRST_DEVICES = 10
+"""Devices after which random orders of one micro-batch are as good as they get."""
+
+_USUAL_DEVICES, _UNUSUAL = 7, 4
+"""Over which is measured how long messages usually wait, and how many of them are not counted."""
+
+_GUIDED = 15
+"""The last devices of a ring, for which it counts which messages come in time."""
+
+_MORE = 0.35
+"""Units that a device may hold more than its share of the capacity."""
+
+_LAST, _MORE_ON_LAST = 5, 0.95
+"""The last devices, for which it is more, as some messages must not wait there."""
+
+_PRICE = 60.0
+"""Of a unit held, where a message that is late by its usual spread costs 1 or so."""
+
+_SPREAD = 0.1
+"""Of how long messages wait on a device, as a share of the load."""
+
+_ATTEMPTS = 12
+"""To close a ring, for one question; every second goes on with what the one before began with."""
+
+_FINENESS = 0.002
+"""Share of the bound below which a shorter period is no longer sought."""
+
+
+def device_beam(
+    placement: Placement,
+    sizes: Sequence[int],
+    bound: Fraction,
+    known: Fraction | float,
+    deadline: float,
+    seed: int = 0,
+) -> Iterator[Repetend]:
+    """Yield repetends of ever shorter periods that keep all capacities.
+
+    A shorter period needs more memory, so that the longest one below what is known is asked for until it is
+    found, at most some times; then the next.
+
+    Args:
+        placement: What runs where, without optimizer blocks.
+        sizes: Micro-batches per repetend that are allowed.
+        bound: Ticks per micro-batch that no repetend beats.
+        known: Ticks per micro-batch to beat.
+        deadline: When to stop, in seconds of `time.monotonic`.
+        seed: Of the random orders.
+
+    Raises:
+        KeyboardInterrupt: There was a Ctrl-C.
+    """
+    line = LineOfDevices(placement)
+    ring = Ring.of(line) if line.applies and line.round_trip else None
+    if ring is None:
+        return
+    questions = [
+        DeviceBeam(ring, size, gaps, seed)
+        for size in sizes
+        for gaps in range(1, _MOST_GAPS * size)
+        if math.gcd(size, gaps) == 1 and size <= _MOST_MICRO_BATCHES
+    ]
+    first: dict[int, DeviceOrders] = {}
+    for beam in sorted(questions, key=lambda beam: -beam.rate):
+        if not bound <= beam.rate < known - float(bound) * _FINENESS:
+            continue
+        gaps = -(-beam.gaps // beam.size)
+        try:
+            if gaps not in first:
+                first[gaps] = DeviceBeam(ring, 1, gaps, seed).orders(deadline)
+            found = beam.search(first[gaps], deadline)
+        except TimeoutError:
+            return
+        if found is None:
+            return
+        known = Fraction(found.period, found.micro_batches)
+        yield found
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A ring, or a line, of devices that all run the same.
+
+    Attributes:
+        line: The devices.
+        blocks: What each runs; the longest times where they differ, and weights in units.
+        flows: What comes back to the first device.
+        capacity: What the first device may hold, in units.
+        memory: Units that each role allocates there; less than 0 for what it releases.
+    """
+
+    line: LineOfDevices
+    blocks: Blocks
+    flows: Flows
+    capacity: float
+    memory: Ints
+
+    @classmethod
+    def of(cls, line: LineOfDevices) -> Ring | None:
+        """Return a line as a ring; None where its devices do not run the same, or the first holds less."""
+        roles = line.time.shape[1]
+        by_role = [sorted(steps, key=lambda step: step.source) for steps in line.hops]
+        alike = [[(s.source, s.target, s.forward, s.weight) for s in steps] for steps in by_role]
+        first = by_role[0]
+        if (
+            line.fullest != 0
+            or any(one != alike[0] for one in alike)
+            or [(step.source, step.target) for step in first] != [(role, role) for role in range(roles)]
+            or any(line.inside[:-1])
+        ):
+            return None
+        unit = math.gcd(*(step.weight for step in first))
+        free = line.placement.free_memory
+        assert free is not None
+        blocks = Blocks(
+            forward=np.array([step.forward for step in first]),
+            ticks=np.max([[step.ticks for step in steps] for steps in by_role], axis=0).astype(np.int64),
+            time=line.time.max(axis=0),
+            weight=np.array([step.weight // unit for step in first], dtype=np.int64),
+        )
+        back = [*line.closing, *line.inside[-1]]
+        if blocks.weight.max() > _MOST_WEIGHT or blocks.weight.min() < 1 or not back:
+            return None
+        flows = _flows(line, blocks)
+        if any(
+            step.weight != unit * weight
+            for step, weight in zip(back, blocks.weight[flows.roles()], strict=True)
+        ):
+            return None
+        memory = np.array([block.memory_on(0) for block in line.on[0]])
+        if (memory % unit).any():
+            return None
+        return cls(line, blocks, flows, free[0] // unit, memory // unit)
+
+    @property
+    def load(self) -> int:
+        """Ticks that a device is busy for one micro-batch."""
+        return int(self.blocks.time.sum())
+
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return len(self.line.on)
+
+    def above_average(self, starts: Ints, period: int) -> Floats:
+        """Return how many units the first device holds at its peak above its average, for each order."""
+        size = starts.shape[-1]
+        ticks = (starts % period).reshape(len(starts), -1)
+        order = np.argsort(ticks, axis=1)
+        ticks = np.take_along_axis(ticks, order, axis=1)
+        level = np.cumsum(self.memory[order // size], axis=1)
+        lasts = np.diff(ticks, axis=1, append=ticks[:, :1] + period)
+        peak: Floats = level.max(axis=1) - (level * lasts).sum(axis=1) / period
+        return peak
+
+
+def _flows(line: LineOfDevices, blocks: Blocks) -> Flows:
+    """Return what comes from the last device to the first, from the first to the last, and turns there."""
+    rows = []
+    for step in line.closing:
+        role = step.source if step.forward else step.target
+        rows.append(
+            (not step.forward, step.source, step.forward, step.target, step.ticks, blocks.ticks[role])
+        )
+    for step in line.inside[-1]:
+        both = blocks.ticks[step.source] + blocks.ticks[step.target]
+        rows.append((False, step.source, False, step.target, step.ticks, both))
+    columns = list(zip(*rows, strict=True))
+    kinds = (np.bool_, np.int64, np.bool_, np.int64, np.int64, np.int64)
+    return Flows(*(np.array(column, dtype=kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """Orders of one device that are carried on.
+
+    Attributes:
+        starts: Ticks in one period; shape ``(orders, roles, micro-batches)``.
+        held: What the first device holds on average up to here, in units.
+        begun: With which order of the first device each began.
+        before: Which order of the device before each continues.
+        hashed: The same for the same order.
+    """
+
+    starts: Ints
+    held: Floats
+    begun: Ints
+    before: Ints
+    hashed: Hashes
+
+    def take(self, rows: NDArray[np.int_]) -> _Beam:
+        """Return some of them."""
+        return _Beam(
+            self.starts[rows], self.held[rows], self.begun[rows], self.before[rows], self.hashed[rows]
+        )
+
+
+class DeviceBeam:
+    """The search for a ring of one number of micro-batches per repetend and one period.
+
+    Attributes:
+        ring: The devices.
+        size: Micro-batches per repetend.
+        gaps: Round trips of idle time.
+        period: Ticks.
+    """
+
+    def __init__(self, ring: Ring, size: int, gaps: int, seed: int) -> None:
+        """Begin with nothing known."""
+        self.ring = ring
+        self.size = size
+        self.gaps = gaps
+        self.period = size * ring.load + gaps * ring.line.round_trip
+        self._rng = np.random.default_rng(seed)
+        self._share = ring.capacity / ring.devices
+        self._anchors = np.flatnonzero(np.repeat(ring.blocks.forward, size))
+
+    @property
+    def rate(self) -> Fraction:
+        """Ticks per micro-batch."""
+        return Fraction(self.period, self.size)
+
+    def search(self, first: DeviceOrders, deadline: float) -> Repetend | None:
+        """Return a repetend; None where none can be expected, or some attempts do not find one.
+
+        Args:
+            first: Orders of one micro-batch with more idle time, with which to begin.
+            deadline: When to stop, in seconds of `time.monotonic`.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        usual = self.usual_waits(first, deadline)
+        if usual is None:
+            return None
+        for attempt in range(_ATTEMPTS):
+            if attempt % 2 == 0:
+                begun = self.begin(first, usual, deadline)
+            found = self.close(begun, usual, deadline)
+            if found is not None:
+                return found
+        return None
+
+    def orders(self, deadline: float) -> DeviceOrders:
+        """Return orders that hold little from device to device, from random ones.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        roles = len(self.ring.blocks.time)
+        random = DeviceOrders.random(self._rng, roles, self.size, self.gaps, _FIRST_BEAM)
+        beams = self._carried_on(random, _FIRST_DEVICES, _FIRST_BEAM, 2 * _MORE, deadline)
+        good = [self._orders_of(beam.starts) for beam in beams[-3:]]
+        every = good[0]
+        for orders in good[1:]:
+            every = every.and_also(orders)
+        every = every.without_repeats()
+        return every.take(np.flatnonzero(every.gaps.sum(axis=1) == self.gaps))
+
+    def usual_waits(self, first: DeviceOrders, deadline: float) -> Floats | None:
+        """Return how many ticks each role's blocks wait from device to device; None if that holds too much.
+
+        Args:
+            first: Orders of one micro-batch with more idle time, with which to begin.
+            deadline: When to stop, in seconds of `time.monotonic`.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        orders = self._repeated(first)
+        rows = self._rng.permutation(len(orders))[:_ORDERS]
+        beams = self._carried_on(orders.take(rows), _USUAL_DEVICES, _ORDERS, _MORE, deadline)
+        if len(beams) <= _USUAL_DEVICES:
+            return None
+        if beams[-1].held[0] / _USUAL_DEVICES * self.ring.devices > self.ring.capacity:
+            return None
+        blocks = self.ring.blocks
+        waits = []
+        for before, after in itertools.pairwise(beams[_UNUSUAL:]):
+            starts = after.starts[:50]
+            gone = starts - before.starts[after.before[:50]]
+            gone = np.where(blocks.forward[None, :, None], gone, -gone) - blocks.ticks[None, :, None]
+            waits.append(gone.mean(axis=(0, 2)))
+        each: Floats = np.mean(waits, axis=0)
+        flows = self.ring.flows
+        usual = each.copy()
+        for source, target, from_first, to_first in zip(
+            flows.source, flows.target, flows.from_first, flows.to_first, strict=True
+        ):
+            if not from_first and not to_first:
+                usual[source] = usual[target] = each[source] + each[target]
+        return usual
+
+    def begin(self, first: DeviceOrders, usual: Floats, deadline: float) -> list[_Beam]:
+        """Return orders of the first devices of a ring, up to where it counts which messages come in time.
+
+        Args:
+            first: Orders of one micro-batch with more idle time, with which to begin.
+            usual: See `usual_waits`.
+            deadline: When to stop, in seconds of `time.monotonic`.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        devices = self.ring.devices - 1  # still to come
+        every = _begin(self._starts_of(self._repeated(first)))
+        peaks = self.ring.above_average(every.starts, self.period)
+        price, _ = self._closing(every, every.starts, peaks, devices, usual)
+        rows = np.argsort(price, kind="stable")[:_FIRSTS]
+        firsts = every.starts[rows[price[rows] < NOT_POSSIBLE]]
+        beams = [_begin(firsts)]
+        slack = np.full((_ORDERS, *firsts.shape[1:]), np.inf)
+        while devices > _GUIDED + 1:
+            devices -= 1
+            prices = self._prices(usual, devices)
+            found = self._next(beams[-1], slack, prices, _ANCHORS, _MORE, deadline)
+            beams.append(_best(found, found.held, _ORDERS))
+        return beams
+
+    def close(self, begun: list[_Beam], usual: Floats, deadline: float) -> Repetend | None:
+        """Return a repetend of a whole ring, if this attempt finds one.
+
+        Args:
+            begun: See `begin`.
+            usual: See `usual_waits`.
+            deadline: When to stop, in seconds of `time.monotonic`.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        beams, firsts = list(begun), begun[0].starts
+        peaks = self.ring.above_average(firsts, self.period)
+        for devices in range(self.ring.devices - 1 - len(begun), -1, -1):  # still to come after this
+            _, slack = self._closing(beams[-1], firsts, peaks, devices + 1, usual)
+            anchors = _LAST_ANCHORS if devices < 2 else _ANCHORS
+            more = _MORE_ON_LAST if devices < _LAST else _MORE
+            prices = self._prices(usual, devices)
+            found = self._next(beams[-1], slack, prices, anchors, more, deadline)
+            price, _ = self._closing(found, firsts, peaks, devices, usual)
+            beams.append(_best(found, price + found.held * _PRICE, _ORDERS))
+        price, _ = self._closing(beams[-1], firsts, peaks, 0, usual)
+        for last in np.argsort(price, kind="stable"):
+            if price[last] >= NOT_POSSIBLE:
+                break
+            repetend = self._repetend(beams, int(last))
+            if repetend is not None:
+                return repetend
+        return None
+
+    def _repeated(self, first: DeviceOrders) -> DeviceOrders:
+        """Return orders of one micro-batch repeated, without some of the round trips."""
+        return first.repeated(self.size).with_gaps(self._rng, self.gaps)
+
+    def _starts_of(self, orders: DeviceOrders) -> Ints:
+        return orders.starts(self.ring.blocks.time, self.ring.line.round_trip)
+
+    def _orders_of(self, starts: Ints) -> DeviceOrders:
+        """Return in which order blocks start, from any moment on."""
+        ticks = (starts % self.period).reshape(len(starts), -1)
+        order = np.argsort(ticks, axis=1)
+        ticks = np.take_along_axis(ticks, order, axis=1)
+        roles = order // self.size
+        idle = np.diff(ticks, axis=1, append=ticks[:, :1] + self.period) - self.ring.blocks.time[roles]
+        return DeviceOrders(roles.astype(np.int8), (idle // self.ring.line.round_trip).astype(np.int8))
+
+    def _carried_on(
+        self, orders: DeviceOrders, devices: int, most: int, more: float, deadline: float
+    ) -> list[_Beam]:
+        """Carry orders on for some devices, whatever becomes of their messages."""
+        beams = [_begin(self._starts_of(orders))]
+        beams[0].begun[:] = 0  # the same order is the same, wherever it came from
+        usual = np.zeros(len(self.ring.blocks.time))
+        prices = Prices(1 / self.period, usual, 1.0)
+        for _ in range(devices):
+            slack = np.full(beams[-1].starts.shape, np.inf)
+            found = self._next(beams[-1], slack, prices, _ANCHORS, more, deadline)
+            if not len(found.starts):
+                break
+            beams.append(_best(found, found.held, most))
+        return beams
+
+    def _next(
+        self, beam: _Beam, slack: Floats, prices: Prices, anchors: int, more: float, deadline: float
+    ) -> _Beam:
+        """Build the orders of the next device."""
+        INTERRUPTS.raise_if_seen()
+        if time.monotonic() >= deadline:
+            raise TimeoutError
+        blocks, starts = self.ring.blocks, beam.starts
+        least = self.size * int(blocks.weight @ blocks.ticks)
+        most_waits = int((self._share + more) * self.period) - least
+        anchor = self._rng.permuted(np.tile(self._anchors, (len(starts), 1)), axis=1)[:, :anchors]
+
+        def part(rows: slice) -> tuple[Ints, Ints, Hashes]:
+            most = len(starts[rows]) * anchor.shape[1] * _MOST
+            found = np.empty((most, *starts.shape[1:]), dtype=np.int64)
+            before, hashed = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint64)
+            count = next_orders(
+                starts[rows],
+                np.ascontiguousarray(anchor[rows]),
+                blocks,
+                self.period,
+                self.ring.line.round_trip,
+                most_waits,
+                _WIDTH,
+                _MOST,
+                slack[rows],
+                prices,
+                found,
+                before,
+                hashed,
+            )
+            return found[:count], before[:count] + rows.start, hashed[:count]
+
+        found, before, hashed = (
+            np.concatenate(each) for each in zip(*_in_threads(part, len(starts)), strict=True)
+        )
+        held = beam.held[before] + self._potential(found) - self._potential(starts)[before]
+        return _Beam(found, held, beam.begun[before], before, hashed)
+
+    def _prices(self, usual: Floats, devices: int) -> Prices:
+        """Return what waiting costs where so many devices are to come."""
+        spread = _SPREAD * self.ring.load * math.sqrt(devices + 0.3)
+        return Prices(_PRICE / self.period, usual * devices, spread)
+
+    def _potential(self, starts: Ints) -> Floats:
+        """Return what by its differences tells what the first device holds on average; in units."""
+        blocks = self.ring.blocks
+        weight = np.where(blocks.forward, blocks.weight, -blocks.weight) / self.period
+        potential: Floats = starts.sum(axis=2) @ weight
+        return potential
+
+    def _closing(
+        self, beam: _Beam, firsts: Ints, peaks: Floats, devices: int, usual: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return how unlikely orders go on to a whole ring, and what each block may wait until its end."""
+        price, slack = np.empty(len(beam.starts)), np.empty(beam.starts.shape)
+        prices = self._prices(usual, devices)
+        held = beam.held + peaks[beam.begun]
+
+        def part(rows: slice) -> None:
+            price_closing(
+                beam.starts[rows],
+                held[rows],
+                beam.begun[rows],
+                firsts,
+                self.ring.flows,
+                devices,
+                self.ring.blocks,
+                self.period,
+                float(self.ring.capacity),
+                prices,
+                price[rows],
+                slack[rows],
+            )
+
+        _in_threads(part, len(beam.starts))
+        return price, slack
+
+    def _repetend(self, beams: list[_Beam], last: int) -> Repetend | None:
+        """Return the repetend of an order of the last device, if it keeps all capacities."""
+        starts = []
+        for beam in reversed(beams):
+            starts.append(np.sort(beam.starts[last] % self.period, axis=1))
+            last = int(beam.before[last])
+        placement = self.ring.line.placement
+        found = repetend_of(self.ring.line, starts[::-1], self.period, self.period, [0] * len(starts), 0)
+        assert placement.memory is not None
+        if found is None or any(
+            held > most for held, most in zip(found.peak_memory, placement.memory, strict=True)
+        ):
+            return None
+        return found
+
+
+def _begin(starts: Ints) -> _Beam:
+    every = np.arange(len(starts))
+    return _Beam(starts, np.zeros(len(starts)), every.copy(), every, every.astype(np.uint64))
+
+
+def _best(beam: _Beam, price: Floats, most: int) -> _Beam:
+    """Return the cheapest orders, each once of those that began as one."""
+    key = beam.hashed ^ (beam.begun.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    rows = np.lexsort((price, key))
+    rows = rows[np.diff(key[rows], prepend=~key[rows[:1]]) != 0]
+    return beam.take(rows[np.argsort(price[rows], kind="stable")][:most])
+
+
+def _in_threads(part: Callable[[slice], Result], count: int) -> list[Result]:
+    """Return what is found for each of some parts of so many rows; the parts do not change the whole."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ends = [count * i // threads for i in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as executor:
+        return list(executor.map(part, [slice(a, b) for a, b in itertools.pairwise(ends)]))
