@@ -56,9 +56,10 @@ def memory(
         starts = start_ms if start_ms is not None else _starts_ms(schedule)
         end_ms = schedule.makespan * placement.tick_ms if end_ms is None else end_ms
         axes.set_xlim(0.0, end_ms)
-        top = max(1, *peak_memory(schedule).tolist(), *(placement.memory or ()))
-        for device in range(placement.num_devices):
-            _draw_memory(axes, schedule, device, starts, end_ms, unit, top)
+        peaks = peak_memory(schedule).tolist()
+        top = max(1, *peaks, *(placement.memory or ()))
+        for device, peak in enumerate(peaks):
+            _draw_memory(axes, schedule, device, peak, starts, end_ms, unit, top)
         axes.set_ylabel(f"memory, each row\n0 to {top:,} {unit or 'units'}")
         label_rows(axes, placement.num_devices)
         label_time(axes)
@@ -75,6 +76,7 @@ def _draw_memory(
     axes: Axes,
     schedule: Schedule,
     device: int,
+    peak: int,
     start_ms: Mapping[Instance, float],
     end_ms: float,
     unit: str,
@@ -83,7 +85,7 @@ def _draw_memory(
     """Draw a device's memory as a row whose height stands for `top` units."""
     capacity = schedule.placement.memory[device] if schedule.placement.memory is not None else None
     _, held = memory_over_time(schedule, device)
-    peak, static = int(peak_memory(schedule)[device]), schedule.placement.static[device]
+    static = schedule.placement.static[device]
     times = [0.0, *(start_ms[instance] for instance in schedule.order(device)), end_ms]
     floor = device + ROW_HEIGHT / 2
     levels = floor - ROW_HEIGHT * np.array([static, *held, held[-1] if len(held) else static]) / top

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,8 @@ def timeline(
         end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
         axes.set_xlim(0.0, end_ms)
         shade, scale, idle = _shades(axes, clock_mhz, power_w, power_range_w)
-        for device in range(placement.num_devices):
-            _draw_row(axes, placement, device, start_ms, duration_ms, shade, scale, idle)
+        for device, here in enumerate(_by_device(placement, start_ms)):
+            _draw_row(axes, placement, device, here, start_ms, duration_ms, shade, scale, idle)
         if _is_dense(axes, placement.num_devices, len(start_ms)):
             axes.set_rasterization_zorder(_ABOVE_BLOCKS)
         for boundary in repetend_ms:
@@ -109,10 +109,20 @@ def timeline(
 _BOUNDARY: dict[str, Any] = {"color": "#000000", "linestyle": (0, (4, 3)), "linewidth": 1.1, "zorder": 4}
 
 
+def _by_device(placement: Placement, start_ms: Mapping[Instance, float]) -> list[list[Instance]]:
+    """Return what runs on each device."""
+    rows: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    for instance in start_ms:
+        for device in placement.by_name[instance[0]].devices:
+            rows[device].append(instance)
+    return rows
+
+
 def _draw_row(
     axes: Axes,
     placement: Placement,
     device: int,
+    here: Iterable[Instance],
     start_ms: Mapping[Instance, float],
     duration_ms: Mapping[Instance, float],
     shade: Mapping[Instance, float] | None,
@@ -120,9 +130,8 @@ def _draw_row(
     idle: Any,
 ) -> None:
     """Draw a device's blocks, and where these are shaded the strip of their kinds."""
-    here = {block.name: block for block in placement.on(device)}
-    instances = sorted((start, key) for key, start in start_ms.items() if key[0] in here)
-    kinds = [_kind_color(here[name], n if scale is None else 0) for _, (name, n) in instances]
+    instances = sorted((start_ms[key], key) for key in here)
+    kinds = [_kind_color(placement.by_name[name], n if scale is None else 0) for _, (name, n) in instances]
     colors = kinds
     if shade is not None and scale is not None:
         rgba = scale.to_rgba(np.array([shade[key] for _, key in instances], dtype=float))

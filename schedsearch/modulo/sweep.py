@@ -18,12 +18,21 @@ from schedsearch.modulo.result import Objective, Status, Tried
 from schedsearch.repetend import Repetend
 from schedsearch.solver.portfolio import MANY_INSTANCES
 from schedsearch.solver.query import Answer
-from schedsearch.starts.first_repetends import Start, better_of, hand_made_repetends, simulated_repetends
+from schedsearch.starts.first_repetends import (
+    Start,
+    better_of,
+    greedy_repetends,
+    hand_made_repetends,
+    simulated_repetends,
+)
 from schedsearch.starts.serial import serial_period
 from schedsearch.state_space import LeastPeriod, least_period
 
 _SHARE_OF_ONE = 0.6
 """Share of the time that one micro-batch per repetend gets where more may follow."""
+
+_SHARE_OF_GREEDY = 0.2
+"""Share of the time after which no more greedy repetends are made: on 320 devices they take some seconds."""
 
 _SHARE_OF_HAND_MADE = 0.8
 """Share of the time after which no more repetends of hand-made schedules are made: on 32 devices they take
@@ -96,9 +105,12 @@ class Sweep:
         self.failure = Status.UNKNOWN, ""
 
     def begin(self, deadline: float) -> None:
-        """Take the repetends of hand-made schedules if there are many blocks; else a solver is as quick."""
+        """Take greedy and hand-made repetends if there are many blocks; else a solver is as quick."""
         if len(self.placement.blocks) >= _MANY_BLOCKS and not self.before:
+            end = _share(deadline, _SHARE_OF_GREEDY)
+            greedy = greedy_repetends(self.placement, self.period_bound, end)
             self._take_hand_made(deadline)
+            self.starts = better_of(self.starts, greedy)
 
     def _take_hand_made(self, deadline: float) -> None:
         share_s = (deadline - time.monotonic()) * _SHARE_OF_HAND_MADE

@@ -1,4 +1,4 @@
-"""The repetends that a search begins with: steady states of hand-made and of simulated schedules."""
+"""The repetends that a search begins with: greedy ones, and steady states of hand-made and simulated schedules."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.event_simulation import RULES, simulate
+from schedsearch.starts.greedy_repetends import shortest_greedy_repetend
 from schedsearch.starts.steady_state import folded, steady_state
 
 
@@ -86,6 +87,15 @@ def hand_made_repetends(placement: Placement, enough: Fraction, time_limit_s: fl
         if any(start.repetend.period_per_micro_batch <= enough for start in found.values()):
             return found
     return best
+
+
+def greedy_repetends(placement: Placement, bound: Fraction, deadline: float) -> dict[int, Start]:
+    """Return the greedy repetend of one micro-batch, if one is found until a deadline.
+
+    It is for placements whose memory no hand-made schedule fits, and that are too large to simulate.
+    """
+    repetend = shortest_greedy_repetend(placement, bound, deadline)
+    return {} if repetend is None else {1: Start(repetend, "greedy modulo scheduling")}
 
 
 def simulated_repetends(

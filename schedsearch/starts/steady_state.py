@@ -40,7 +40,7 @@ def steady_state(schedule: Schedule, most_micro_batches: int) -> Repetend | None
                 return None
             longest = several * serial_period(placement)
             repetend = Repetend.of_least_period(placement, several, found, 1, longest)
-            if repetend is not None and _fits(repetend):
+            if repetend is not None and fits(repetend):
                 return repetend
     return None
 
@@ -73,7 +73,7 @@ def folded(schedule: Schedule, micro_batches: int) -> Repetend | None:
     cycles = [laid.cycle(device) for device in range(placement.num_devices)]
     longest = micro_batches * serial_period(placement)
     repetend = Repetend.of_least_period(placement, micro_batches, cycles, 1, longest)
-    return repetend if repetend is not None and _fits(repetend) else None
+    return repetend if repetend is not None and fits(repetend) else None
 
 
 def _has_room(placement: Placement, device: int, order: Sequence[Instance], micro_batch: int) -> bool:
@@ -84,7 +84,8 @@ def _has_room(placement: Placement, device: int, order: Sequence[Instance], micr
     return all(units <= placement.free_memory[device] for (_, n), units in needed if n == micro_batch)
 
 
-def _fits(repetend: Repetend) -> bool:
+def fits(repetend: Repetend) -> bool:
+    """Return whether no device holds more than its capacity."""
     memory = repetend.placement.memory
     return memory is None or all(
         held <= most for held, most in zip(repetend.peak_memory, memory, strict=True)

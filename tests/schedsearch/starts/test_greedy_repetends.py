@@ -1,0 +1,102 @@
+"""Greedy modulo scheduling: valid for any placement, and close to the bound where memory is tight."""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements as random_placements
+
+from placements import Placement
+from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
+from schedsearch.bounds.load_and_path import load_bound, period_bound
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.modulo.search import search
+from schedsearch.starts.greedy_repetends import greedy_repetend, shortest_greedy_repetend
+from schedsearch.starts.serial import serial_period
+from schedsearch.validate import validate
+
+
+@settings(max_examples=60, deadline=None)
+@given(random_placements(max_time=4), st.integers(0, 6), st.booleans())
+def test_a_greedy_repetend_keeps_the_rules(placement: Placement, longer: int, backwards: bool) -> None:
+    placement = placement.with_memory(None)
+    period = math.ceil(load_bound(placement)) + longer
+    repetend = greedy_repetend(placement, period, backwards)
+    if repetend is not None:
+        assert repetend.period == period
+        validate(repetend.at_initiation_interval(3 * repetend.in_flight))
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_placements(max_time=3, training=True), st.integers(0, 3))
+def test_the_shortest_greedy_repetend_fits_in_memory(placement: Placement, spare: int) -> None:
+    placement = placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+    bound = period_bound(placement)
+    repetend = shortest_greedy_repetend(placement, bound)
+    if repetend is not None:
+        assert bound <= repetend.period < serial_period(placement)
+        validate(repetend.at_initiation_interval(3 * repetend.in_flight))
+
+
+@pytest.mark.parametrize(
+    ("placement", "memory"),
+    [
+        (loop_shape(32, 4), 4),
+        (loop_shape(32, 4), 40),
+        (loop_shape(32, 4), 120),
+        (v_shape(32, split_backward=True), 8),
+        (wave_shape(32, 2), 10),
+        (wave_shape(32, 2), 32),
+        (k_shape(32), 8),
+        (nn_shape(32), 8),
+    ],
+)
+def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
+    """Once, all that was known of the first of these was one micro-batch after another."""
+    tight = placement.with_memory(memory)
+    bound = period_bound(tight)
+    repetend = shortest_greedy_repetend(tight, bound)
+    assert repetend is not None
+    assert repetend.period < 1.75 * bound
+
+
+def test_backwards_is_the_mirror_image() -> None:
+    """Of blocks that take the same time forward and backward, on a line of devices."""
+    placement = v_shape(5, 2, 2)
+    there, back = greedy_repetend(placement, 5), greedy_repetend(placement, 5, backwards=True)
+    assert there is not None and back is not None
+    ends = {name: ticks + 2 for (name, _), ticks in back.first_starts.items()}
+    last = max(ends.values())
+    origin = min(there.first_starts.values())
+    for device in range(5):
+        assert there.first_starts[f"F{device}", 0] - origin == last - ends[f"B{device}"]
+        assert there.first_starts[f"B{device}", 0] - origin == last - ends[f"F{device}"]
+
+
+def test_without_time_there_is_none() -> None:
+    placement = v_shape(4).with_memory(2)
+    assert shortest_greedy_repetend(placement, Fraction(4)) is not None
+    assert shortest_greedy_repetend(placement, Fraction(4), time.monotonic()) is None
+
+
+def test_a_search_of_many_blocks_begins_with_a_greedy_repetend() -> None:
+    """A loop whose memory interleaved 1F1B does not fit, in a time in which nothing else is found."""
+    placement = loop_shape(24, 4).with_memory(24)
+    moves: list[str] = []
+    result = search(
+        placement,
+        4,
+        time_limit_s=0.5,
+        polish_time_limit_s=0.0,
+        on_progress=lambda progress: moves.append(progress.found_by),
+    )
+    assert result.repetend is not None
+    assert result.repetend.period <= 1.5 * result.period_bound
+    assert moves[0] == "greedy modulo scheduling"
