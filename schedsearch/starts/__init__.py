@@ -6,5 +6,6 @@ In the order in which to read:
 - `event_simulation`: devices that run what a rule prefers of what is ready.
 - `turns`: micro-batches by turns, the gaps filled with weight halves, as zero bubble's automatic schedules.
 - `steady_state`: the repetend in the middle of a schedule.
+- `greedy_repetends`: one micro-batch's blocks, each at the first tick free in every period.
 - `first_repetends`: all of these, for a search of the period.
 """

@@ -3,8 +3,8 @@
 A forward waits for the device before, and so has an earliest start; a backward is waited for there, and so
 has a latest one. What both wait beyond that, times their weights, is what the fullest device holds more for
 this device. Blocks are placed in order of time, and of all beginnings of an order some are kept that wait
-little, counted with what is due already. Compiled by numba, as a search
-asks for some hundred thousand orders.
+little, counted with what is due already. Compiled by numba, as a search asks for some hundred thousand
+orders.
 """
 
 from __future__ import annotations
