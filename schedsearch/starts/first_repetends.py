@@ -1,4 +1,4 @@
-"""The repetends that a search begins with: greedy ones, and steady states of hand-made and simulated schedules."""
+"""The repetends that a search begins with: greedy ones, and of hand-made and of simulated schedules."""
 
 from __future__ import annotations
 
