@@ -38,6 +38,7 @@ OWNERS = {
         "schedsearch/modulo/many_blocks/",
         "schedsearch/cluster/linear_program.py",
     ],
+    "numba": ["schedsearch/modulo/many_blocks/"],
     "pybind11_abseil": ["schedsearch/cluster/linear_program.py"],  # comes with ortools
     "joblib": ["schedsearch/cache.py", "experiments/figures/pool.py"],
     "bokeh": ["experiments/report/drawings.py"],
@@ -189,6 +190,7 @@ def test_every_outside_library_is_listed() -> None:
 HEAVY = {
     "z3",
     "ortools",
+    "numba",
     "pandas",
     "networkx",
     "scipy",
