@@ -45,11 +45,13 @@ _SHARE_OF_PATTERNS = {False: 0.15, True: 0.6}
 """Share of the time that patterns of a few devices, shifted to the others, get where a solver can be asked
 about all blocks at once, and where there are too many."""
 
-_SHARE_OF_DEVICE_BY_DEVICE = 0.35
-"""Share of the time that orders found from device to device get."""
+_LINE = 32
+"""Blocks from which on orders are found from device to device where devices are a line; else a solver is as
+quick."""
 
-_SHARE_OF_BEAM = 0.85
-"""Share of the time left after that which a beam search from device to device gets, where it can be one."""
+_SHARE_OF_DEVICE_BY_DEVICE = {False: 0.3, True: 0.85}
+"""Share of the time that it gets at most where a solver can be asked about all blocks, and where there are
+too many: what follows then rarely finds anything better."""
 
 _SHARE_OF_NEIGHBOURHOODS = 0.2
 """Share of the time that neighbourhoods of the best repetend get where there are many blocks."""
@@ -120,12 +122,15 @@ class Sweep:
         """Take the repetends of hand-made schedules, if not done yet, of simulated ones and of patterns."""
         if len(self.placement.blocks) < _MANY_BLOCKS:
             self._take_hand_made(deadline)
+        if len(self.placement.blocks) >= _LINE:
+            self._go_device_by_device(deadline)
+        if self._rate_of_starts <= self.period_bound:
+            return
         share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
         sizes = sorted({n for n in (*self.asked, *_SIZES_OF_SIMULATED) if n <= self._most_of_starts})
         found = simulated_repetends(self.placement, sizes, self.period_bound, share_s, deadline)
         self.starts = better_of(self.starts, found)
         if len(self.placement.blocks) >= _MANY_BLOCKS:
-            self._go_device_by_device(deadline)
             self._shift_patterns(deadline)
 
     @property
@@ -141,19 +146,15 @@ class Sweep:
 
     def _go_device_by_device(self, deadline: float) -> None:
         """Take the repetends whose orders are found from device to device."""
-        # OR-Tools is slow to load
+        # numba is slow to load
         from schedsearch.modulo.many_blocks.device_beam import device_beam
-        from schedsearch.modulo.many_blocks.device_by_device import device_by_device
 
-        end, known = _share(deadline, _SHARE_OF_DEVICE_BY_DEVICE), self._rate_of_starts
-        found = device_by_device(self.placement, self.asked, self.period_bound, known, end, self.asking.seed)
-        for repetend in found:
-            self.starts[repetend.micro_batches] = Start(repetend, "orders found from device to device")
-        end, known = _share(deadline, _SHARE_OF_BEAM), self._rate_of_starts
+        many = len(self.placement.blocks) >= _MANY_BLOCKS
+        end, known = _share(deadline, _SHARE_OF_DEVICE_BY_DEVICE[many]), self._rate_of_starts
         sizes = range(1, self._most_of_starts + 1) if len(self.asked) > 1 else self.asked
         found = device_beam(self.placement, sizes, self.period_bound, known, end, self.asking.seed)
         for repetend in found:
-            self.starts[repetend.micro_batches] = Start(repetend, "beam search from device to device")
+            self.starts[repetend.micro_batches] = Start(repetend, "orders found from device to device")
 
     def _shift_patterns(self, deadline: float) -> None:
         """Take the repetends of one micro-batch in which a few devices' pattern serves all."""

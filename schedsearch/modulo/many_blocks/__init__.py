@@ -3,12 +3,10 @@
 In the order in which to read:
 
 - `line_of_devices`: a V-shape or a loop of chunks as devices of which each waits for its neighbours.
-- `device_orders`: orders of one device's blocks, and how many rounds later a neighbour runs what it gets.
-- `order_paths`: a path through such orders that holds least.
-- `device_by_device`: the shortest period that is found so.
+- `device_orders`: orders of one device's blocks, and the repetend of those of all devices.
 - `next_device`: orders of one device built block by block from those of the device before.
 - `ring_closing`: whether such orders can still come back to the first device's.
-- `device_beam`: a beam search over them, for several micro-batches that share idle time.
+- `device_beam`: a beam search over them for the shortest period.
 - `shifted_model`: one pattern for a few neighbouring devices, shifted to the others, as a question to CP-SAT.
 - `shifted_patterns`: the shortest period that such a pattern has.
 - `segments`: the parts of a repetend that are ordered anew while the rest keeps its order.

@@ -2,8 +2,9 @@
 
 It begins with many orders of the first device and builds from each the orders of the next (`next_device`);
 those that hold least, and can still come back to the first device's order (`ring_closing`), are carried on.
-Pools of orders (`order_paths`) find rings of one micro-batch per repetend surely and soon, but of five
-micro-batches there are too many orders for a pool. Five can share the idle time of four round trips.
+Where memory is tight a device is idle for as long as some transfers to a neighbour and back take. Several
+micro-batches can share that: in a loop of four chunks per device at 3/4 of interleaved 1F1B's memory, five
+micro-batches that of four round trips. No solver finds in minutes what this finds in seconds.
 """
 
 from __future__ import annotations
@@ -22,26 +23,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Placement
-from schedsearch.modulo.many_blocks.device_orders import DeviceOrders
+from schedsearch.modulo.many_blocks.device_orders import DeviceOrders, repetend_of
 from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
 from schedsearch.modulo.many_blocks.next_device import Blocks, Floats, Hashes, Ints, Prices, next_orders
-from schedsearch.modulo.many_blocks.order_paths import repetend_of
 from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
 
 Result = TypeVar("Result")
 
-_MOST_MICRO_BATCHES = 5
+_MOST_BLOCKS = 40
+"""Of a device in a period; of more there are too many orders."""
 
 _MOST_GAPS = 3
-"""Round trips of idle time per micro-batch; with more, patterns of a few devices do as well."""
+"""Units of idle time per micro-batch; with more, patterns of a few devices do as well."""
 
 _MOST_WEIGHT = 16
 """Of a block, in units that divide all weights."""
 
 _ORDERS = 800
-"""That are carried on from a device to the next."""
+"""That are carried on from a device to the next, the first time that something is asked."""
+
+_FIRSTS = 400
+"""Orders of the first device, likewise."""
+
+_DOUBLED = 2
+"""How often both are doubled, each time that the same was asked twice."""
+
+_ATTEMPTS = 8
+"""How often the same is asked."""
 
 _WIDTH = 60
 """Beginnings of an order that are kept."""
@@ -49,23 +59,24 @@ _WIDTH = 60
 _MOST = 40
 """Orders that are built for each anchor."""
 
-_ANCHORS, _LAST_ANCHORS = 3, 8
-"""Forwards of an order with which the next may begin; for the last devices of a ring more."""
-
-_FIRSTS = 500
-"""Orders of the first device."""
+_ANCHORS = 2
+"""Forwards of an order with which the next may begin."""
 
 _FIRST_BEAM = 6000
-"""Orders of one micro-batch from which those are made, for which it costs little to carry on many."""
+"""Orders of one micro-batch from which those of several are made, and of which it costs little to carry on
+many."""
 
 _FIRST_DEVICES = 10
 """Devices after which random orders of one micro-batch are as good as they get."""
 
 _USUAL_DEVICES, _UNUSUAL = 7, 4
-"""Over which is measured how long messages usually wait, and how many of them are not counted."""
+"""Over which is measured how long messages usually wait, and how many of the devices are not counted."""
 
-_GUIDED = 15
-"""The last devices of a ring, for which it counts which messages come in time."""
+_GUIDED = 0.625
+"""Share of a ring's devices, its last ones, for which it counts which messages come in time."""
+
+_OF_EACH = 2
+"""Orders that are carried on, before that, of those that began with the same."""
 
 _MORE = 0.35
 """Units that a device may hold more than its share of the capacity."""
@@ -79,8 +90,9 @@ _PRICE = 60.0
 _SPREAD = 0.1
 """Of how long messages wait on a device, as a share of the load."""
 
-_ATTEMPTS = 12
-"""To close a ring, for one question; every second goes on with what the one before began with."""
+_ENOUGH = 2
+"""How often the longest period of one micro-batch, and then of two, that is not found is asked for before
+there may be more."""
 
 _FINENESS = 0.002
 """Share of the bound below which a shorter period is no longer sought."""
@@ -96,8 +108,9 @@ def device_beam(
 ) -> Iterator[Repetend]:
     """Yield repetends of ever shorter periods that keep all capacities.
 
-    A shorter period needs more memory, so that the longest one below what is known is asked for until it is
-    found, at most some times; then the next.
+    A shorter period needs more memory, so that the longest one below what is known is the likeliest. It gets
+    four times the work of the next, and so on. Where one is found at once, ever more are skipped until one
+    is not. Those of one micro-batch come first, then those of two, for which it is little work.
 
     Args:
         placement: What runs where, without optimizer blocks.
@@ -111,30 +124,40 @@ def device_beam(
         KeyboardInterrupt: There was a Ctrl-C.
     """
     line = LineOfDevices(placement)
-    ring = Ring.of(line) if line.applies and line.round_trip else None
+    ring = Ring.of(line) if line.applies else None
     if ring is None:
         return
-    questions = [
-        DeviceBeam(ring, size, gaps, seed)
+    first = {gaps: DeviceBeam(ring, 1, gaps, seed) for gaps in range(_MOST_GAPS + 1)}
+    beams = [
+        DeviceBeam(ring, size, gaps, seed, first[-(-gaps // size)])
         for size in sizes
-        for gaps in range(1, _MOST_GAPS * size)
-        if math.gcd(size, gaps) == 1 and size <= _MOST_MICRO_BATCHES
+        if size * len(ring.blocks.time) <= _MOST_BLOCKS
+        for gaps in range(_MOST_GAPS * size, -1, -1)
+        if math.gcd(size, gaps) == 1
     ]
-    first: dict[int, DeviceOrders] = {}
-    for beam in sorted(questions, key=lambda beam: -beam.rate):
-        if not bound <= beam.rate < known - float(bound) * _FINENESS:
-            continue
-        gaps = -(-beam.gaps // beam.size)
-        try:
-            if gaps not in first:
-                first[gaps] = DeviceBeam(ring, 1, gaps, seed).orders(deadline)
-            found = beam.search(first[gaps], deadline)
-        except TimeoutError:
-            return
-        if found is None:
-            return
-        known = Fraction(found.period, found.micro_batches)
-        yield found
+    beams.sort(key=lambda beam: -beam.rate)
+    for most in sorted({*sizes[:2], sizes[-1]}):
+        skipped = 0
+        while True:
+            open_ = [
+                beam
+                for beam in beams
+                if beam.size <= most
+                and bound <= beam.rate < known - float(bound) * _FINENESS
+                and not beam.holds_too_much
+                and beam.asked < _ATTEMPTS
+            ]
+            if not open_ or (most != sizes[-1] and open_[0].asked >= _ENOUGH):
+                break
+            likeliest = min(range(len(open_)), key=lambda i: open_[i].effort * 4**i)
+            try:
+                found = open_[min(skipped, len(open_) - 1) if skipped else likeliest].ask(deadline)
+            except TimeoutError:
+                return
+            skipped = 2 * skipped + 1 if found is not None else 0
+            if found is not None:
+                known = Fraction(found.period, found.micro_batches)
+                yield found
 
 
 @dataclass(frozen=True)
@@ -198,6 +221,11 @@ class Ring:
         return int(self.blocks.time.sum())
 
     @property
+    def gap(self) -> int:
+        """Ticks of a unit of idle time: of a transfer and one back, or what divides all times."""
+        return self.line.round_trip or int(np.gcd.reduce(self.blocks.time))
+
+    @property
     def devices(self) -> int:
         """How many there are."""
         return len(self.line.on)
@@ -240,6 +268,8 @@ class _Beam:
         begun: With which order of the first device each began.
         before: Which order of the device before each continues.
         hashed: The same for the same order.
+        waited: Which forwards waited for this device; as anchors are numbered. Most that did do not wait for
+            the next.
     """
 
     starts: Ints
@@ -247,11 +277,17 @@ class _Beam:
     begun: Ints
     before: Ints
     hashed: Hashes
+    waited: NDArray[np.bool_]
 
     def take(self, rows: NDArray[np.int_]) -> _Beam:
         """Return some of them."""
         return _Beam(
-            self.starts[rows], self.held[rows], self.begun[rows], self.before[rows], self.hashed[rows]
+            self.starts[rows],
+            self.held[rows],
+            self.begun[rows],
+            self.before[rows],
+            self.hashed[rows],
+            self.waited[rows],
         )
 
 
@@ -261,52 +297,78 @@ class DeviceBeam:
     Attributes:
         ring: The devices.
         size: Micro-batches per repetend.
-        gaps: Round trips of idle time.
+        gaps: Units of idle time.
         period: Ticks.
+        asked: How often it was.
+        effort: Work on it until now and in the next time.
+        holds_too_much: Whether from device to device orders hold more than fits.
     """
 
-    def __init__(self, ring: Ring, size: int, gaps: int, seed: int) -> None:
-        """Begin with nothing known."""
+    def __init__(self, ring: Ring, size: int, gaps: int, seed: int, first: DeviceBeam | None = None) -> None:
+        """Begin with nothing known.
+
+        Args:
+            ring: See `DeviceBeam`.
+            size: Likewise.
+            gaps: Likewise.
+            seed: Of the random orders.
+            first: Of whose orders of one micro-batch, with more idle time, those of several are made; itself
+                if none is given.
+        """
         self.ring = ring
         self.size = size
         self.gaps = gaps
-        self.period = size * ring.load + gaps * ring.line.round_trip
+        self.period = size * ring.load + gaps * ring.gap
+        self.asked = 0
+        self.effort = size**2
+        self.holds_too_much = False
+        self._first = first or self
         self._rng = np.random.default_rng(seed)
         self._share = ring.capacity / ring.devices
         self._anchors = np.flatnonzero(np.repeat(ring.blocks.forward, size))
+        self._orders: DeviceOrders | None = None
+        self._carried = np.empty((0, len(ring.blocks.time), size), dtype=np.int64)
 
     @property
     def rate(self) -> Fraction:
         """Ticks per micro-batch."""
         return Fraction(self.period, self.size)
 
-    def search(self, first: DeviceOrders, deadline: float) -> Repetend | None:
-        """Return a repetend; None where none can be expected, or some attempts do not find one.
+    @property
+    def _more(self) -> int:
+        """How many times the orders are carried on that are the first time."""
+        return int(2 ** min(self.asked // 2, _DOUBLED))
+
+    def ask(self, deadline: float) -> Repetend | None:
+        """Return a repetend, if this time one is found; the more often it is asked, the more it does.
 
         Args:
-            first: Orders of one micro-batch with more idle time, with which to begin.
             deadline: When to stop, in seconds of `time.monotonic`.
 
         Raises:
             TimeoutError: The time is over.
         """
+        first = self._first.orders(deadline, anew=self.asked > 0)  # with some the ring never closes
         usual = self.usual_waits(first, deadline)
         if usual is None:
+            self.holds_too_much = True
             return None
-        for attempt in range(_ATTEMPTS):
-            if attempt % 2 == 0:
-                begun = self.begin(first, usual, deadline)
-            found = self.close(begun, usual, deadline)
-            if found is not None:
-                return found
-        return None
+        words = self._starts_of(self._repeated(first))
+        if self.asked % 2:
+            words = np.concatenate([words, self._carried])
+        more = self._more
+        self.asked += 1
+        self.effort += self.size**2 * self._more
+        return self.close(words, usual, more, deadline)
 
-    def orders(self, deadline: float) -> DeviceOrders:
+    def orders(self, deadline: float, *, anew: bool = False) -> DeviceOrders:
         """Return orders that hold little from device to device, from random ones.
 
         Raises:
             TimeoutError: The time is over.
         """
+        if self._orders is not None and not anew:
+            return self._orders
         roles = len(self.ring.blocks.time)
         random = DeviceOrders.random(self._rng, roles, self.size, self.gaps, _FIRST_BEAM)
         beams = self._carried_on(random, _FIRST_DEVICES, _FIRST_BEAM, 2 * _MORE, deadline)
@@ -315,7 +377,8 @@ class DeviceBeam:
         for orders in good[1:]:
             every = every.and_also(orders)
         every = every.without_repeats()
-        return every.take(np.flatnonzero(every.gaps.sum(axis=1) == self.gaps))
+        self._orders = every.take(np.flatnonzero(every.gaps.sum(axis=1) == self.gaps))
+        return self._orders
 
     def usual_waits(self, first: DeviceOrders, deadline: float) -> Floats | None:
         """Return how many ticks each role's blocks wait from device to device; None if that holds too much.
@@ -334,6 +397,7 @@ class DeviceBeam:
             return None
         if beams[-1].held[0] / _USUAL_DEVICES * self.ring.devices > self.ring.capacity:
             return None
+        self._carried = np.concatenate([beam.starts for beam in beams[2:]])
         blocks = self.ring.blocks
         waits = []
         for before, after in itertools.pairwise(beams[_UNUSUAL:]):
@@ -351,53 +415,37 @@ class DeviceBeam:
                 usual[source] = usual[target] = each[source] + each[target]
         return usual
 
-    def begin(self, first: DeviceOrders, usual: Floats, deadline: float) -> list[_Beam]:
-        """Return orders of the first devices of a ring, up to where it counts which messages come in time.
+    def close(self, every: Ints, usual: Floats, more: int, deadline: float) -> Repetend | None:
+        """Return a repetend of a whole ring, if one is found.
 
         Args:
-            first: Orders of one micro-batch with more idle time, with which to begin.
+            every: Starts of orders of the first device; shape ``(orders, roles, micro-batches)``.
             usual: See `usual_waits`.
+            more: How many times the orders are carried on that are the first time.
             deadline: When to stop, in seconds of `time.monotonic`.
 
         Raises:
             TimeoutError: The time is over.
         """
-        devices = self.ring.devices - 1  # still to come
-        every = _begin(self._starts_of(self._repeated(first)))
-        peaks = self.ring.above_average(every.starts, self.period)
-        price, _ = self._closing(every, every.starts, peaks, devices, usual)
-        rows = np.argsort(price, kind="stable")[:_FIRSTS]
-        firsts = every.starts[rows[price[rows] < NOT_POSSIBLE]]
-        beams = [_begin(firsts)]
-        slack = np.full((_ORDERS, *firsts.shape[1:]), np.inf)
-        while devices > _GUIDED + 1:
-            devices -= 1
+        peaks = self.ring.above_average(every, self.period)
+        to_come = self.ring.devices - 1
+        price, _ = self._closing(_begin(every, len(self._anchors)), every, peaks, to_come, usual)
+        rows = np.argsort(price, kind="stable")[: _FIRSTS * more]
+        rows = rows[price[rows] < NOT_POSSIBLE]
+        firsts, peaks = every[rows], peaks[rows]
+        beams = [_begin(firsts, len(self._anchors))]
+        guided, orders = self.ring.devices * _GUIDED, _ORDERS * more
+        for devices in range(to_come - 1, -1, -1):  # still to come after this
             prices = self._prices(usual, devices)
-            found = self._next(beams[-1], slack, prices, _ANCHORS, _MORE, deadline)
-            beams.append(_best(found, found.held, _ORDERS))
-        return beams
-
-    def close(self, begun: list[_Beam], usual: Floats, deadline: float) -> Repetend | None:
-        """Return a repetend of a whole ring, if this attempt finds one.
-
-        Args:
-            begun: See `begin`.
-            usual: See `usual_waits`.
-            deadline: When to stop, in seconds of `time.monotonic`.
-
-        Raises:
-            TimeoutError: The time is over.
-        """
-        beams, firsts = list(begun), begun[0].starts
-        peaks = self.ring.above_average(firsts, self.period)
-        for devices in range(self.ring.devices - 1 - len(begun), -1, -1):  # still to come after this
+            most = _MORE_ON_LAST if devices < _LAST else _MORE
+            if devices >= guided:
+                found = self._next(beams[-1], None, prices, most, deadline)
+                beams.append(_best(found, found.held, orders, _OF_EACH))
+                continue
             _, slack = self._closing(beams[-1], firsts, peaks, devices + 1, usual)
-            anchors = _LAST_ANCHORS if devices < 2 else _ANCHORS
-            more = _MORE_ON_LAST if devices < _LAST else _MORE
-            prices = self._prices(usual, devices)
-            found = self._next(beams[-1], slack, prices, anchors, more, deadline)
+            found = self._next(beams[-1], slack, prices, most, deadline)
             price, _ = self._closing(found, firsts, peaks, devices, usual)
-            beams.append(_best(found, price + found.held * _PRICE, _ORDERS))
+            beams.append(_best(found, price + found.held * _PRICE, orders, orders))
         price, _ = self._closing(beams[-1], firsts, peaks, 0, usual)
         for last in np.argsort(price, kind="stable"):
             if price[last] >= NOT_POSSIBLE:
@@ -412,7 +460,7 @@ class DeviceBeam:
         return first.repeated(self.size).with_gaps(self._rng, self.gaps)
 
     def _starts_of(self, orders: DeviceOrders) -> Ints:
-        return orders.starts(self.ring.blocks.time, self.ring.line.round_trip)
+        return orders.starts(self.ring.blocks.time, self.ring.gap)
 
     def _orders_of(self, starts: Ints) -> DeviceOrders:
         """Return in which order blocks start, from any moment on."""
@@ -421,35 +469,36 @@ class DeviceBeam:
         ticks = np.take_along_axis(ticks, order, axis=1)
         roles = order // self.size
         idle = np.diff(ticks, axis=1, append=ticks[:, :1] + self.period) - self.ring.blocks.time[roles]
-        return DeviceOrders(roles.astype(np.int8), (idle // self.ring.line.round_trip).astype(np.int8))
+        return DeviceOrders(roles.astype(np.int8), (idle // self.ring.gap).astype(np.int8))
 
     def _carried_on(
         self, orders: DeviceOrders, devices: int, most: int, more: float, deadline: float
     ) -> list[_Beam]:
         """Carry orders on for some devices, whatever becomes of their messages."""
-        beams = [_begin(self._starts_of(orders))]
+        beams = [_begin(self._starts_of(orders), len(self._anchors))]
         beams[0].begun[:] = 0  # the same order is the same, wherever it came from
         usual = np.zeros(len(self.ring.blocks.time))
         prices = Prices(1 / self.period, usual, 1.0)
         for _ in range(devices):
             slack = np.full(beams[-1].starts.shape, np.inf)
-            found = self._next(beams[-1], slack, prices, _ANCHORS, more, deadline)
+            found = self._next(beams[-1], slack, prices, more, deadline)
             if not len(found.starts):
                 break
-            beams.append(_best(found, found.held, most))
+            beams.append(_best(found, found.held, most, most))
         return beams
 
-    def _next(
-        self, beam: _Beam, slack: Floats, prices: Prices, anchors: int, more: float, deadline: float
-    ) -> _Beam:
-        """Build the orders of the next device."""
+    def _next(self, beam: _Beam, slack: Floats | None, prices: Prices, more: float, deadline: float) -> _Beam:
+        """Build the orders of the next device; without a slack whatever becomes of its messages."""
         INTERRUPTS.raise_if_seen()
         if time.monotonic() >= deadline:
             raise TimeoutError
         blocks, starts = self.ring.blocks, beam.starts
+        if slack is None:
+            slack = np.full(starts.shape, np.inf)
         least = self.size * int(blocks.weight @ blocks.ticks)
         most_waits = int((self._share + more) * self.period) - least
-        anchor = self._rng.permuted(np.tile(self._anchors, (len(starts), 1)), axis=1)[:, :anchors]
+        likely = np.argsort(self._rng.random(beam.waited.shape) - beam.waited, axis=1, kind="stable")
+        anchor = self._anchors[likely[:, :_ANCHORS]]
 
         def part(rows: slice) -> tuple[Ints, Ints, Hashes]:
             most = len(starts[rows]) * anchor.shape[1] * _MOST
@@ -460,7 +509,7 @@ class DeviceBeam:
                 np.ascontiguousarray(anchor[rows]),
                 blocks,
                 self.period,
-                self.ring.line.round_trip,
+                self.ring.gap,
                 most_waits,
                 _WIDTH,
                 _MOST,
@@ -476,7 +525,9 @@ class DeviceBeam:
             np.concatenate(each) for each in zip(*_in_threads(part, len(starts)), strict=True)
         )
         held = beam.held[before] + self._potential(found) - self._potential(starts)[before]
-        return _Beam(found, held, beam.begun[before], before, hashed)
+        waited = found - starts[before] > blocks.ticks[:, None]
+        waited = waited[:, blocks.forward].reshape(len(found), len(self._anchors))
+        return _Beam(found, held, beam.begun[before], before, hashed, waited)
 
     def _prices(self, usual: Floats, devices: int) -> Prices:
         """Return what waiting costs where so many devices are to come."""
@@ -524,7 +575,7 @@ class DeviceBeam:
             starts.append(np.sort(beam.starts[last] % self.period, axis=1))
             last = int(beam.before[last])
         placement = self.ring.line.placement
-        found = repetend_of(self.ring.line, starts[::-1], self.period, self.period, [0] * len(starts), 0)
+        found = repetend_of(self.ring.line, starts[::-1], self.period, self.period)
         assert placement.memory is not None
         if found is None or any(
             held > most for held, most in zip(found.peak_memory, placement.memory, strict=True)
@@ -533,16 +584,20 @@ class DeviceBeam:
         return found
 
 
-def _begin(starts: Ints) -> _Beam:
+def _begin(starts: Ints, forwards: int) -> _Beam:
     every = np.arange(len(starts))
-    return _Beam(starts, np.zeros(len(starts)), every.copy(), every, every.astype(np.uint64))
+    waited = np.zeros((len(starts), forwards), dtype=np.bool_)
+    return _Beam(starts, np.zeros(len(starts)), every.copy(), every, every.astype(np.uint64), waited)
 
 
-def _best(beam: _Beam, price: Floats, most: int) -> _Beam:
-    """Return the cheapest orders, each once of those that began as one."""
+def _best(beam: _Beam, price: Floats, most: int, of_each: int) -> _Beam:
+    """Return the cheapest orders, each once of those that began as one, and so many of those."""
     key = beam.hashed ^ (beam.begun.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     rows = np.lexsort((price, key))
     rows = rows[np.diff(key[rows], prepend=~key[rows[:1]]) != 0]
+    rows = rows[np.lexsort((price[rows], beam.begun[rows]))]
+    begun = beam.begun[rows]
+    rows = rows[np.arange(len(rows)) - np.searchsorted(begun, begun) < of_each]
     return beam.take(rows[np.argsort(price[rows], kind="stable")][:most])
 
 

@@ -1,4 +1,4 @@
-"""Orders of one device's blocks in a period, and how many rounds its neighbour's run later."""
+"""Orders of one device's blocks in a period, and the repetend of those of all devices."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.modulo.many_blocks.line_of_devices import MOST_WEIGHT, Step
+from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
+from schedsearch.repetend import Repetend
 
 Ints = NDArray[np.int64]
-Weights = NDArray[np.int32]
 
 _MOST_GAP = 16
 """Above the units of idle time after a block."""
-
-_WEIGHTS = 2 * MOST_WEIGHT
-"""As many weights as there may be, of either sign."""
-
-_PAIRS_AT_ONCE = 200_000
 
 
 @dataclass(frozen=True)
@@ -73,16 +68,6 @@ class DeviceOrders:
         best = np.unique(best, axis=0)
         return DeviceOrders((best // _MOST_GAP).astype(np.int8), (best % _MOST_GAP).astype(np.int8))
 
-    def without(self, others: DeviceOrders) -> DeviceOrders:
-        """Return those that are not among others."""
-        known = {(a.tobytes(), b.tobytes()) for a, b in zip(others.roles, others.gaps, strict=True)}
-        new = [
-            i
-            for i, (a, b) in enumerate(zip(self.roles, self.gaps, strict=True))
-            if (a.tobytes(), b.tobytes()) not in known
-        ]
-        return self.take(np.array(new, dtype=np.int_))
-
     def starts(self, time: Ints, unit: int) -> Ints:
         """Return the starts in the period; shape ``(orders, roles, micro-batches)``, in ticks.
 
@@ -107,22 +92,6 @@ class DeviceOrders:
             idle[np.arange(count), rng.integers(order.shape[1], size=count)] += 1
         return cls(order, idle)
 
-    def changed(self, rng: np.random.Generator) -> DeviceOrders:
-        """Return each with one block moved or two exchanged, and often a unit of idle time elsewhere."""
-        roles, gaps = self.roles.copy(), self.gaps.copy()
-        length = roles.shape[1]
-        for row, idle in zip(roles, gaps, strict=True):
-            i, j = rng.choice(length, size=2, replace=False)
-            if rng.random() < 0.5:
-                row[[i, j]] = row[[j, i]]
-            else:
-                moved = row[i]
-                row[:] = np.insert(np.delete(row, i), j, moved)
-            if idle.any() and rng.random() < 0.4:
-                idle[rng.choice(np.flatnonzero(idle))] -= 1
-                idle[rng.integers(length)] += 1
-        return DeviceOrders(roles, gaps)
-
 
 def whole_rounds(source: Ints, target: Ints, ticks: Ints | int, period: int) -> Ints:
     """Return how many places later in its role's sequence a block runs than the one it waits for.
@@ -140,81 +109,29 @@ def whole_rounds(source: Ints, target: Ints, ticks: Ints | int, period: int) -> 
     return places
 
 
-def shifts(before: Ints, after: Ints, steps: Sequence[Step], period: int) -> tuple[Ints, Ints]:
-    """Return by how much the second of two devices may be shifted, and what that weighs.
-
-    The weighted sum of `whole_rounds` changes only at some shifts: a later second device makes less wait for
-    the first, and what the first waits for later.
+def repetend_of(line: LineOfDevices, starts: Sequence[Ints], period: int, longest: int) -> Repetend | None:
+    """Return the repetend of least period of each device's order, where blocks run as soon as they can.
 
     Args:
-        before: Starts on the first device; shape ``(orders, roles, micro-batches)``.
-        after: On the second; likewise.
-        steps: Between them.
-        period: Ticks.
-
-    Returns:
-        Shifts in ticks within the period, and the sums; shapes ``(orders before, orders after, shifts)``.
+        line: The devices.
+        starts: For each device the starts in one period, ascending; shape ``(roles, micro-batches)``.
+        period: Ticks, with which it is told how many rounds later a block runs than the one it waits for.
+        longest: Ticks that the period of the repetend may have.
     """
-    size = before.shape[-1]
-    weighs: Ints = np.zeros((len(before), len(after)), dtype=np.int64)
-    keys = []
-    for step in steps:
-        if step.forward:
-            source, target = before[:, None, step.source], after[None, :, step.target]
-        else:
-            source, target = after[None, :, step.source], before[:, None, step.target]
-        places = []
-        for later in range(size):
-            slack = [
-                target[..., (n + later) % size] + (n + later) // size * period - source[..., n] - step.ticks
-                for n in range(size)
-            ]
-            least = np.min(slack, axis=0)
-            if step.forward:  # the shift is at least what is missing
-                rounds = -least // period
-                at = -least - rounds * period
-                places.append(later + size * rounds)
-                keys.append((2 * at) * _WEIGHTS + _WEIGHTS // 2 - step.weight)
-            else:  # the shift is at most what is left
-                rounds = least // period
-                at = least - rounds * period
-                places.append(later - size * rounds)
-                keys.append((2 * at + 1) * _WEIGHTS + _WEIGHTS // 2 + step.weight)
-        weighs = weighs + step.weight * (np.min(places, axis=0) + (size if step.forward else 0))
-    key = np.sort(np.stack(keys, axis=-1), axis=-1)
-    jump = key % _WEIGHTS - _WEIGHTS // 2
-    at = key // _WEIGHTS
-    upto = np.cumsum(jump, axis=-1)
-    return at // 2, weighs[..., None] + np.where(at % 2 == 0, upto, upto - jump)
-
-
-def least_weights(before: Ints, after: Ints, steps: Sequence[Step], period: int) -> Weights:
-    """Return the least that `shifts` weighs; shape ``(orders before, orders after)``."""
-    least = np.zeros((len(before), len(after)), dtype=np.int32)
-    weighty = [step for step in steps if step.weight]
-    if weighty and len(after):
-        rows = max(1, _PAIRS_AT_ONCE // len(after))
-        for first in range(0, len(before), rows):
-            _, weighs = shifts(before[first : first + rows], after, weighty, period)
-            least[first : first + rows] = weighs.min(axis=-1)
-    return least
-
-
-def most_held(starts: Ints, memory: Sequence[int]) -> Ints:
-    """Return the most that each order adds to what its device holds, if no round were begun before.
-
-    Args:
-        starts: Shape ``(orders, roles, micro-batches)``, in ticks.
-        memory: Units that each role allocates; less than 0 for what it releases.
-
-    Returns:
-        Units; shape ``(orders,)``.
-    """
-    most = np.full(len(starts), np.iinfo(np.int64).min)
-    for role, units in enumerate(memory):
-        if units <= 0:
-            continue
-        for n in range(starts.shape[-1]):
-            begun = (starts <= starts[:, role, n, None, None]).sum(axis=-1)
-            most = np.maximum(most, begun @ np.array(memory))
-    return most
+    size = starts[0].shape[1]
+    place: dict[str, int] = {}
+    where = {block.name: (d, role) for d, on in enumerate(line.on) for role, block in enumerate(on)}
+    for block in line.placement.topological_order:
+        place[block.name] = 0
+        for name in block.after:
+            (one, source), (other, target) = where[name], where[block.name]
+            ticks = line.placement.by_name[name].time + line.placement.transfer_time(name, block.name)
+            later = whole_rounds(starts[one][source], starts[other][target], ticks, period)
+            place[block.name] = place[name] + int(later)
+    cycles = []
+    for on, begun in zip(line.on, starts, strict=True):
+        cycle = sorted(
+            (int(begun[i][n]), b.name, n - place[b.name]) for i, b in enumerate(on) for n in range(size)
+        )
+        cycles.append([((name, n % size), n // size) for _, name, n in cycle])
+    return Repetend.of_least_period(line.placement, size, cycles, size * line.load, longest)

@@ -1,7 +1,7 @@
 """Devices in a line or a ring, each with as many blocks: which waits for which, and what weighs on memory.
 
 V-shapes, waves and loops of chunks are such lines. Of the order of blocks on one device only its two
-neighbours know, so that the best orders can be found from device to device (`device_orders`, `order_paths`).
+neighbours know, so that the best orders can be found from device to device (`device_beam`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 from placements import Placement
 from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern
-
-MOST_WEIGHT = 1 << 20
-"""Above the weight of every step, so that sums are small numbers; memory in MiB is."""
 
 
 class Step(NamedTuple):
@@ -87,7 +84,6 @@ class LineOfDevices:
                     self.closing.append(step._replace(forward=one == last))
                     self.applies &= {one, other} == {0, last}
         self.applies &= all(any(step.weight for step in steps) for steps in self.hops)
-        self.applies &= max(map(abs, weights.values()), default=0) < MOST_WEIGHT
         self.round_trip = 2 * min(transfers[1:], default=0)
 
     @property

@@ -316,21 +316,26 @@ def _continue(
     roles, size = len(time), upcoming_at.shape[1] - 3
     now = (level - 1) % 2
     made, marks = 0, 0
+    guided = slack[0, 1] < np.inf
     for old in range(count):
         cut, end = beginnings.cut[now, old], beginnings.end[now, old]
         waited, paid_before = beginnings.waits[now, old], beginnings.paid[now, old]
         idled = end - begin
+        placed = np.uint64(cut + 1) * _MIX
         urgent, latest, latest_of_others = -1, _NEVER, _NEVER
         for role in range(roles):
             first, i = _first(role, cut, forward[role]), done[now, old, role]
             idled -= (i - first) * time[role]
+            placed = (placed + np.uint64(i)) * _FACTOR
             if not forward[role] and i < first + size:
                 at = upcoming_at[role, i]
                 if at < latest:
                     urgent, latest, latest_of_others = role, at, latest
                 elif at < latest_of_others:
                     latest_of_others = at
-        for role in range(roles):
+        one_more = np.uint64(1)
+        for role in range(roles - 1, -1, -1):
+            one_more *= _FACTOR
             i, last = done[now, old, role], _first(role, cut, forward[role]) + size - 1
             if i > last:
                 continue
@@ -361,14 +366,14 @@ def _continue(
                     while j < end_of_role and upcoming_at[other, j] < over:
                         own = over - upcoming_at[other, j]
                         due += weight[other] * own
-                        late = price_of_late(slack[other, j] - own, weight[other], usual[other], spread)
-                        likely += weight[other] * own * of_tick + late - paid_anyhow[other, j]
+                        likely += weight[other] * own * of_tick
+                        if guided:
+                            late = price_of_late(slack[other, j] - own, weight[other], usual[other], spread)
+                            likely += late - paid_anyhow[other, j]
                         j += 1
                 if due > most_waits:
                     continue
-                key = np.uint64(cut + 1) * _FACTOR + np.uint64((idled + pause) // _FINE)
-                for other in range(roles):
-                    key = key * _FACTOR + np.uint64(done[now, old, other] + (1 if other == role else 0))
+                key = placed + one_more + np.uint64((idled + pause) // _FINE) * _MIX
                 slot = np.int64((key * _MIX) >> np.uint64(51))
                 while slots[slot, 0] >= 0 and keys[slots[slot, 0]] != key:
                     slot = (slot + 1) % _SLOTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,14 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.benchmarks.instances.instance_file import read_instances
 from placements import Placement
 from placements.shapes import k_shape, loop_shape, v_shape, wave_shape
+from schedsearch.bounds.load_and_path import period_bound
 from schedsearch.modulo.many_blocks import device_beam as module
 from schedsearch.modulo.many_blocks.device_beam import DeviceBeam, Ring, device_beam
 from schedsearch.modulo.many_blocks.device_orders import DeviceOrders
 from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
 from schedsearch.modulo.many_blocks.next_device import Blocks, Prices, next_orders
 from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
+from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
@@ -193,39 +197,55 @@ def test_places_on_the_first_device_are_the_likeliest_within_the_capacity(
     assert (slack >= 0).all()
 
 
-def found_for(placement: Placement, known: Fraction, seconds: float = 60, seed: int = 0) -> list[Repetend]:
-    """Return what is found."""
-    deadline = time.monotonic() + seconds
-    bound = Fraction(placement.load(0))
-    return list(device_beam(placement, range(1, 4), bound, known, deadline, seed))
+SMALL_LOOP = loop_with_transfers(8, 2, 18)
+"""Two chunks per device at 18 of the 23 activations that interleaved 1F1B holds on the first."""
+
+UNEVEN = (18, 18, 17, 17, 16, 16, 15, 15)
+
+
+def found_for(
+    placement: Placement, known: Fraction, until: Fraction = Fraction(0), sizes: Sequence[int] = (1, 2, 3)
+) -> list[Repetend]:
+    """Return what is found until a period is short enough, or ten minutes are over."""
+    found = []
+    for repetend in device_beam(placement, sizes, period_bound(placement), known, time.monotonic() + 600):
+        found.append(repetend)
+        if per_micro_batch(repetend) <= until:
+            break
+    return found
+
+
+def per_micro_batch(repetend: Repetend) -> Fraction:
+    """Return ticks per micro-batch."""
+    return Fraction(repetend.period, repetend.micro_batches)
 
 
 @pytest.mark.usefixtures("few_orders")
 def test_rings_close_with_several_micro_batches_that_share_idle_time() -> None:
     """Four chunks, where each period must be shorter than one micro-batch with a round trip has it."""
     placement = loop_with_transfers(4, 4, 18)
-    found = found_for(placement, Fraction(78))
-    rates = [Fraction(repetend.period, repetend.micro_batches) for repetend in found]
-    assert rates[0] <= 76 + Fraction(4, 3)
+    found = found_for(placement, Fraction(78), 76 + Fraction(4, 3))
+    rates = [per_micro_batch(repetend) for repetend in found]
+    assert rates[-1] <= 76 + Fraction(4, 3)
     assert rates == sorted(rates, reverse=True)
     for repetend in found:
         assert repetend.peak_memory[0] <= 18
         schedule = repetend.unroll(12)
         validate(schedule)
-    again = found_for(placement, Fraction(78))
+    again = found_for(placement, Fraction(78), 76 + Fraction(4, 3))
     assert [repetend.start for repetend in again] == [repetend.start for repetend in found]
 
 
 @pytest.mark.usefixtures("few_orders")
 def test_nothing_is_found_below_what_can_be_held() -> None:
-    assert not found_for(loop_with_transfers(4, 4, 10), Fraction(78), seconds=20)
+    assert not found_for(loop_with_transfers(4, 4, 10), Fraction(78))
 
 
 @pytest.mark.parametrize(
     ("placement", "applies"),
     [
         (loop_with_transfers(4, 2, 7), True),
-        (loop_shape(4, 2).with_memory(7), False),  # no transfers
+        (loop_shape(4, 2).with_memory(7), True),
         (wave_shape(4, 2).with_memory(6), False),
         (k_shape(4).with_memory(4), False),
         (v_shape(4, split_backward=True).with_memory(4), False),  # weight halves wait for no other device
@@ -233,14 +253,16 @@ def test_nothing_is_found_below_what_can_be_held() -> None:
 )
 def test_rings_are_told_from_other_placements(placement: Placement, applies: bool) -> None:
     line = LineOfDevices(placement)
-    assert (line.applies and line.round_trip > 0 and Ring.of(line) is not None) is applies
+    assert (line.applies and Ring.of(line) is not None) is applies
     if not applies:
         assert not found_for(placement, Fraction(10**6))
 
 
 def test_it_ends_at_its_deadline_and_at_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     placement = loop_with_transfers(4, 4, 18)
-    assert not found_for(placement, Fraction(78), seconds=-1)
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    assert not list(device_beam(placement, (1, 2, 3), Fraction(76), Fraction(78), 1e9))
+    monkeypatch.undo()
     monkeypatch.setattr(INTERRUPTS, "_seen", True)
     with pytest.raises(KeyboardInterrupt):
         found_for(placement, Fraction(78))
@@ -255,3 +277,74 @@ def test_orders_of_one_micro_batch_hold_less_than_without_idle_time() -> None:
     usual = beam.usual_waits(beam.orders(time.monotonic() + 60), time.monotonic() + 60)
     assert usual is not None
     assert (usual >= 0).all()
+
+
+def test_half_a_round_trip_of_idle_time_is_enough_for_a_loop() -> None:
+    """Period 39 per micro-batch, of 38 of work; with one micro-batch per repetend it takes 40."""
+    found = found_for(SMALL_LOOP, Fraction(57), Fraction(39))
+    assert per_micro_batch(found[-1]) <= 39
+    assert found[-1].micro_batches > 1
+    periods = [per_micro_batch(repetend) for repetend in found]
+    assert periods == sorted(set(periods), reverse=True)
+    for repetend in found:
+        assert max(repetend.peak_memory) <= 18
+        validate(repetend.unroll(3 * repetend.in_flight * repetend.micro_batches))
+
+
+def test_sizes_are_those_asked_for() -> None:
+    found = found_for(SMALL_LOOP, Fraction(57), Fraction(40), sizes=(1,))
+    assert {repetend.micro_batches for repetend in found} == {1}
+    assert per_micro_batch(found[-1]) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "percent"),
+    [("loop2_16x48_gpt_14b_three_quarters", 102), ("loop4_16x48_gpt_14b_three_quarters", 102)],
+)
+def test_measured_loops_come_near_their_load_at_three_quarters_of_the_memory(name: str, percent: int) -> None:
+    placement = next(each for each in read_instances() if each.name == name).placement.per_micro_batch
+    load = Fraction(placement.load(0))
+    found = found_for(placement, load * Fraction(103, 100), load * Fraction(percent, 100), sizes=(2, 5))
+    assert load < per_micro_batch(found[-1]) <= load * Fraction(percent, 100)
+    assert placement.memory is not None
+    assert max(found[-1].peak_memory) <= placement.memory[0]
+
+
+def test_uneven_devices_and_memory_are_kept() -> None:
+    """The first and the last stage take longer, and the last device may hold less."""
+    blocks = [
+        dataclasses.replace(block, time=block.time + (block.devices[0] in (0, 7)))
+        for block in SMALL_LOOP.blocks
+    ]
+    uneven = dataclasses.replace(SMALL_LOOP, blocks=tuple(blocks)).with_memory(
+        (18, 18, 17, 17, 16, 16, 15, 15)
+    )
+    bound = period_bound(uneven)
+    found = found_for(uneven, 2 * bound, bound * Fraction(107, 100))
+    assert per_micro_batch(found[-1]) <= bound * Fraction(107, 100)
+    assert all(np.array(found[-1].peak_memory) <= UNEVEN)
+    validate(found[-1].unroll(40))
+
+
+def test_units_of_memory_do_not_matter() -> None:
+    blocks = loop_shape(8, 2, 7, 12, stage_memory=3000).blocks
+    in_mib = dataclasses.replace(SMALL_LOOP, blocks=blocks).with_memory(18 * 3000 + 2999)
+    units, mib = (
+        [(each.micro_batches, each.period) for each in found_for(each_, Fraction(57), Fraction(39))]
+        for each_ in (SMALL_LOOP, in_mib)
+    )
+    assert mib[-1][1] / mib[-1][0] <= 39
+    assert units[-1][1] / units[-1][0] <= 39
+
+
+def test_a_search_takes_it() -> None:
+    placement = loop_with_transfers(12, 2, 28)
+    told = []
+    result = search(
+        placement, 48, time_limit_s=12, polish_time_limit_s=1, on_progress=lambda p: told.append(p.found_by)
+    )
+    assert result.repetend is not None
+    assert result.schedule is not None
+    assert result.repetend.period_per_micro_batch <= 40
+    assert "orders found from device to device" in told
+    validate(result.schedule)

@@ -16,7 +16,7 @@ from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import v_min
 from schedsearch.bounds.load_and_path import period_bound
-from schedsearch.modulo.many_blocks import device_beam, device_by_device
+from schedsearch.modulo.many_blocks import device_beam
 from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern, decide_shifted
 from schedsearch.modulo.many_blocks.shifted_patterns import shifted_patterns
 from schedsearch.modulo.result import Progress
@@ -125,7 +125,6 @@ class _FoundError(Exception):
 
 def test_a_search_says_that_a_pattern_was_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a loop, where orders are not found from device to device, which are better."""
-    monkeypatch.setattr(device_by_device, "device_by_device", lambda *_: iter(()))
     monkeypatch.setattr(device_beam, "device_beam", lambda *_: iter(()))
     placement = instance("loop2_16x48_gpt_14b_three_quarters")
 
