@@ -118,12 +118,17 @@ class Sweep:
         share_s = (deadline - time.monotonic()) * _SHARE_OF_HAND_MADE
         self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
 
-    def _begin_better(self, deadline: float) -> None:
-        """Take the repetends of hand-made schedules, if not done yet, of simulated ones and of patterns."""
+    def _begin_better(self, search: ModuloSearch, deadline: float) -> None:
+        """Take the repetends of hand-made schedules, if not done yet, of simulated ones and of patterns.
+
+        Args:
+            search: That of one micro-batch per repetend.
+            deadline: When to stop, in seconds of `time.monotonic`.
+        """
         if len(self.placement.blocks) < _MANY_BLOCKS:
             self._take_hand_made(deadline)
         if len(self.placement.blocks) >= _LINE:
-            self._go_device_by_device(deadline)
+            self._go_device_by_device(search, deadline)
         if self._rate_of_starts <= self.period_bound:
             return
         share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
@@ -144,8 +149,8 @@ class Sweep:
         rates = [Fraction(start.repetend.period, size) for size, start in self.starts.items()]
         return min(rates, default=serial_period(self.placement))
 
-    def _go_device_by_device(self, deadline: float) -> None:
-        """Take the repetends whose orders are found from device to device."""
+    def _go_device_by_device(self, search: ModuloSearch, deadline: float) -> None:
+        """Take the repetends whose orders are found from device to device, each at once: it may take long."""
         # numba is slow to load
         from schedsearch.modulo.many_blocks.device_beam import device_beam
 
@@ -154,7 +159,13 @@ class Sweep:
         sizes = range(1, self._most_of_starts + 1) if len(self.asked) > 1 else self.asked
         found = device_beam(self.placement, sizes, self.period_bound, known, end, self.asking.seed)
         for repetend in found:
-            self.starts[repetend.micro_batches] = Start(repetend, "orders found from device to device")
+            size, made_by = repetend.micro_batches, "orders found from device to device"
+            self.starts[size] = Start(repetend, made_by)
+            if size == search.known.micro_batches:
+                search.known = search.known.beginning_with(repetend)
+                search.report(Objective.PERIOD, made_by)
+            elif len(self.asked) > 1:
+                self._take(size)
 
     def _shift_patterns(self, deadline: float) -> None:
         """Take the repetends of one micro-batch in which a few devices' pattern serves all."""
@@ -341,7 +352,7 @@ class Sweep:
                 return search
             search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
             if not self.before and not search.look_at_bound():
-                self._begin_better(deadline)
+                self._begin_better(search, deadline)
                 search.deadline = _share(deadline, share)
                 search.known = self._with_best_start(search.known)
                 if search.known.repetend is not None:

@@ -23,6 +23,7 @@ from schedsearch.modulo.many_blocks.device_orders import DeviceOrders
 from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
 from schedsearch.modulo.many_blocks.next_device import Blocks, Prices, next_orders
 from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
+from schedsearch.modulo.result import Progress
 from schedsearch.modulo.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -347,4 +348,28 @@ def test_a_search_takes_it() -> None:
     assert result.schedule is not None
     assert result.repetend.period_per_micro_batch <= 40
     assert "orders found from device to device" in told
+    validate(result.schedule)
+
+
+@pytest.mark.parametrize("sizes", [1, None])
+def test_ctrl_c_keeps_what_was_found_before_it(sizes: int | None) -> None:
+    seen: list[Fraction] = []
+
+    def interrupt(progress: Progress) -> None:
+        if progress.found_by == "orders found from device to device":
+            assert progress.best is not None
+            seen.append(Fraction(progress.best, progress.micro_batches))
+            raise KeyboardInterrupt
+
+    result = search(
+        loop_with_transfers(12, 2, 28),
+        48,
+        micro_batches_per_repetend=sizes,
+        time_limit_s=60,
+        on_progress=interrupt,
+    )
+    assert result.interrupted
+    assert result.repetend is not None
+    assert result.schedule is not None
+    assert result.repetend.period_per_micro_batch == seen[-1]
     validate(result.schedule)
