@@ -353,13 +353,13 @@ class DeviceBeam:
         if usual is None:
             self.holds_too_much = True
             return None
-        words = self._starts_of(self._repeated(first))
+        begun = self._starts_of(self._repeated(first))
         if self.asked % 2:
-            words = np.concatenate([words, self._carried])
+            begun = np.concatenate([begun, self._carried])
         more = self._more
         self.asked += 1
         self.effort += self.size**2 * self._more
-        return self.close(words, usual, more, deadline)
+        return self.close(begun, usual, more, deadline)
 
     def orders(self, deadline: float, *, anew: bool = False) -> DeviceOrders:
         """Return orders that hold little from device to device, from random ones.
