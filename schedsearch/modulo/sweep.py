@@ -41,6 +41,9 @@ some seconds, on a hundred a minute."""
 _SHARE_OF_SIMULATED = 0.2
 """Share of the time that making repetends of simulated schedules gets."""
 
+_SHARE_OF_ANNEALING = 0.5
+"""Share of the time that orders are annealed for at most."""
+
 _SHARE_OF_PATTERNS = {False: 0.15, True: 0.6}
 """Share of the time that patterns of a few devices, shifted to the others, get where a solver can be asked
 about all blocks at once, and where there are too many."""
@@ -109,34 +112,39 @@ class Sweep:
     def begin(self, deadline: float) -> None:
         """Take greedy and hand-made repetends if there are many blocks; else a solver is as quick."""
         if len(self.placement.blocks) >= _MANY_BLOCKS and not self.before:
-            end = _share(deadline, _SHARE_OF_GREEDY)
-            greedy = greedy_repetends(self.placement, self.period_bound, end)
-            self._take_hand_made(deadline)
-            self.starts = better_of(self.starts, greedy)
+            self._take_greedy_and_hand_made(deadline)
 
-    def _take_hand_made(self, deadline: float) -> None:
+    def _take_greedy_and_hand_made(self, deadline: float) -> None:
+        end = _share(deadline, _SHARE_OF_GREEDY)
+        greedy = greedy_repetends(self.placement, self.period_bound, end)
         share_s = (deadline - time.monotonic()) * _SHARE_OF_HAND_MADE
         self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
+        self.starts = better_of(self.starts, greedy)
 
     def _begin_better(self, search: ModuloSearch, deadline: float) -> None:
-        """Take the repetends of hand-made schedules, if not done yet, of simulated ones and of patterns.
+        """Take the repetends of greedy and hand-made schedules, if not done yet, and what is made of them.
 
         Args:
             search: That of one micro-batch per repetend.
             deadline: When to stop, in seconds of `time.monotonic`.
         """
         if len(self.placement.blocks) < _MANY_BLOCKS:
-            self._take_hand_made(deadline)
+            self._take_greedy_and_hand_made(deadline)
         if len(self.placement.blocks) >= _LINE:
             self._go_device_by_device(search, deadline)
         if self._rate_of_starts <= self.period_bound:
             return
+        self._anneal(search, deadline)
+        if len(self.placement.blocks) >= _MANY_BLOCKS and self._rate_of_starts > self.period_bound:
+            self._simulate(deadline)
+            self._shift_patterns(deadline)
+
+    def _simulate(self, deadline: float) -> None:
+        """Take the repetends of simulated schedules."""
         share_s = (deadline - time.monotonic()) * _SHARE_OF_SIMULATED
         sizes = sorted({n for n in (*self.asked, *_SIZES_OF_SIMULATED) if n <= self._most_of_starts})
         found = simulated_repetends(self.placement, sizes, self.period_bound, share_s, deadline)
         self.starts = better_of(self.starts, found)
-        if len(self.placement.blocks) >= _MANY_BLOCKS:
-            self._shift_patterns(deadline)
 
     @property
     def _most_of_starts(self) -> int:
@@ -159,13 +167,34 @@ class Sweep:
         sizes = range(1, self._most_of_starts + 1) if len(self.asked) > 1 else self.asked
         found = device_beam(self.placement, sizes, self.period_bound, known, end, self.asking.seed)
         for repetend in found:
-            size, made_by = repetend.micro_batches, "orders found from device to device"
-            self.starts[size] = Start(repetend, made_by)
-            if size == search.known.micro_batches:
-                search.known = search.known.beginning_with(repetend)
-                search.report(Objective.PERIOD, made_by)
-            elif len(self.asked) > 1:
-                self._take(size)
+            self._take_at_once(Start(repetend, "orders found from device to device"), search)
+
+    def _anneal(self, search: ModuloSearch, deadline: float) -> None:
+        """Take the repetends to which annealing leads from the best so far, each at once."""
+        # numba is slow to load
+        from schedsearch.modulo.annealing import annealed
+
+        assert search.known.repetend is not None
+        known = {size: start.repetend for size, start in self.starts.items()}
+        known = {1: search.known.repetend} | known if 1 not in known else known
+        end = _share(deadline, _SHARE_OF_ANNEALING)
+        for repetend in annealed(known, self.asked, self.period_bound, end, self.asking.seed):
+            self._take_at_once(Start(repetend, "annealing"), search)
+
+    def _take_at_once(self, start: Start, search: ModuloSearch) -> None:
+        """Take a better start, tell of it, and keep it should the search be interrupted.
+
+        Args:
+            start: Of any number of micro-batches.
+            search: That of one micro-batch per repetend.
+        """
+        size = start.repetend.micro_batches
+        self.starts[size] = start
+        if size == search.known.micro_batches:
+            search.known = search.known.beginning_with(start.repetend)
+            search.report(Objective.PERIOD, start.made_by)
+        elif len(self.asked) > 1:
+            self._take(size)
 
     def _shift_patterns(self, deadline: float) -> None:
         """Take the repetends of one micro-batch in which a few devices' pattern serves all."""

@@ -16,6 +16,7 @@ from functools import partial
 from experiments.benchmarks.benchmark_command import Benchmark
 from experiments.benchmarks.results import Case
 from experiments.benchmarks.search.measuring import BestKnown, against_tessel, finite, steady, sweep
+from experiments.benchmarks.search.random_placements import random_placements
 from experiments.benchmarks.search.real_ratios import GIVEN, WORKLOADS
 from experiments.benchmarks.search.real_times import real_times
 from experiments.benchmarks.timing import load_solvers
@@ -296,6 +297,7 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "finite": finite_schedules,
     "real_ratios": real_ratios,
     "real_times": real_times,
+    "random_placements": random_placements,
 }
 """The groups by the name that the command line uses."""
 

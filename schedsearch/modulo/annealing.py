@@ -1,0 +1,150 @@
+"""Simulated annealing of the orders of a repetend, with one micro-batch, two and more.
+
+A solver is asked whether a period can be reached, and says nothing if it does not know in time. This goes
+from one order that can be run to another, so that it always has an answer; it proves nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from schedsearch.modulo.critical_swaps import NEVER, Orders, take_steps
+from schedsearch.repetend import Repetend, input_edges
+from schedsearch.solver.interrupts import INTERRUPTS
+
+_HEAT = (0.1, 0.002)
+"""By which share of the period it may well grow with a step, at first and at last."""
+
+_ANYWHERE = (0.0, 0.2)
+"""Chance that a step is not on the critical cycle, in every second round: some orders are only left so, and
+others more rarely."""
+
+_STEPS = 400
+"""Between two looks at the clock."""
+
+_COOLINGS = 50
+"""How often the heat becomes less in the first annealing of the most micro-batches. Of fewer, whose steps
+take less time, it does so more often, and twice as often in each round that follows."""
+
+_MOST_INSTANCES = 600
+"""Blocks times micro-batches: with more, a step takes too long for this to find anything."""
+
+_IN_VAIN = 2
+"""Rounds over all sizes without a better repetend of any after which it ends."""
+
+
+def annealed(
+    known: Mapping[int, Repetend], sizes: Sequence[int], bound: Fraction, deadline: float, seed: int = 0
+) -> Iterator[Repetend]:
+    """Yield ever better repetends of some numbers of micro-batches, in rounds that take ever longer.
+
+    Args:
+        known: Repetends to begin with, by their number of micro-batches; one at least is of one.
+        sizes: The numbers of micro-batches per repetend, in turn.
+        bound: Ticks per micro-batch that no repetend beats; the first that reaches it is the last.
+        deadline: When to stop, in seconds of `time.monotonic`.
+        seed: Of the random choices.
+
+    Raises:
+        KeyboardInterrupt: There was a Ctrl-C.
+    """
+    best, in_vain = dict(known), 0
+    for turn in itertools.count():
+        if in_vain == _IN_VAIN:
+            return
+        in_vain += 1
+        for size in sizes:
+            if size * len(best[1].placement.blocks) > _MOST_INSTANCES:
+                continue
+            begun = [each.repeated(size // part) for part, each in best.items() if size % part == 0]
+            least = math.ceil(bound * size)
+            coolings = _COOLINGS * 2**turn * max(sizes) // size
+            begin = min(begun, key=lambda each: each.period)
+            found = _annealed(begin, least, coolings, _ANYWHERE[turn % 2], deadline, seed)
+            if found.period < (best[size].period if size in best else math.inf):
+                if size in best or found.period < begin.period:
+                    in_vain = 0
+                    yield found
+                best[size] = found
+            if found.period <= bound * size or time.monotonic() >= deadline:
+                return
+            seed += coolings
+
+
+def _annealed(
+    repetend: Repetend, least: int, coolings: int, anywhere: float, deadline: float, seed: int
+) -> Repetend:
+    """Return the best repetend that some steps from one lead to, or that itself."""
+    orders, instances = _as_arrays(repetend)
+    cycle = np.full(len(orders.source) + 1, -1)
+    best = np.zeros((2, len(orders.order) + 1), np.int64)
+    period, reached = NEVER, repetend.period
+    for i in range(coolings):
+        INTERRUPTS.raise_if_seen()
+        heat = repetend.period * _HEAT[0] * (_HEAT[1] / _HEAT[0]) ** (i / coolings)
+        period, reached = take_steps(orders, cycle, period, best, least, heat, anywhere, _STEPS, seed + i)
+        if reached <= least or time.monotonic() >= deadline:
+            break
+    if reached >= repetend.period:
+        return repetend
+    cycles = [
+        [
+            (instances[orders.instance[visit]], int(best[1, 1 + visit]))
+            for visit in best[0, 1 + begin : 1 + end]
+        ]
+        for begin, end in zip(orders.first, orders.first[1:], strict=False)
+    ]
+    found = Repetend.of_least_period(
+        repetend.placement, repetend.micro_batches, cycles, least, repetend.period
+    )
+    assert found is not None and found.period == reached, "the period of an order does not depend on who asks"
+    return found
+
+
+def _as_arrays(repetend: Repetend) -> tuple[Orders, list[tuple[str, int]]]:
+    """Return a repetend's orders, and the instances by their numbers there."""
+    placement = repetend.placement
+    instances = [
+        (block.name, n) for block in placement.topological_order for n in range(repetend.micro_batches)
+    ]
+    number = {instance: i for i, instance in enumerate(instances)}
+    cycles = [repetend.cycle(device) for device in range(placement.num_devices)]
+    here = [(device, *each) for device, cycle in enumerate(cycles) for each in cycle]
+    blocks = [placement.by_name[name] for _, (name, _), _ in here]
+    edges = input_edges(placement, repetend.micro_batches)
+    inputs = np.array(
+        [(number[edge.source], number[edge.target], edge.ticks) for edge in edges], np.int64
+    ).reshape(-1, 3)
+    later = np.zeros(len(here), np.int64)
+    visits: list[list[int]] = [[] for _ in instances]
+    for visit, (_, instance, _) in enumerate(here):
+        visits[number[instance]].append(visit)
+    width = max(map(len, visits)) + 1
+    free = placement.free_memory
+    orders = Orders(
+        ticks=np.array([placement.by_name[name].time for name, _ in instances], np.int64),
+        source=np.concatenate((inputs[:, 0], later)),
+        target=np.concatenate((inputs[:, 1], later)),
+        wait=np.concatenate((inputs[:, 2], later)),
+        back=np.zeros(len(inputs) + len(here), np.int64),
+        first=np.cumsum([0, *map(len, cycles)]),
+        order=np.arange(len(here)),
+        round_=np.array([round_ for _, _, round_ in here], np.int64),
+        instance=np.array([number[instance] for _, instance, _ in here], np.int64),
+        memory=np.array(
+            [block.memory_on(device) for (device, _, _), block in zip(here, blocks, strict=True)], np.int64
+        ),
+        transient=np.array([block.transient for block in blocks], np.int64),
+        free=np.full(placement.num_devices, 1 << 60) if free is None else np.array(free, np.int64),
+        visits=np.array([each + [-1] * (width - len(each)) for each in visits], np.int64),
+        place=np.arange(len(here)),
+        device=np.array([device for device, _, _ in here], np.int64),
+        starts=np.zeros(len(instances), np.int64),
+    )
+    return orders, instances

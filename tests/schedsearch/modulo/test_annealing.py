@@ -1,0 +1,96 @@
+"""Annealing of orders: valid, never longer, the same for the same seed; blocks on several devices; Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import placements as random_placements
+
+from experiments.benchmarks.search.random_placements import random_placement
+from placements import Placement
+from placements.shapes import k_shape, nn_shape, v_shape
+from schedsearch.bounds.load_and_path import period_bound
+from schedsearch.bounds.memory_need import minimum_memory
+from schedsearch.modulo.annealing import annealed
+from schedsearch.modulo.search import search
+from schedsearch.repetend import Repetend
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.starts.serial import serial_repetend
+from schedsearch.validate import validate
+
+
+def all_annealed(
+    placement: Placement, sizes: tuple[int, ...] = (1,), seconds: float = 60.0
+) -> list[Repetend]:
+    """Return what annealing finds from one block after another on; none where that does not fit."""
+    first = serial_repetend(placement)
+    if first is None:
+        return []
+    first = first.with_least_period()
+    found = annealed({1: first}, sizes, period_bound(placement), time.monotonic() + seconds)
+    return [first, *found]
+
+
+@settings(max_examples=40, deadline=None)
+@given(random_placements(max_time=3, training=True, by_device=True), st.integers(0, 2))
+def test_each_is_better_than_the_one_before_and_valid(placement: Placement, spare: int) -> None:
+    """Memory differs by device, even in sign, and blocks are on several devices."""
+    placement = placement.with_memory(
+        [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
+    )
+    last: dict[int, Repetend] = {}
+    for repetend in all_annealed(placement, (1, 2), seconds=0.3):
+        size = repetend.micro_batches
+        assert repetend.period_per_micro_batch >= period_bound(placement)
+        assert size not in last or repetend.period < last[size].period
+        validate(repetend.unroll(3 * size * repetend.in_flight))
+        last[size] = repetend
+
+
+@pytest.mark.parametrize(
+    ("family", "number"), [("chains", 4), ("X", 5), ("loops", 4), ("K", 8), ("waves", 0)]
+)
+def test_a_solver_finds_little_better(family: str, number: int) -> None:
+    """Of one micro-batch per repetend, on placements of the benchmark with 14 to 24 blocks."""
+    placement = random_placement(family, number)
+    options = {"micro_batches_per_repetend": 1, "time_limit_s": 5.0, "polish_time_limit_s": 0.0}
+    by_solver = search(placement, 8, objectives=("period",), **options).repetend
+    assert by_solver is not None
+    assert period_bound(placement) <= all_annealed(placement)[-1].period <= 1.05 * by_solver.period
+
+
+def test_two_micro_batches_use_tight_memory_better() -> None:
+    """With memory 3 the V-shape takes 8 ticks for each with one, and 6 with two."""
+    placement = v_shape(4).with_memory(3)
+    assert [each.period_per_micro_batch for each in all_annealed(placement, (1,))][-1] == 8
+    assert [each.period_per_micro_batch for each in all_annealed(placement, (1, 2))][-1] == 6
+
+
+@pytest.mark.parametrize("placement", [nn_shape(4).with_memory(6), k_shape(4).with_memory(6)])
+def test_blocks_on_all_devices_change_places_on_all(placement: Placement) -> None:
+    """From one block after another to no bubble, which both shapes reach in this memory."""
+    assert all_annealed(placement)[-1].period == period_bound(placement)
+
+
+def test_the_same_seed_gives_the_same_repetends() -> None:
+    placement = random_placement("waves", 0)
+    first = serial_repetend(placement)
+    assert first is not None
+    one, again = (
+        list(annealed({1: first}, (1,), Fraction(0), time.monotonic() + 600.0, seed=3)) for _ in range(2)
+    )
+    assert one == again and one
+
+
+def test_nothing_is_annealed_after_the_deadline() -> None:
+    assert len(all_annealed(random_placement("loops", 3), seconds=-1.0)) <= 2
+
+
+def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(INTERRUPTS, "_seen", True)
+    with pytest.raises(KeyboardInterrupt):
+        all_annealed(v_shape(4).with_memory(4))
