@@ -7,6 +7,8 @@ read:
 - `known`: what is known of the repetends of one size, and the next query.
 - `bisection`: one objective made least for one size.
 - `infeasible`: why there is no schedule.
+- `critical_swaps`: steps from one order to the next, compiled.
+- `annealing`: the best order that such steps lead to.
 - `many_blocks`: what finds shorter periods where whole repetends are too large a question.
 - `sweep`: the period, size by size.
 - `finite_schedule`: the objectives after the period, and the asked number of micro-batches.

@@ -16,6 +16,7 @@ from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import v_min
 from schedsearch.bounds.load_and_path import period_bound
+from schedsearch.modulo import annealing
 from schedsearch.modulo.many_blocks import device_beam
 from schedsearch.modulo.many_blocks.shifted_model import ShiftedPattern, decide_shifted
 from schedsearch.modulo.many_blocks.shifted_patterns import shifted_patterns
@@ -124,8 +125,9 @@ class _FoundError(Exception):
 
 
 def test_a_search_says_that_a_pattern_was_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a loop, where orders are not found from device to device, which are better."""
+    """Of a loop, where orders are not found from device to device, which are better, nor annealed."""
     monkeypatch.setattr(device_beam, "device_beam", lambda *_: iter(()))
+    monkeypatch.setattr(annealing, "annealed", lambda *_: iter(()))
     placement = instance("loop2_16x48_gpt_14b_three_quarters")
 
     def end(progress: Progress) -> None:
