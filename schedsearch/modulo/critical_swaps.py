@@ -142,7 +142,7 @@ def _any_place_of(cycle: Ints, inputs: int) -> int:
     for edge in cycle[:length]:
         left -= edge >= inputs
         if left < 0:
-            return edge - inputs
+            return int(edge - inputs)
     return 0
 
 
