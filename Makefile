@@ -1,6 +1,7 @@
 # make run: the main job on a fresh machine, with a tenth more time than at the highest clocks to save energy in. make test: lint, types and the whole test suite, without a GPU.
 # make test-fast: a minute's tests, which start no process. WORKERS=1 for fewer processes than the machine has cores.
 # make test-gpu: what needs one; put a CUDA build of torch into .venv first.
+# The set-up compiles what searches need, so that the first is as quick as others.
 # make docs: the site, in build/docs. make notebooks: opens notebooks/ in Jupyter.
 PYTHON ?= python3
 VENV := .venv
@@ -41,6 +42,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "schedsearch needs Python 3.11 or later; make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[all,test]'
+	$(BIN)/python -c 'from experiments.benchmarks.timing import load_solvers; load_solvers()'
 	touch $@
 
 clean:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from fractions import Fraction
 
 from placements.shapes import v_shape
+from schedsearch.modulo.annealing import annealed
 from schedsearch.modulo.search import search
+from schedsearch.starts.serial import serial_repetend
 
 
 class CpuClock:
@@ -27,6 +30,10 @@ def _cpu_s() -> float:
 
 
 def load_solvers() -> None:
-    """Load each solver and put a question to it, so that no case pays for it."""
+    """Load each solver and put a question to it, and compile annealing, so that no case pays for it."""
+    placement = v_shape(2).with_memory(1)
     for solver in ("z3", "cpsat"):
-        search(v_shape(2).with_memory(1), 2, solver=solver, polish_time_limit_s=0.1)
+        search(placement, 2, solver=solver, polish_time_limit_s=0.1)
+    serial = serial_repetend(placement)
+    assert serial is not None
+    list(annealed({1: serial}, (1,), Fraction(0), time.monotonic()))

@@ -29,20 +29,21 @@ _STEPS = 400
 """Between two looks at the clock."""
 
 _COOLINGS = 50
-"""How often the heat becomes less in the first annealing of the most micro-batches. Of fewer, whose steps
-take less time, it does so more often, and twice as often in each round that follows."""
+"""How often the heat becomes less in the first annealing of the most micro-batches, or as often as there are
+blocks. Of fewer, whose steps take less time, it does so more often, and twice as often in each round that
+follows one in vain."""
 
 _MOST_INSTANCES = 600
 """Blocks times micro-batches: with more, a step takes too long for this to find anything."""
 
-_IN_VAIN = 2
-"""Rounds over all sizes without a better repetend of any after which it ends."""
+_IN_VAIN = 3
+"""Rounds over all sizes without a shorter period per micro-batch after which it ends."""
 
 
 def annealed(
     known: Mapping[int, Repetend], sizes: Sequence[int], bound: Fraction, deadline: float, seed: int = 0
 ) -> Iterator[Repetend]:
-    """Yield ever better repetends of some numbers of micro-batches, in rounds that take ever longer.
+    """Yield ever better repetends of some numbers of micro-batches, in rounds; longer ones after one in vain.
 
     Args:
         known: Repetends to begin with, by their number of micro-batches; one at least is of one.
@@ -54,24 +55,25 @@ def annealed(
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
     """
-    best, in_vain = dict(known), 0
+    best, in_vain, number = dict(known), 0, len(known[1].placement.blocks)
     for turn in itertools.count():
         if in_vain == _IN_VAIN:
             return
-        in_vain += 1
+        work, in_vain = 2**in_vain, in_vain + 1
         for size in sizes:
-            if size * len(best[1].placement.blocks) > _MOST_INSTANCES:
+            if size * number > _MOST_INSTANCES:
                 continue
             begun = [each.repeated(size // part) for part, each in best.items() if size % part == 0]
             least = math.ceil(bound * size)
-            coolings = _COOLINGS * 2**turn * max(sizes) // size
+            coolings = min(_COOLINGS, number) * work * max(sizes) // size
             begin = min(begun, key=lambda each: each.period)
             found = _annealed(begin, least, coolings, _ANYWHERE[turn % 2], deadline, seed)
-            if found.period < (best[size].period if size in best else math.inf):
-                if size in best or found.period < begin.period:
+            if found.period < begin.period:
+                rate = min(Fraction(each.period, part) for part, each in best.items())
+                if Fraction(found.period, size) < rate:
                     in_vain = 0
-                    yield found
                 best[size] = found
+                yield found
             if found.period <= bound * size or time.monotonic() >= deadline:
                 return
             seed += coolings
