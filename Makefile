@@ -1,7 +1,7 @@
 # make run: the main job on a fresh machine, with a tenth more time than at the highest clocks to save energy in. make test: lint, types and the whole test suite, without a GPU.
 # make test-fast: a minute's tests, which start no process. WORKERS=1 for fewer processes than the machine has cores.
 # make test-gpu: what needs one; put a CUDA build of torch into .venv first.
-# The set-up compiles what searches need, so that the first is as quick as others.
+# The set-up compiles annealing, which takes some ten seconds, so that no search has to.
 # make docs: the site, in build/docs. make notebooks: opens notebooks/ in Jupyter.
 PYTHON ?= python3
 VENV := .venv

@@ -6,7 +6,6 @@ from one order that can be run to another, so that it always has an answer; it p
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +33,7 @@ blocks. Of fewer, whose steps take less time, it does so more often, and twice a
 follows one in vain."""
 
 _MOST_INSTANCES = 600
-"""Blocks times micro-batches: with more, a step takes too long for this to find anything."""
+"""Blocks times micro-batches; it was not tried with more."""
 
 _IN_VAIN = 3
 """Rounds over all sizes without a shorter period per micro-batch after which it ends."""
@@ -55,11 +54,11 @@ def annealed(
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
     """
-    best, in_vain, number = dict(known), 0, len(known[1].placement.blocks)
-    for turn in itertools.count():
-        if in_vain == _IN_VAIN:
-            return
-        work, in_vain = 2**in_vain, in_vain + 1
+    best, number = dict(known), len(known[1].placement.blocks)
+    turn, in_vain = 0, 0
+    while in_vain < _IN_VAIN:
+        work, anywhere = 2**in_vain, _ANYWHERE[turn % 2]
+        turn, in_vain = turn + 1, in_vain + 1
         for size in sizes:
             if size * number > _MOST_INSTANCES:
                 continue
@@ -67,7 +66,7 @@ def annealed(
             least = math.ceil(bound * size)
             coolings = min(_COOLINGS, number) * work * max(sizes) // size
             begin = min(begun, key=lambda each: each.period)
-            found = _annealed(begin, least, coolings, _ANYWHERE[turn % 2], deadline, seed)
+            found = _annealed(begin, least, coolings, anywhere, deadline, seed)
             if found.period < begin.period:
                 rate = min(Fraction(each.period, part) for part, each in best.items())
                 if Fraction(found.period, size) < rate:

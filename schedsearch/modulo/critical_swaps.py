@@ -1,8 +1,8 @@
 """Steps from one order of blocks to the next, each two neighbours on a device that change places.
 
-The orders of all devices and the inputs of blocks make a graph whose edges go so many rounds back. The period
-is the greatest ratio of ticks to rounds over its cycles, so that only a change on the critical cycle can make
-it shorter. Compiled by numba, as a search takes some hundred thousand steps a second.
+The orders of all devices and the inputs of blocks make a graph whose edges each go some rounds back. The
+period is the greatest ratio of ticks to rounds over its cycles, so that only a change on the critical cycle
+can make it shorter. Compiled by numba, as a search takes some hundred thousand steps a second.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _has_room(orders: Orders, device: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _critical_cycle(orders: Orders, starts: Ints, period: int, most: int, cycle: Ints) -> int:
-    """Return the least period of the orders, by Newton's method for the greatest ratio.
+    """Return the least period of the orders, as `DifferenceSystem.least_period` does, but compiled.
 
     Args:
         orders: The graph.

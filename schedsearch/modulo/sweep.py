@@ -175,8 +175,8 @@ class Sweep:
         from schedsearch.modulo.annealing import annealed
 
         assert search.known.repetend is not None
-        known = {size: start.repetend for size, start in self.starts.items()}
-        known = {1: search.known.repetend} | known if 1 not in known else known
+        known = {1: search.known.repetend}
+        known |= {size: start.repetend for size, start in self.starts.items()}
         end = _share(deadline, _SHARE_OF_ANNEALING)
         for repetend in annealed(known, self.asked, self.period_bound, end, self.asking.seed):
             self._take_at_once(Start(repetend, "annealing"), search)

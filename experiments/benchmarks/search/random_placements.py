@@ -61,7 +61,7 @@ def random_placement(family: str, number: int) -> Placement:
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _Compared:
     """What was found of one placement; by how much, as shares, the periods are above their bounds.
 
     Attributes:
@@ -83,7 +83,7 @@ class _Beside:
 
 def random_placements() -> Iterator[Case]:
     """Yield a case for each family, and one for the mean of those that ran before it."""
-    done: list[_Beside] = []
+    done: list[_Compared] = []
     for family in FAMILIES:
         must = "no period above that of version 2449524"
         yield Case("random_placements", family, must, partial(_beside_frozen, family, done))
@@ -91,21 +91,21 @@ def random_placements() -> Iterator[Case]:
     yield Case("random_placements", "all of these", must, partial(_mean, done))
 
 
-def _beside_frozen(family: str, done: list[_Beside]) -> CaseResult:
+def _beside_frozen(family: str, done: list[_Compared]) -> CaseResult:
     found = [_search(row) for row in _frozen() if row["family"] == family]
     done += found
     wrong = {f"{each.name} is {each.longer:.2%} longer": each.longer > 0 for each in found}
     return CaseResult(sum(each.cpu_s for each in found), true_of(wrong), note=_gaps(found))
 
 
-def _mean(done: list[_Beside]) -> CaseResult:
+def _mean(done: list[_Compared]) -> CaseResult:
     if not done:
         return CaseResult(0.0, skipped="no family ran before it")
     wrong = {"more than half": 2 * fmean(each.ours for each in done) > fmean(each.theirs for each in done)}
     return CaseResult(sum(each.cpu_s for each in done), true_of(wrong), note=_gaps(done))
 
 
-def _gaps(found: list[_Beside]) -> str:
+def _gaps(found: list[_Compared]) -> str:
     ours, theirs = fmean(each.ours for each in found), fmean(each.theirs for each in found)
     better = fmean(each.theirs_by_better for each in found)
     worst = sorted(found, key=lambda each: -each.ours)[:10]
@@ -122,7 +122,7 @@ def _frozen() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _search(row: dict[str, str]) -> _Beside:
+def _search(row: dict[str, str]) -> _Compared:
     """Search a placement as long as the frozen version did."""
     placement = random_placement(row["family"], int(row["number"]))
     result, cpu_s = search_timed(
@@ -135,7 +135,7 @@ def _search(row: dict[str, str]) -> _Beside:
     assert result.repetend is not None
     ours = Fraction(result.repetend.period, result.repetend.micro_batches)
     theirs, their_bound = Fraction(row["period"]), float(row["bound"])
-    return _Beside(
+    return _Compared(
         f"{row['family']} {row['number']}",
         float(ours / theirs) - 1,
         max(0.0, result.gap),

@@ -74,7 +74,7 @@ def test_two_micro_batches_use_tight_memory_better() -> None:
     ("placement", "most"), [(nn_shape(4).with_memory(6), 10), (k_shape(4).with_memory(6), 6)]
 )
 def test_blocks_on_all_devices_change_places_on_all(placement: Placement, most: int) -> None:
-    """To half of the serial period and less; the least are 8 and 6 ticks, but the NN-shape may get stuck."""
+    """From one block after another; the least are 8 and 6 ticks, but with the NN-shape it may get stuck."""
     first, *_, last = all_annealed(placement)
     assert period_bound(placement) <= last.period <= most < first.period
 
