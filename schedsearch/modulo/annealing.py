@@ -6,6 +6,7 @@ from one order that can be run to another, so that it always has an answer; it p
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +14,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from schedsearch.modulo.critical_swaps import NEVER, Orders, take_steps
+from schedsearch.modulo.critical_swaps import NEVER, Orders, Room, take_steps
 from schedsearch.repetend import Repetend, input_edges
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _HEAT = (0.1, 0.002)
 """By which share of the period it may well grow with a step, at first and at last."""
 
-_ANYWHERE = (0.0, 0.2)
-"""Chance that a step is not on the critical cycle, in every second round: some orders are only left so, and
-others more rarely."""
+_ROUNDS = ((False, 0.0), (True, 0.2), (True, 0.0), (False, 0.2))
+"""Of each round in turn, whether it begins anew or from the best so far, and the chance that a step is not on
+the critical cycle: some orders are only left so, and others more rarely."""
 
 _STEPS = 400
 """Between two looks at the clock."""
@@ -55,19 +56,17 @@ def annealed(
         KeyboardInterrupt: There was a Ctrl-C.
     """
     best, number = dict(known), len(known[1].placement.blocks)
-    turn, in_vain = 0, 0
-    while in_vain < _IN_VAIN:
-        work, anywhere = 2**in_vain, _ANYWHERE[turn % 2]
-        turn, in_vain = turn + 1, in_vain + 1
+    in_vain = 0
+    for anew, anywhere in itertools.cycle(_ROUNDS):
+        work, in_vain = 2**in_vain, in_vain + 1
         for size in sizes:
             if size * number > _MOST_INSTANCES:
                 continue
-            begun = [each.repeated(size // part) for part, each in best.items() if size % part == 0]
+            begin = _repeated(known if anew else best, size)
             least = math.ceil(bound * size)
             coolings = min(_COOLINGS, number) * work * max(sizes) // size
-            begin = min(begun, key=lambda each: each.period)
             found = _annealed(begin, least, coolings, anywhere, deadline, seed)
-            if found.period < begin.period:
+            if found.period < _repeated(best, size).period:
                 rate = min(Fraction(each.period, part) for part, each in best.items())
                 if Fraction(found.period, size) < rate:
                     in_vain = 0
@@ -76,6 +75,14 @@ def annealed(
             if found.period <= bound * size or time.monotonic() >= deadline:
                 return
             seed += coolings
+        if in_vain >= _IN_VAIN:
+            return
+
+
+def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
+    """Return the best repetend of some micro-batches that repeats a known one."""
+    repeated = [each.repeated(size // part) for part, each in known.items() if size % part == 0]
+    return min(repeated, key=lambda each: each.period)
 
 
 def _annealed(
@@ -83,13 +90,14 @@ def _annealed(
 ) -> Repetend:
     """Return the best repetend that some steps from one lead to, or that itself."""
     orders, instances = _as_arrays(repetend)
-    cycle = np.full(len(orders.source) + 1, -1)
-    best = np.zeros((2, len(orders.order) + 1), np.int64)
+    number, edges, places = len(instances), len(orders.source), len(orders.order)
+    room = Room(*(np.empty(size, np.int64) for size in (number, number, edges + 1, places, number, number)))
+    best = np.zeros((2, places + 1), np.int64)
     period, reached = NEVER, repetend.period
     for i in range(coolings):
         INTERRUPTS.raise_if_seen()
         heat = repetend.period * _HEAT[0] * (_HEAT[1] / _HEAT[0]) ** (i / coolings)
-        period, reached = take_steps(orders, cycle, period, best, least, heat, anywhere, _STEPS, seed + i)
+        period, reached = take_steps(orders, room, period, best, least, heat, anywhere, _STEPS, seed + i)
         if reached <= least or time.monotonic() >= deadline:
             break
     if reached >= repetend.period:
@@ -147,5 +155,7 @@ def _as_arrays(repetend: Repetend) -> tuple[Orders, list[tuple[str, int]]]:
         place=np.arange(len(here)),
         device=np.array([device for device, _, _ in here], np.int64),
         starts=np.zeros(len(instances), np.int64),
+        pushed_by=np.zeros(len(instances), np.int64),
+        cycle=np.full(len(inputs) + len(here) + 1, -1),
     )
     return orders, instances

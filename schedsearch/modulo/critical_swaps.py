@@ -8,13 +8,23 @@ can make it shorter. Compiled by numba, as a search takes some hundred thousand 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+_Function = TypeVar("_Function")
+
+_PASSES = 2
+"""Between two looks for cycles that are too long."""
+
+_uncounted: Callable[[_Function], _Function] = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
+"""Compiles without counting references to arrays, which takes longer than most of these functions work:
+whoever calls `take_steps` holds the arrays, and none is made in it."""
 
 NEVER = -1
 """The period of orders that make a circle, or of which it is longer than allowed."""
@@ -43,7 +53,9 @@ class Orders(NamedTuple):
         visits: Of each instance; -1 behind the last. Shape ``(instances, most devices of one + 1)``.
         place: Of each visit.
         device: Of each place.
-        starts: Of each instance, in ticks of round 0: from where to look for a cycle.
+        starts: Of each instance, in ticks of round 0, at the period where the steps have led.
+        pushed_by: Of each instance the edge from which it has its start.
+        cycle: The edges of the critical cycle, -1 behind the last.
     """
 
     ticks: Ints
@@ -62,12 +74,34 @@ class Orders(NamedTuple):
     place: Ints
     device: Ints
     starts: Ints
+    pushed_by: Ints
+    cycle: Ints
 
 
-@njit(cache=True, nogil=True)
+class Room(NamedTuple):
+    """Where a step writes, before it is known whether it is taken back.
+
+    Attributes:
+        starts: As those of the orders.
+        pushed_by: Likewise.
+        cycle: Likewise.
+        done: The places of its exchanges.
+        seen: Of each instance whether, and from which instance, it was seen.
+        path: The instances, each after the one that pushes it, but for one of each cycle.
+    """
+
+    starts: Ints
+    pushed_by: Ints
+    cycle: Ints
+    done: Ints
+    seen: Ints
+    path: Ints
+
+
+@_uncounted
 def take_steps(
     orders: Orders,
-    cycle: Ints,
+    room: Room,
     period: int,
     best: Ints,
     least: int,
@@ -83,8 +117,8 @@ def take_steps(
 
     Args:
         orders: Where to begin, and then where the steps have led.
-        cycle: The edges of its critical cycle, -1 behind the last.
-        period: Ticks of it; `NEVER` to find it and the cycle first.
+        room: Where to write.
+        period: Ticks of their critical cycle; `NEVER` to find it first.
         best: Its rows are `order` and `round_` of the best orders, and the period is before them.
         least: No period is shorter: the steps end there.
         heat: Ticks by which a period may well grow.
@@ -97,13 +131,13 @@ def take_steps(
     """
     np.random.seed(seed)
     inputs = len(orders.source) - len(orders.order)
-    starts = np.empty_like(orders.starts)
-    found = np.empty_like(cycle)
-    done = np.empty(len(orders.order) + 1, np.int64)
     if period == NEVER:
         for place in range(len(orders.order)):
             _connect(orders, place)
-        period = _critical_cycle(orders, orders.starts, least, 1 << 60, cycle)
+        _copy(orders.starts, room.starts)
+        _copy(orders.pushed_by, room.pushed_by)
+        period = _critical_cycle(orders, room, least, 1 << 60)
+        _take(orders, room)
         _remember(orders, period, best)
     for _ in range(steps):
         if period <= least:
@@ -111,27 +145,45 @@ def take_steps(
         if np.random.random() < anywhere:
             place = int(np.random.random() * len(orders.order))
         else:
-            place = _any_place_of(cycle, inputs)
-        changed = _exchange_everywhere(orders, place, done)
+            place = _any_place_of(orders.cycle, inputs)
+        changed = _exchange_everywhere(orders, place, room.done)
         if changed == 0:
             continue
-        starts[:] = orders.starts
+        _copy(orders.starts, room.starts)
+        _copy(orders.pushed_by, room.pushed_by)
         most = int(period - heat * math.log(max(1e-12, np.random.random())))
-        now = _critical_cycle(orders, starts, least, most, found)
+        now = _critical_cycle(orders, room, least, most)
         if now == NEVER:
             for i in range(changed - 1, -1, -1):
-                _exchange(orders, done[i])
-                _connect_around(orders, done[i])
+                _exchange(orders, room.done[i])
+                _connect_around(orders, room.done[i])
             continue
         period = now
-        cycle[:] = found
-        orders.starts[:] = starts - starts.min()
+        _take(orders, room)
         if period < best[0, 0]:
             _remember(orders, period, best)
     return period, best[0, 0]
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
+def _copy(source: Ints, target: Ints) -> None:
+    for i in range(len(source)):
+        target[i] = source[i]
+
+
+@_uncounted
+def _take(orders: Orders, room: Room) -> None:
+    """Take what a step has written."""
+    _copy(room.cycle, orders.cycle)
+    _copy(room.pushed_by, orders.pushed_by)
+    earliest = room.starts[0]
+    for start in room.starts:
+        earliest = min(earliest, start)
+    for one in range(len(room.starts)):
+        orders.starts[one] = room.starts[one] - earliest
+
+
+@_uncounted
 def _any_place_of(cycle: Ints, inputs: int) -> int:
     """Return the place of one of the edges of a cycle that are from place to place."""
     number, length = 0, 0
@@ -146,28 +198,28 @@ def _any_place_of(cycle: Ints, inputs: int) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _remember(orders: Orders, period: int, best: Ints) -> None:
     best[0, 0] = period
-    best[0, 1:] = orders.order
-    best[1, 1:] = orders.round_
+    _copy(orders.order, best[0, 1:])
+    _copy(orders.round_, best[1, 1:])
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _after(orders: Orders, place: int) -> int:
     """Return the place after one around its device's row."""
     device = orders.device[place]
     return place + 1 if place + 1 < orders.first[device + 1] else orders.first[device]
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _before(orders: Orders, place: int) -> int:
     """Return the place before one around its device's row."""
     device = orders.device[place]
     return place - 1 if place > orders.first[device] else orders.first[device + 1] - 1
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _connect(orders: Orders, place: int) -> None:
     """Set the edge from a place to the next."""
     following = _after(orders, place)
@@ -178,7 +230,7 @@ def _connect(orders: Orders, place: int) -> None:
     orders.back[edge] = orders.round_[other] - orders.round_[visit] + (following <= place)
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _connect_around(orders: Orders, place: int) -> None:
     """Set the edges to a place, to the next and from there."""
     _connect(orders, _before(orders, place))
@@ -186,7 +238,7 @@ def _connect_around(orders: Orders, place: int) -> None:
     _connect(orders, _after(orders, place))
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _exchange(orders: Orders, place: int) -> None:
     """Exchange what is at a place and at the next, but not the edges; done twice, it is as before."""
     following = _after(orders, place)
@@ -198,7 +250,7 @@ def _exchange(orders: Orders, place: int) -> None:
         orders.round_[visit] -= 1
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
     """Exchange what is at a place and at the next, on all devices that run both.
 
@@ -234,7 +286,7 @@ def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
     return number if can else 0
 
 
-@njit(cache=True, nogil=True)
+@_uncounted
 def _has_room(orders: Orders, device: int) -> bool:
     """Return whether a device never holds too much."""
     order, memory, transient, round_ = orders.order, orders.memory, orders.transient, orders.round_
@@ -249,68 +301,100 @@ def _has_room(orders: Orders, device: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
-def _critical_cycle(orders: Orders, starts: Ints, period: int, most: int, cycle: Ints) -> int:
+@_uncounted
+def _critical_cycle(orders: Orders, room: Room, least: int, most: int) -> int:
     """Return the least period of the orders, as `DifferenceSystem.least_period` does, but compiled.
+
+    It begins at the cycles of the edges that the instances were pushed by before the last step: one of them
+    often is the critical one, or too long already.
 
     Args:
         orders: The graph.
-        starts: From where to look; moved.
-        period: No period is shorter.
+        room: Has the starts and the edges that they are from before the last step, and takes those at the
+            period found. Takes the critical cycle, unless that period is the least.
+        least: No period is shorter.
         most: No longer one is of use.
-        cycle: Takes the edges of the critical cycle, -1 behind the last; unless the period is as short as
-            can be.
 
     Returns:
         Ticks, rounded up; `NEVER` if they are too many, or if there is none.
     """
     source, target, wait, back = orders.source, orders.target, orders.wait, orders.back
-    pushed_by = np.full(len(starts), -1)
-    seen = np.empty(len(starts), np.int64)
-    for attempt in range(1 << 60):
-        is_done = True
-        for edge in range(len(source)):
-            start = starts[source[edge]] + wait[edge] - back[edge] * period
-            if start > starts[target[edge]]:
-                starts[target[edge]] = start
-                pushed_by[target[edge]] = edge
-                is_done = False
-        if is_done:
-            break
-        if attempt % 2 == 0:
-            continue
-        on_cycle = _pushed_around(source, pushed_by, seen)
-        if on_cycle < 0:
-            continue
-        ticks, rounds, length, at = 0, 0, 0, on_cycle
-        while length == 0 or at != on_cycle:
-            edge = pushed_by[at]
-            cycle[length] = edge
-            length += 1
-            ticks += wait[edge]
-            rounds += back[edge]
-            at = source[edge]
-        cycle[length] = -1
-        if rounds <= 0:
+    starts, pushed_by = room.starts, room.pushed_by
+    for one in range(len(starts)):
+        if target[pushed_by[one]] != one:
+            place = orders.place[orders.visits[one, 0]]
+            pushed_by[one] = len(source) - len(orders.order) + _before(orders, place)
+    period, is_done = NEVER, False
+    while not is_done:
+        longest, on_cycle = _longest_around(orders, room)
+        if longest == NEVER or longest > most:
             return NEVER
-        period = -((-ticks) // rounds)
-        if period > most:
-            return NEVER
-        pushed_by[:] = -1
+        if max(longest, least) > period:
+            period = max(longest, least)
+            _push(orders, room, period)
+            length, one = 0, on_cycle
+            while length == 0 or one != on_cycle:
+                room.cycle[length] = pushed_by[one]
+                one = source[pushed_by[one]]
+                length += 1
+            room.cycle[length] = -1
+        for _ in range(_PASSES):
+            is_done = True
+            for edge in range(len(source)):
+                start = starts[source[edge]] + wait[edge] - back[edge] * period
+                if start > starts[target[edge]]:
+                    starts[target[edge]] = start
+                    pushed_by[target[edge]] = edge
+                    is_done = False
+            if is_done:
+                break
     return period
 
 
-@njit(cache=True, nogil=True)
-def _pushed_around(source: Ints, pushed_by: Ints, seen: Ints) -> int:
-    """Return an instance that pushes itself around a cycle; -1 if there is none."""
-    seen[:] = -1
+@_uncounted
+def _push(orders: Orders, room: Room, period: int) -> None:
+    """Let each instance start when its edge says; one of each cycle, when it did before."""
+    for one in room.path:
+        edge = room.pushed_by[one]
+        before = orders.source[edge]
+        if room.seen[before] < 0:
+            room.starts[one] = room.starts[before] + orders.wait[edge] - orders.back[edge] * period
+        room.seen[one] = -1
+
+
+@_uncounted
+def _longest_around(orders: Orders, room: Room) -> tuple[int, int]:
+    """Find the cycles of the edges by which instances are pushed, and put the instances in `room.path`.
+
+    Returns:
+        The longest period of a cycle, rounded up, and an instance of it; `NEVER` if one has no rounds.
+    """
+    source, pushed_by, seen, path = orders.source, room.pushed_by, room.seen, room.path
+    longest, on_cycle, number = NEVER, 0, 0
+    for one in range(len(seen)):
+        seen[one] = -1
     for first in range(len(seen)):
-        at = first
-        while seen[at] < 0 and pushed_by[at] >= 0:
+        begin, at = number, first
+        while seen[at] < 0:
             seen[at] = first
+            path[number] = at
+            number += 1
             at = source[pushed_by[at]]
-        if seen[at] == first and pushed_by[at] >= 0:
-            return at
-        if seen[at] < 0:
-            seen[at] = first
-    return -1
+        if number == begin:
+            continue
+        for i in range((number - begin) // 2):
+            path[begin + i], path[number - 1 - i] = path[number - 1 - i], path[begin + i]
+        if seen[at] != first:
+            continue
+        ticks, rounds, one = 0, 0, at
+        while True:
+            ticks += orders.wait[pushed_by[one]]
+            rounds += orders.back[pushed_by[one]]
+            one = source[pushed_by[one]]
+            if one == at:
+                break
+        if rounds <= 0:
+            return NEVER, at
+        if -((-ticks) // rounds) > longest:
+            longest, on_cycle = -((-ticks) // rounds), at
+    return longest, on_cycle

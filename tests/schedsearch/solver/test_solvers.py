@@ -4,7 +4,7 @@ import signal
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from interrupting import interrupted
 from oracles import least_period
@@ -39,9 +39,10 @@ def test_they_agree(
     capacity = [minimum_memory(placement, device) + spare for device in range(placement.num_devices)]
     placement = placement.with_memory(capacity)
     query = Query(placement, micro_batches, period, span)
-    one, _ = smt.decide(query)
+    one, _ = smt.decide(query, timeout_s=5.0)
+    assume(one is not Answer.UNKNOWN)  # Z3 takes minutes for one of some thousand
     other, repetend = cpsat.decide(query)
-    assert one is other is not Answer.UNKNOWN
+    assert one is other
     if repetend is not None:
         assert repetend.period == period
         assert span is None or repetend.span <= span
