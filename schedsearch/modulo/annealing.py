@@ -25,6 +25,9 @@ _ROUNDS = ((False, 0.0), (True, 0.2), (True, 0.0), (False, 0.2))
 """Of each round in turn, whether it begins anew or from the best so far, and the chance that a step is not on
 the critical cycle: some orders are only left so, and others more rarely."""
 
+_EXCHANGES = 8
+"""Of a step at most, as a multiple of what devices run in a period."""
+
 _STEPS = 400
 """Between two looks at the clock."""
 
@@ -90,8 +93,9 @@ def _annealed(
 ) -> Repetend:
     """Return the best repetend that some steps from one lead to, or that itself."""
     orders, instances = _as_arrays(repetend)
-    number, edges, places = len(instances), len(orders.source), len(orders.order)
-    room = Room(*(np.empty(size, np.int64) for size in (number, number, edges + 1, places, number, number)))
+    number, places = len(instances), len(orders.order)
+    lengths = number, number, len(orders.cycle), _EXCHANGES * places, number, number
+    room = Room(*(np.empty(length, np.int64) for length in lengths))
     best = np.zeros((2, places + 1), np.int64)
     period, reached = NEVER, repetend.period
     for i in range(coolings):

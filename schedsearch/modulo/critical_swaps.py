@@ -1,4 +1,4 @@
-"""Steps from one order of blocks to the next, each two neighbours on a device that change places.
+"""Steps from one order of blocks to the next, in each of which a block goes past some on its device.
 
 The orders of all devices and the inputs of blocks make a graph whose edges each go some rounds back. The
 period is the greatest ratio of ticks to rounds over its cycles, so that only a change on the critical cycle
@@ -21,6 +21,9 @@ _Function = TypeVar("_Function")
 
 _PASSES = 2
 """Between two looks for cycles that are too long."""
+
+_GO_ON = 0.3
+"""Chance that a block that went past its neighbour goes past the next one, too, in the same step."""
 
 _uncounted: Callable[[_Function], _Function] = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 """Compiles without counting references to arrays, which takes longer than most of these functions work:
@@ -85,7 +88,7 @@ class Room(NamedTuple):
         starts: As those of the orders.
         pushed_by: Likewise.
         cycle: Likewise.
-        done: The places of its exchanges.
+        done: The places of its exchanges; a step ends when there are no more than places of devices left.
         seen: Of each instance whether, and from which instance, it was seen.
         path: The instances, each after the one that pushes it, but for one of each cycle.
     """
@@ -112,8 +115,9 @@ def take_steps(
 ) -> tuple[int, int]:
     """Take some steps of simulated annealing, and keep the best orders seen.
 
-    Steps exchange the ends of an edge of the critical cycle, or any neighbours. A step is taken back
-    if a device would hold too much, or with a chance that grows with the ticks that the period grows by.
+    Steps exchange the ends of an edge of the critical cycle, or any neighbours, and often one of them with
+    those behind it. A step is taken back if a device would hold too much, or with a chance that grows with
+    the ticks that the period grows by.
 
     Args:
         orders: Where to begin, and then where the steps have led.
@@ -146,7 +150,7 @@ def take_steps(
             place = int(np.random.random() * len(orders.order))
         else:
             place = _any_place_of(orders.cycle, inputs)
-        changed = _exchange_everywhere(orders, place, room.done)
+        changed = _exchange_and_go_on(orders, room, place)
         if changed == 0:
             continue
         _copy(orders.starts, room.starts)
@@ -284,6 +288,23 @@ def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
         else:
             _exchange(orders, done[i])
     return number if can else 0
+
+
+@_uncounted
+def _exchange_and_go_on(orders: Orders, room: Room, place: int) -> int:
+    """Exchange what is at a place and at the next, and often one of the two with those that come after it.
+
+    Returns:
+        The number of exchanges, as `_exchange_everywhere`.
+    """
+    number = _exchange_everywhere(orders, place, room.done)
+    is_later = np.random.random() < 0.5
+    more = number
+    while more > 0 and number + len(orders.order) <= len(room.done) and np.random.random() < _GO_ON:
+        place = _after(orders, place) if is_later else _before(orders, place)
+        more = _exchange_everywhere(orders, place, room.done[number:])
+        number += more
+    return number
 
 
 @_uncounted
