@@ -108,9 +108,13 @@ class _Budget:
     used: int = 0
 
     def use(self, states: int) -> None:
-        INTERRUPTS.raise_if_seen()
         self.used += states
-        if self.used > self.most_states or time.monotonic() > self.deadline:
+        self.look(0)
+
+    def look(self, states: int) -> None:
+        """End the search if there was a Ctrl-C, time is up, or it has made more states than it may use."""
+        INTERRUPTS.raise_if_seen()
+        if self.used + states > self.most_states or time.monotonic() > self.deadline:
             raise _OutOfBudgetError
 
 
@@ -200,7 +204,7 @@ class _Limited:
             ended = (states.started == self.num_micro_batches).all(axis=0) & ~states.left.any(axis=0)
             if ended.any():
                 return self._path(tick, states.at(np.flatnonzero(ended)))
-            states = transitions.undominated(states)
+            states = transitions.undominated(states, self.budget.look)
             self.kept.append(_Kept(tick, number, states))
             for after, following in self._following(transitions, states, tick):
                 numbered = States(following.started, following.left, following.parent + number)
@@ -212,7 +216,9 @@ class _Limited:
         """Yield the states that follow after so many ticks, and can still end by the limit."""
         for begin in range(0, len(states), _MOST_AT_ONCE):
             part = states.at(np.arange(begin, min(begin + _MOST_AT_ONCE, len(states))))
-            following, ticks = transitions.next_states(part, self.num_micro_batches, undominated=True)
+            following, ticks = transitions.next_states(
+                part, self.num_micro_batches, undominated=True, look=self.budget.look
+            )
             self.budget.use(len(following))
             in_time = np.flatnonzero(tick + ticks + self.rest.of(following) <= self.limit)
             following, ticks = following.at(in_time), ticks[in_time]

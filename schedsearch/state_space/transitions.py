@@ -7,6 +7,7 @@ schedule is nor what is searched for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ Counts = NDArray[np.unsignedinteger]
 
 Marks = NDArray[np.bool_]
 """One truth value for each state."""
+
+Look = Callable[[int], None]
+"""Told the number of states at hand; raises an error where these are too many or take too long."""
 
 _MOST_RIVALS = 500
 """Best states of a group with which each other one is compared; more would find little more to drop."""
@@ -45,6 +49,10 @@ class States:
     def at(self, which: Ints) -> States:
         """Return some of the states, by their indices or marks."""
         return States(self.started[:, which], self.left[:, which], self.parent[which])
+
+
+def _go_on(states: int) -> None:
+    """Let any number of states take any time."""
 
 
 def empty_state(model: Model, num_micro_batches: int) -> States:
@@ -117,7 +125,7 @@ class Transitions:
         return which
 
     def next_states(
-        self, states: States, limit: int | None, undominated: bool = False
+        self, states: States, limit: int | None, undominated: bool = False, look: Look = _go_on
     ) -> tuple[States, Ints]:
         """Return the states that follow, each when the next activity ends, and the ticks until then.
 
@@ -126,10 +134,12 @@ class Transitions:
             limit: Number of micro-batches; None for no end of them.
             undominated: Leave out some that `undominated` would drop: those in which a block could have
                 started that would end by then, and that is not one of `Model.must_agree`.
+            look: Called every now and then.
         """
         states = States(states.started, states.left, np.arange(len(states)))
         for exclusive in self._exclusive:
             states = self._with_one_of(states, exclusive, limit, undominated)
+            look(len(states))
         states = states.at(np.flatnonzero(states.left.any(axis=0)))
         longer_than_any = self._longest + 1
         ticks = np.where(states.left > 0, states.left, longer_than_any).min(axis=0, initial=longer_than_any)
@@ -202,7 +212,7 @@ class Transitions:
         keep[later[repeated]] = False
         return states.at(np.flatnonzero(keep))
 
-    def undominated(self, states: States) -> States:
+    def undominated(self, states: States, look: Look = _go_on) -> States:
         """Return the states without some that are dominated: nothing better follows than from another one.
 
         State a dominates state b, at the same tick, if in a
@@ -225,6 +235,7 @@ class Transitions:
 
         Args:
             states: All at the same tick, none there twice.
+            look: Called every now and then.
         """
         scores = self._scores(states)
         order, group_begin = self._grouped_best_first(states, scores)
@@ -233,6 +244,7 @@ class Transitions:
         kept = np.ones(len(order), dtype=bool)
         undecided = np.arange(len(order))  # kept so far, and worse in rank than all rivals so far
         for rival_rank in range(min(int(rank.max(initial=0)), _MOST_RIVALS)):
+            look(0)
             undecided = undecided[(rank[undecided] > rival_rank) & kept[undecided]]
             if not len(undecided):
                 break

@@ -294,6 +294,13 @@ def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     assert least_period(v_shape(), known=AMPLE) is None  # without capacities
 
 
+def test_it_ends_before_it_has_made_more_states_than_it_may() -> None:
+    """On eight devices with two directions, a few thousand states can have a hundred thousand that follow."""
+    found = least_makespan(x_shape(8, 1, 2).with_memory(6), 8, at_most=65, bound=63, most_states=20_000)
+    assert found is not None and found.bound == 63
+    assert 1_000 < found.states <= 20_000
+
+
 def test_too_little_memory_has_no_schedule() -> None:
     found = least_makespan(crossed(), 1, at_most=50)
     assert found.schedule is None
