@@ -28,6 +28,9 @@ _SHARE_OF_REPETENDS = 0.3
 _LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
 
+_GREATEST_SEED = 1_000_000
+"""Solvers take 31 bits, and a schedule is improved with a thousand times the seed and what follows."""
+
 
 def search(
     placement: Placement,
@@ -66,7 +69,7 @@ def search(
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned.
         polish_time_limit_s: Seconds of it for the objectives after the period.
-        seed: Of the solver's random choices.
+        seed: Of the random choices, 0 to a million.
         on_progress: Called with the first schedule found, and after each query.
 
     Raises:
@@ -84,6 +87,7 @@ def search(
         solver,
         time_limit_s,
         polish_time_limit_s,
+        seed,
         num_micro_batches=num_micro_batches,
         micro_batches_per_repetend=micro_batches_per_repetend,
         most_micro_batches_per_repetend=most_micro_batches_per_repetend,
@@ -129,7 +133,7 @@ def _polish(
 
 
 def _check_arguments(
-    solver: str, time_limit_s: float, polish_time_limit_s: float, **at_least_one: int | None
+    solver: str, time_limit_s: float, polish_time_limit_s: float, seed: int, **at_least_one: int | None
 ) -> None:
     if solver not in SOLVERS:
         raise SearchError(f"search.solver: {solver!r} is not a solver; use {' or '.join(SOLVERS)}")
@@ -138,6 +142,8 @@ def _check_arguments(
             raise SearchError(f"search.{name}: {number!r} is not a whole number")
         if number is not None and number < 1:
             raise SearchError(f"search.{name}: {number} is not at least 1")
+    if not isinstance(seed, SupportsIndex) or not 0 <= seed <= _GREATEST_SEED:
+        raise SearchError(f"search.seed: {seed!r} is not a whole number from 0 to {_GREATEST_SEED}")
     if not polish_time_limit_s >= 0:
         raise SearchError(f"search.polish_time_limit_s: {polish_time_limit_s:.15g} is not 0 or more seconds")
     if not time_limit_s > 0:

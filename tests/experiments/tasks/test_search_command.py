@@ -205,6 +205,8 @@ WRONG = [
         "search.num_micro_batches: 'two' is not a whole number",
     ),
     (["placement=v_shape", "search.num_micro_batches=0"], "search.num_micro_batches: 0 is not at least 1"),
+    (["placement=v_shape", "search.seed=-1"], "search.seed: -1 is not a whole number from 0 to 1000000"),
+    (["placement=v_shape", "search.seed=2147483648"], "search.seed: 2147483648 is not a whole number from 0"),
     (["placement=v_shape", "search.solver=cplex"], "search.solver: 'cplex' is not a solver"),
     (["placement=v_shape", "placement.num_devices=0"], "num_devices: 0 is not at least 1"),
     (
