@@ -87,13 +87,13 @@ def test_without_time_there_is_none() -> None:
 
 
 def test_a_search_of_many_blocks_begins_with_a_greedy_repetend() -> None:
-    """A loop whose memory interleaved 1F1B does not fit, in a time in which nothing else is found."""
+    """A loop whose memory interleaved 1F1B does not fit; the time is enough on a busy machine, too."""
     placement = loop_shape(24, 4).with_memory(24)
     moves: list[str] = []
     result = search(
         placement,
         4,
-        time_limit_s=0.5,
+        time_limit_s=4.0,
         polish_time_limit_s=0.0,
         on_progress=lambda progress: moves.append(progress.found_by),
     )
