@@ -63,6 +63,7 @@ def _be(function: Callable[[int], Any], rank: int, count: int, folder: Path) -> 
         "LOCAL_WORLD_SIZE": str(count),
         "SCHEDSEARCH_MEETING": f"file://{folder / 'meeting'}",
     }
+    torch.set_num_threads(1)  # as torchrun does; threads of the process before the fork are not here
     try:
         torch.save(function(rank), folder / f"result_{rank}.pt")
     except BaseException as error:

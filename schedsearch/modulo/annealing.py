@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from schedsearch.modulo.critical_swaps import NEVER, Orders, Room, take_steps
+from schedsearch.modulo.critical_swaps import NEVER, Orders, Scratch, take_steps
 from schedsearch.repetend import Repetend, input_edges
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -95,13 +95,13 @@ def _annealed(
     orders, instances = _as_arrays(repetend)
     number, places = len(instances), len(orders.order)
     lengths = number, number, len(orders.cycle), _EXCHANGES * places, number, number
-    room = Room(*(np.empty(length, np.int64) for length in lengths))
+    scratch = Scratch(*(np.empty(length, np.int64) for length in lengths))
     best = np.zeros((2, places + 1), np.int64)
     period, reached = NEVER, repetend.period
     for i in range(coolings):
         INTERRUPTS.raise_if_seen()
         heat = repetend.period * _HEAT[0] * (_HEAT[1] / _HEAT[0]) ** (i / coolings)
-        period, reached = take_steps(orders, room, period, best, least, heat, anywhere, _STEPS, seed + i)
+        period, reached = take_steps(orders, scratch, period, best, least, heat, anywhere, _STEPS, seed + i)
         if reached <= least or time.monotonic() >= deadline:
             break
     if reached >= repetend.period:

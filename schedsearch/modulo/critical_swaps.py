@@ -81,7 +81,7 @@ class Orders(NamedTuple):
     cycle: Ints
 
 
-class Room(NamedTuple):
+class Scratch(NamedTuple):
     """Where a step writes, before it is known whether it is taken back.
 
     Attributes:
@@ -104,7 +104,7 @@ class Room(NamedTuple):
 @_uncounted
 def take_steps(
     orders: Orders,
-    room: Room,
+    scratch: Scratch,
     period: int,
     best: Ints,
     least: int,
@@ -121,7 +121,7 @@ def take_steps(
 
     Args:
         orders: Where to begin, and then where the steps have led.
-        room: Where to write.
+        scratch: Where to write.
         period: Ticks of their critical cycle; `NEVER` to find it first.
         best: Its rows are `order` and `round_` of the best orders, and the period is before them.
         least: No period is shorter: the steps end there.
@@ -138,10 +138,10 @@ def take_steps(
     if period == NEVER:
         for place in range(len(orders.order)):
             _connect(orders, place)
-        _copy(orders.starts, room.starts)
-        _copy(orders.pushed_by, room.pushed_by)
-        period = _critical_cycle(orders, room, least, 1 << 60)
-        _take(orders, room)
+        _copy(orders.starts, scratch.starts)
+        _copy(orders.pushed_by, scratch.pushed_by)
+        period = _critical_cycle(orders, scratch, least, 1 << 60)
+        _take(orders, scratch)
         _remember(orders, period, best)
     for _ in range(steps):
         if period <= least:
@@ -150,20 +150,20 @@ def take_steps(
             place = int(np.random.random() * len(orders.order))
         else:
             place = _any_place_of(orders.cycle, inputs)
-        changed = _exchange_and_go_on(orders, room, place)
+        changed = _exchange_and_go_on(orders, scratch, place)
         if changed == 0:
             continue
-        _copy(orders.starts, room.starts)
-        _copy(orders.pushed_by, room.pushed_by)
+        _copy(orders.starts, scratch.starts)
+        _copy(orders.pushed_by, scratch.pushed_by)
         most = int(period - heat * math.log(max(1e-12, np.random.random())))
-        now = _critical_cycle(orders, room, least, most)
+        now = _critical_cycle(orders, scratch, least, most)
         if now == NEVER:
             for i in range(changed - 1, -1, -1):
-                _exchange(orders, room.done[i])
-                _connect_around(orders, room.done[i])
+                _exchange(orders, scratch.done[i])
+                _connect_around(orders, scratch.done[i])
             continue
         period = now
-        _take(orders, room)
+        _take(orders, scratch)
         if period < best[0, 0]:
             _remember(orders, period, best)
     return period, best[0, 0]
@@ -171,20 +171,21 @@ def take_steps(
 
 @_uncounted
 def _copy(source: Ints, target: Ints) -> None:
+    """Copy one by one: to assign a slice would make an array."""
     for i in range(len(source)):
         target[i] = source[i]
 
 
 @_uncounted
-def _take(orders: Orders, room: Room) -> None:
+def _take(orders: Orders, scratch: Scratch) -> None:
     """Take what a step has written."""
-    _copy(room.cycle, orders.cycle)
-    _copy(room.pushed_by, orders.pushed_by)
-    earliest = room.starts[0]
-    for start in room.starts:
+    _copy(scratch.cycle, orders.cycle)
+    _copy(scratch.pushed_by, orders.pushed_by)
+    earliest = scratch.starts[0]
+    for start in scratch.starts:
         earliest = min(earliest, start)
-    for one in range(len(room.starts)):
-        orders.starts[one] = room.starts[one] - earliest
+    for one in range(len(scratch.starts)):
+        orders.starts[one] = scratch.starts[one] - earliest
 
 
 @_uncounted
@@ -291,18 +292,18 @@ def _exchange_everywhere(orders: Orders, place: int, done: Ints) -> int:
 
 
 @_uncounted
-def _exchange_and_go_on(orders: Orders, room: Room, place: int) -> int:
+def _exchange_and_go_on(orders: Orders, scratch: Scratch, place: int) -> int:
     """Exchange what is at a place and at the next, and often one of the two with those that come after it.
 
     Returns:
         The number of exchanges, as `_exchange_everywhere`.
     """
-    number = _exchange_everywhere(orders, place, room.done)
+    number = _exchange_everywhere(orders, place, scratch.done)
     is_later = np.random.random() < 0.5
     more = number
-    while more > 0 and number + len(orders.order) <= len(room.done) and np.random.random() < _GO_ON:
+    while more > 0 and number + len(orders.order) <= len(scratch.done) and np.random.random() < _GO_ON:
         place = _after(orders, place) if is_later else _before(orders, place)
-        more = _exchange_everywhere(orders, place, room.done[number:])
+        more = _exchange_everywhere(orders, place, scratch.done[number:])
         number += more
     return number
 
@@ -323,7 +324,7 @@ def _has_room(orders: Orders, device: int) -> bool:
 
 
 @_uncounted
-def _critical_cycle(orders: Orders, room: Room, least: int, most: int) -> int:
+def _critical_cycle(orders: Orders, scratch: Scratch, least: int, most: int) -> int:
     """Return the least period of the orders, as `DifferenceSystem.least_period` does, but compiled.
 
     It begins at the cycles of the edges that the instances were pushed by before the last step: one of them
@@ -331,7 +332,7 @@ def _critical_cycle(orders: Orders, room: Room, least: int, most: int) -> int:
 
     Args:
         orders: The graph.
-        room: Has the starts and the edges that they are from before the last step, and takes those at the
+        scratch: Has the starts and the edges that they are from before the last step, and takes those at the
             period found. Takes the critical cycle, unless that period is the least.
         least: No period is shorter.
         most: No longer one is of use.
@@ -340,25 +341,25 @@ def _critical_cycle(orders: Orders, room: Room, least: int, most: int) -> int:
         Ticks, rounded up; `NEVER` if they are too many, or if there is none.
     """
     source, target, wait, back = orders.source, orders.target, orders.wait, orders.back
-    starts, pushed_by = room.starts, room.pushed_by
+    starts, pushed_by = scratch.starts, scratch.pushed_by
     for one in range(len(starts)):
         if target[pushed_by[one]] != one:
             place = orders.place[orders.visits[one, 0]]
             pushed_by[one] = len(source) - len(orders.order) + _before(orders, place)
     period, is_done = NEVER, False
     while not is_done:
-        longest, on_cycle = _longest_around(orders, room)
+        longest, on_cycle = _longest_around(orders, scratch)
         if longest == NEVER or longest > most:
             return NEVER
         if max(longest, least) > period:
             period = max(longest, least)
-            _push(orders, room, period)
+            _push(orders, scratch, period)
             length, one = 0, on_cycle
             while length == 0 or one != on_cycle:
-                room.cycle[length] = pushed_by[one]
+                scratch.cycle[length] = pushed_by[one]
                 one = source[pushed_by[one]]
                 length += 1
-            room.cycle[length] = -1
+            scratch.cycle[length] = -1
         for _ in range(_PASSES):
             is_done = True
             for edge in range(len(source)):
@@ -373,24 +374,24 @@ def _critical_cycle(orders: Orders, room: Room, least: int, most: int) -> int:
 
 
 @_uncounted
-def _push(orders: Orders, room: Room, period: int) -> None:
+def _push(orders: Orders, scratch: Scratch, period: int) -> None:
     """Let each instance start when its edge says; one of each cycle, when it did before."""
-    for one in room.path:
-        edge = room.pushed_by[one]
+    for one in scratch.path:
+        edge = scratch.pushed_by[one]
         before = orders.source[edge]
-        if room.seen[before] < 0:
-            room.starts[one] = room.starts[before] + orders.wait[edge] - orders.back[edge] * period
-        room.seen[one] = -1
+        if scratch.seen[before] < 0:
+            scratch.starts[one] = scratch.starts[before] + orders.wait[edge] - orders.back[edge] * period
+        scratch.seen[one] = -1
 
 
 @_uncounted
-def _longest_around(orders: Orders, room: Room) -> tuple[int, int]:
-    """Find the cycles of the edges by which instances are pushed, and put the instances in `room.path`.
+def _longest_around(orders: Orders, scratch: Scratch) -> tuple[int, int]:
+    """Find the cycles of the edges by which instances are pushed, and put the instances in `scratch.path`.
 
     Returns:
         The longest period of a cycle, rounded up, and an instance of it; `NEVER` if one has no rounds.
     """
-    source, pushed_by, seen, path = orders.source, room.pushed_by, room.seen, room.path
+    source, pushed_by, seen, path = orders.source, scratch.pushed_by, scratch.seen, scratch.path
     longest, on_cycle, number = NEVER, 0, 0
     for one in range(len(seen)):
         seen[one] = -1
