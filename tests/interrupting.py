@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from signal import SIGINT, raise_signal
+from threading import Event
 from typing import TypeVar
 
 from schedsearch.solver import interrupts
@@ -9,11 +10,13 @@ from schedsearch.solver import interrupts
 Result = TypeVar("Result")
 
 
-def interrupted(solve: Callable[[], Result], stop: Callable[[], None]) -> Result:
+def interrupted(
+    solve: Callable[[], Result], stop: Callable[[], None], unwanted: Event | None = None
+) -> Result:
     """Stand in for `interruptible`: Ctrl-C comes when the solver has begun."""
 
     def begun() -> Result:
         raise_signal(SIGINT)
         return solve()
 
-    return interrupts.interruptible(begun, stop)
+    return interrupts.interruptible(begun, stop, unwanted)

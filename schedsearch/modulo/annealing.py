@@ -11,19 +11,21 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from schedsearch.modulo.critical_swaps import NEVER, Orders, Scratch, take_steps
 from schedsearch.repetend import Repetend, input_edges
+from schedsearch.solver.cores import together
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _HEAT = (0.1, 0.002)
 """By which share of the period it may well grow with a step, at first and at last."""
 
-_ROUNDS = ((False, 0.0), (True, 0.2), (True, 0.0), (False, 0.2))
-"""Of each round in turn, whether it begins anew or from the best so far, and the chance that a step is not on
-the critical cycle: some orders are only left so, and others more rarely."""
+_ROUNDS = ((0.0, 0.2), (0.2, 0.0))
+"""Of each round in turn, the chance that a step is not on the critical cycle, for what goes on from the best
+so far and for what begins anew: some orders are only left so, and others more rarely."""
 
 _EXCHANGES = 8
 """Of a step at most, as a multiple of what devices run in a period."""
@@ -48,6 +50,8 @@ def annealed(
 ) -> Iterator[Repetend]:
     """Yield ever better repetends of some numbers of micro-batches, in rounds; longer ones after one in vain.
 
+    In each round the best so far and what was known at first are annealed, at once where there are two cores.
+
     Args:
         known: Repetends to begin with, by their number of micro-batches; one at least is of one.
         sizes: The numbers of micro-batches per repetend, in turn.
@@ -60,16 +64,21 @@ def annealed(
     """
     best, number = dict(known), len(known[1].placement.blocks)
     in_vain = 0
-    for anew, anywhere in itertools.cycle(_ROUNDS):
+    for chances in itertools.cycle(_ROUNDS):
         work, in_vain = 2**in_vain, in_vain + 1
         for size in sizes:
             if size * number > _MOST_INSTANCES:
                 continue
-            begin = _repeated(known if anew else best, size)
             least = math.ceil(bound * size)
             coolings = min(_COOLINGS, number) * work * max(sizes) // size
-            found = _annealed(begin, least, coolings, anywhere, deadline, seed)
-            if found.period < _repeated(best, size).period:
+            begin = _repeated(best, size), _repeated(known, size)
+            seeds = seed, seed + coolings
+            annealing = [
+                partial(_annealed, each, least, coolings, anywhere, deadline, seed)
+                for each, anywhere, seed in zip(begin, chances, seeds, strict=True)
+            ]
+            found = min(together(annealing), key=lambda each: each.period)
+            if found.period < begin[0].period:
                 rate = min(Fraction(each.period, part) for part, each in best.items())
                 if Fraction(found.period, size) < rate:
                     in_vain = 0
@@ -77,7 +86,7 @@ def annealed(
                 yield found
             if found.period <= bound * size or time.monotonic() >= deadline:
                 return
-            seed += coolings
+            seed += 2 * coolings
         if in_vain >= _IN_VAIN:
             return
 

@@ -6,7 +6,8 @@ read:
 - `query`: question and answer.
 - `smt`: the question for Z3.
 - `cpsat`: the same for CP-SAT.
-- `portfolio`: several solvers in turn, and all by name.
+- `portfolio`: several solvers as one, and all by name.
+- `cores`: work on several cores at once.
 - `interrupts`: Ctrl-C during a solver's call.
 - `budget`: what one call may spend.
 """

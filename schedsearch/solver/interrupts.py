@@ -103,7 +103,13 @@ INTERRUPTS = Interrupts()
 """Of this process; signals are the process's too."""
 
 
-def interruptible(solve: Callable[[], Result], stop: Callable[[], None]) -> Result:
+_LOOK_S = 0.02
+"""Seconds between two looks for Ctrl-C."""
+
+
+def interruptible(
+    solve: Callable[[], Result], stop: Callable[[], None], unwanted: threading.Event | None = None
+) -> Result:
     """Return what a solver's call returns, unless Ctrl-C comes first.
 
     The call runs in a thread, so that this one can look for Ctrl-C. Solvers that take the signal themselves
@@ -112,6 +118,8 @@ def interruptible(solve: Callable[[], Result], stop: Callable[[], None]) -> Resu
     Args:
         solve: What takes long.
         stop: What makes it return soon; may be called several times.
+        unwanted: Set by another thread that wants no result any more; what the call, stopped, returns is
+            returned then.
 
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
@@ -119,11 +127,13 @@ def interruptible(solve: Callable[[], Result], stop: Callable[[], None]) -> Resu
     with ThreadPoolExecutor(1) as executor:
         solving = executor.submit(solve)
         try:
-            while not wait([solving], timeout=0.1).done:
+            while not wait([solving], timeout=_LOOK_S).done:
                 INTERRUPTS.raise_if_seen()
+                if unwanted is not None and unwanted.is_set():
+                    stop()
             INTERRUPTS.raise_if_seen()
         except BaseException:
-            while not wait([solving], timeout=0.1).done:
+            while not wait([solving], timeout=_LOOK_S).done:
                 stop()
             raise
         return solving.result()

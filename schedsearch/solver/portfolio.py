@@ -1,59 +1,140 @@
-"""The solvers by name, and several as one: each is asked in turn, for longer and longer, until one knows."""
+"""The solvers by name, and several as one: all are asked, with more and more work, until one knows.
+
+On two cores they are asked at once. Work is counted as solvers count it, not in seconds, and which of two
+repetends counts is a matter of rule. So the answer to a query is the same on any machine, with any number of
+cores, as long as no time limit is hit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from threading import Event
+from typing import Any
 
 from schedsearch.repetend import Repetend
 from schedsearch.solver import smt
-from schedsearch.solver.query import Answer, Query, Solver, memory_turn
+from schedsearch.solver.cores import usable_cores
+from schedsearch.solver.query import Answer, Query, Question, Solver, has_room, memory_turn
 
 MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after its first slice."""
 
+_WORK = 0.5
+"""What each solver may do in the first round, in units of about a second."""
 
-def portfolio(*solvers: Solver, first_slice_s: float = 0.5, only_first: bool = False) -> Solver:
-    """Return a solver that asks several in turn until one knows: first shortly, then as long as they may.
+_GROWTH = 4.0
+"""How much more it may do in each round that follows."""
+
+_ROUNDS = 6
+"""After which work is no longer limited: by then a solver has had a quarter of an hour."""
+
+_Ask = Callable[..., tuple[Answer, Repetend | None]]
+
+
+def portfolio(*solvers: Callable[[Query], Question], only_first: bool = False) -> Solver:
+    """Return a solver that asks several until one knows, in rounds of ever more work.
+
+    In the first round, in which most queries are answered, they are asked in turn. In those that follow they
+    are asked at once where there are several cores. That there is no repetend counts as soon as one knows it;
+    a repetend counts once no solver before its own can find one in the same round.
 
     Args:
-        solvers: In the order in which they are asked.
-        first_slice_s: Seconds that each gets at first; what is left after that is shared equally.
-        only_first: Whether the first gets all that is left instead.
+        solvers: What puts a query to each, in the order in which they are asked.
+        only_first: Whether only the first is asked after the first round.
     """
-    last = solvers[:1] if only_first else solvers
 
     def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
-        shortly = min(first_slice_s, timeout_s / len(solvers))
-        rest = (timeout_s - shortly * len(solvers)) / len(last)
-        for given, those in ((shortly, solvers), (rest, last)):
-            for solver in those if given > 0 else ():
-                answer, repetend = solver(query, timeout_s=given, seed=seed)
-                if answer is not Answer.UNKNOWN:
-                    return answer, repetend
+        if not has_room(query):
+            return Answer.NO, None
+        deadline, questions = time.monotonic() + timeout_s, [_Lazy(solver, query) for solver in solvers]
+        for round_ in range(_ROUNDS + 1):
+            work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
+            asked = questions[:1] if only_first and round_ else questions
+            ask = _at_once if round_ and len(asked) > 1 and usable_cores() > 1 else _in_turn
+            answer, repetend = ask([partial(each, seed=seed, work=work) for each in asked], deadline)
+            if answer is not Answer.UNKNOWN or time.monotonic() >= deadline:
+                return answer, repetend
         return Answer.UNKNOWN, None
 
     return decide
 
 
-def _cpsat() -> Solver:
+class _Lazy:
+    """A question whose model is made when it is first asked: most need no second solver."""
+
+    def __init__(self, solver: Callable[[Query], Question], query: Query) -> None:
+        self.make: Callable[[], Question] = partial(solver, query)
+        self.question: Question | None = None
+
+    def __call__(self, timeout_s: float, **options: Any) -> tuple[Answer, Repetend | None]:
+        """Ask; see `Question`."""
+        if self.question is None:
+            self.question = self.make()
+        return self.question(timeout_s, **options)
+
+
+def _in_turn(asked: Sequence[_Ask], deadline: float) -> tuple[Answer, Repetend | None]:
+    """Ask one after the other until one knows; what time there is, they share equally."""
+    for i, ask in enumerate(asked):
+        left_s = (deadline - time.monotonic()) / (len(asked) - i)
+        answer, repetend = ask(left_s) if left_s > 0 else (Answer.UNKNOWN, None)
+        if answer is not Answer.UNKNOWN:
+            return answer, repetend
+    return Answer.UNKNOWN, None
+
+
+def _at_once(asked: Sequence[_Ask], deadline: float) -> tuple[Answer, Repetend | None]:
+    """Ask all at the same time, and answer what `_in_turn` would if it had time enough."""
+    unwanted = Event()
+    with ThreadPoolExecutor(len(asked)) as executor:
+        left_s = max(deadline - time.monotonic(), 0.01)
+        asking = [executor.submit(ask, left_s, unwanted=unwanted) for ask in asked]
+        try:
+            open_ = set(asking)
+            while open_:
+                _, open_ = wait(open_, return_when=FIRST_COMPLETED)
+                if (known := _known(asking)) is not None:
+                    return known
+        finally:
+            unwanted.set()
+    return Answer.UNKNOWN, None
+
+
+def _known(asking: Sequence[Future[tuple[Answer, Repetend | None]]]) -> tuple[Answer, Repetend | None] | None:
+    """Return what is known by now; None while that is nothing, or hangs on who has not ended.
+
+    Raises:
+        KeyboardInterrupt: One was interrupted.
+    """
+    answers = [each.result() if each.done() else None for each in asking]
+    for answer in answers:
+        if answer is not None and answer[0] is Answer.NO:
+            return answer
+    for answer in answers:
+        if answer is None or answer[0] is Answer.YES:
+            return answer
+    return None
+
+
+def _cpsat(query: Query) -> Question:
     from schedsearch.solver import cpsat  # takes a second to load, and easy questions do without
 
-    return cpsat.decide
-
-
-def _cpsat_when_asked(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
-    return _cpsat()(query, timeout_s=timeout_s, seed=seed)
+    return cpsat.question(query)
 
 
 def _z3_and_cpsat() -> Solver:
-    """Return Z3 and CP-SAT in turn, the one that is more likely to know first.
+    """Return Z3 and CP-SAT, the one first that is more likely to know first.
 
     That is CP-SAT for several micro-batches where memory is shared in turns (V, chains), by some half; where
     it is not (X, waves, loops), Z3 often answers in 2 s what CP-SAT does not in 4. Of very large questions Z3
-    gets only a first slice.
+    gets only a first round.
     """
-    z3_first, cpsat_first = portfolio(smt.decide, _cpsat_when_asked), portfolio(_cpsat_when_asked, smt.decide)
-    large = portfolio(_cpsat_when_asked, smt.decide, only_first=True)
+    z3_first, cpsat_first = portfolio(smt.question, _cpsat), portfolio(_cpsat, smt.question)
+    large = portfolio(_cpsat, smt.question, only_first=True)
 
     def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
         placement, micro_batches = query.placement, query.micro_batches
@@ -67,9 +148,15 @@ def _z3_and_cpsat() -> Solver:
     return decide
 
 
+def _only_cpsat() -> Solver:
+    from schedsearch.solver import cpsat
+
+    return cpsat.decide
+
+
 SOLVERS: dict[str, Callable[[], Solver]] = {
     "portfolio": _z3_and_cpsat,
     "z3": lambda: smt.decide,
-    "cpsat": _cpsat,
+    "cpsat": _only_cpsat,
 }
 """What loads each solver, by the name that the command line uses."""

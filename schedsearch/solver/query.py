@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
+from threading import Event
 from typing import NamedTuple, Protocol
 
 from placements import Placement
@@ -70,3 +72,27 @@ class Solver(Protocol):
 
     def __call__(self, query: Query, timeout_s: float = ..., seed: int = 0) -> tuple[Answer, Repetend | None]:
         """Return the answer, and the repetend when it is YES."""
+
+
+class Question(Protocol):
+    """A query put to one solver, which may be asked more than once: to make its model takes long, too."""
+
+    def __call__(
+        self, timeout_s: float, seed: int = 0, work: float = math.inf, unwanted: Event | None = None
+    ) -> tuple[Answer, Repetend | None]:
+        """Return the answer, and the repetend when it is YES.
+
+        Args:
+            timeout_s: Seconds after which the answer is UNKNOWN.
+            seed: Of the solver's random choices.
+            work: After which it is UNKNOWN, too, whatever the machine; about a second each.
+            unwanted: Set by another thread once no answer is needed any more.
+
+        Raises:
+            KeyboardInterrupt: The solver was interrupted from the keyboard.
+        """
+
+
+def has_room(query: Query) -> bool:
+    """Return whether each block fits into the period: one that does not would run into itself."""
+    return all(block.time <= query.period for block in query.placement.blocks)

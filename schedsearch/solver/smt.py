@@ -8,14 +8,22 @@ Block b of the repetend's micro-batch n starts at ``q * T + r``, ``0 <= r < T``,
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
+from threading import Event
 
 import z3
 
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, MemoryTurn, Query, memory_turn
+from schedsearch.solver.query import Answer, MemoryTurn, Query, Question, has_room, memory_turn
+
+_WORK = 9_000_000
+"""Z3's `rlimit` for a unit of work: it counted 6 to 14 million a second of 45 questions, one core."""
+
+_MOST_RLIMIT = 2**32 - 1
+"""More work than that is not limited."""
 
 
 def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
@@ -29,8 +37,11 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     Raises:
         KeyboardInterrupt: Z3 was interrupted from the keyboard.
     """
-    if any(block.time > query.period for block in query.placement.blocks):
-        return Answer.NO, None
+    return question(query)(timeout_s, seed) if has_room(query) else (Answer.NO, None)
+
+
+def question(query: Query) -> Question:
+    """Return a query as a question to Z3; each of its blocks must fit into the period."""
     model = _Model(query)
     model.wait_for_inputs()
     model.run_one_at_a_time()
@@ -38,15 +49,7 @@ def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer
     model.order_micro_batches()
     model.limit_span()
     model.limit_latency()
-    model.solver.set("timeout", max(1, int(timeout_s * 1000)))
-    model.solver.set("random_seed", seed)
-    model.solver.set("ctrl_c", False)
-    verdict = interruptible(model.solver.check, model.solver.interrupt)
-    if verdict == z3.sat:
-        return Answer.YES, model.repetend()
-    if verdict == z3.unsat:
-        return Answer.NO, None
-    return Answer.UNKNOWN, None
+    return model.ask
 
 
 class _Model:
@@ -62,7 +65,7 @@ class _Model:
         self.micro_batches = query.micro_batches
         self.period = query.period
         self.context = z3.Context()
-        self.solver = z3.SolverFor("QF_LIA", self.context)
+        self.constraints: list[z3.BoolRef] = []
         self.instances: list[Instance] = [
             (block.name, n) for block in self.placement.blocks for n in range(self.micro_batches)
         ]
@@ -70,8 +73,12 @@ class _Model:
         self.start = {instance: z3.Int(f"start {instance}", self.context) for instance in self.instances}
         self.before: dict[tuple[Instance, Instance], z3.BoolRef] = {}
         for instance in self.instances:
-            self.solver.add(self.round[instance] >= 0)
-            self.solver.add(self.start[instance] >= 0, self.start[instance] < self.period)
+            self.add(self.round[instance] >= 0)
+            self.add(self.start[instance] >= 0, self.start[instance] < self.period)
+
+    def add(self, *constraints: z3.BoolRef) -> None:
+        """Add constraints."""
+        self.constraints += constraints
 
     def wait_for_inputs(self) -> None:
         """A block starts after the blocks of its micro-batch that it waits for."""
@@ -89,9 +96,9 @@ class _Model:
         """
         whole, rest = divmod(ticks, self.period)
         later = self.round[b] - self.round[a] + rounds - whole
-        self.solver.add(later >= 0)
-        self.solver.add(z3.Or(later >= 1, self.start[b] >= self.start[a] + rest))
-        self.solver.add(z3.Or(later >= 2, self.start[b] + self.period >= self.start[a] + rest))
+        self.add(later >= 0)
+        self.add(z3.Or(later >= 1, self.start[b] >= self.start[a] + rest))
+        self.add(z3.Or(later >= 2, self.start[b] + self.period >= self.start[a] + rest))
 
     def run_one_at_a_time(self) -> None:
         """Of two blocks on a device one comes first in the round, and ends before the other's next start."""
@@ -102,7 +109,7 @@ class _Model:
                 a_first = z3.Bool(f"before {a} {b}", self.context)
                 self.before[a, b] = a_first
                 self.before[b, a] = z3.Not(a_first)
-                self.solver.add(z3.If(a_first, self._fits_before(a, b), self._fits_before(b, a)))
+                self.add(z3.If(a_first, self._fits_before(a, b), self._fits_before(b, a)))
 
     def respect_memory(self) -> None:
         """A device never holds more than its capacity.
@@ -124,7 +131,7 @@ class _Model:
             for b in memory:
                 if memory[b] > 0 or transient[b] > 0:
                     earlier = [z3.If(self.before[c, b], memory[c], 0) for c in on_device if c != b]
-                    self.solver.add(rounds + z3.Sum(earlier) + memory[b] + transient[b] <= capacity)
+                    self.add(rounds + z3.Sum(earlier) + memory[b] + transient[b] <= capacity)
 
     def _take_turns(self, turn: MemoryTurn) -> None:
         """With room for so many, each block that allocates waits for the one that releases before it."""
@@ -138,9 +145,9 @@ class _Model:
         for block in self.placement.blocks:
             instances = [(block.name, n) for n in range(self.micro_batches)]
             for a, b in itertools.pairwise(instances):
-                self.solver.add(self._starts_before(a, b, 0))
+                self.add(self._starts_before(a, b, 0))
             if self.micro_batches > 1:
-                self.solver.add(self._starts_before(instances[-1], instances[0], 1))
+                self.add(self._starts_before(instances[-1], instances[0], 1))
 
     def limit_span(self) -> None:
         """Round 0 starts at tick 0 and ends by the span, in two cases as in `wait_for_inputs`.
@@ -150,15 +157,15 @@ class _Model:
         """
         span = self.query.span
         if span is None:
-            self.solver.add(self.start[self.placement.topological_order[0].name, 0] == 0)
+            self.add(self.start[self.placement.topological_order[0].name, 0] == 0)
             return
         sources = [(block.name, 0) for block in self.placement.blocks if not block.after]
-        self.solver.add(z3.Or([z3.And(self.round[s] == 0, self.start[s] == 0) for s in sources]))
+        self.add(z3.Or([z3.And(self.round[s] == 0, self.start[s] == 0) for s in sources]))
         for instance in self.instances:
             last_start = span - self.placement.by_name[instance[0]].time
             rounds, rest = divmod(last_start, self.period)
-            self.solver.add(self.round[instance] <= rounds)
-            self.solver.add(z3.Or(self.round[instance] < rounds, self.start[instance] <= rest))
+            self.add(self.round[instance] <= rounds)
+            self.add(z3.Or(self.round[instance] < rounds, self.start[instance] <= rest))
 
     def limit_latency(self) -> None:
         """No block of a micro-batch ends later than so long after another's start, in cases likewise."""
@@ -172,13 +179,28 @@ class _Model:
                 for n in range(self.micro_batches):
                     a, b = (name, n), (block.name, n)
                     later = self.round[b] - self.round[a] - rounds
-                    self.solver.add(later <= 1)
-                    self.solver.add(z3.Or(later <= -1, self.start[b] <= self.start[a] + rest))
-                    self.solver.add(z3.Or(later <= 0, self.start[b] + self.period <= self.start[a] + rest))
+                    self.add(later <= 1)
+                    self.add(z3.Or(later <= -1, self.start[b] <= self.start[a] + rest))
+                    self.add(z3.Or(later <= 0, self.start[b] + self.period <= self.start[a] + rest))
 
-    def repetend(self) -> Repetend:
-        """Return the repetend of the solver's model."""
-        model = self.solver.model()
+    def ask(
+        self, timeout_s: float, seed: int = 0, work: float = math.inf, unwanted: Event | None = None
+    ) -> tuple[Answer, Repetend | None]:
+        """Ask a solver that knows nothing of earlier times, see `schedsearch.solver.query.Question`."""
+        solver = z3.SolverFor("QF_LIA", self.context)
+        solver.add(self.constraints)
+        solver.set("timeout", max(1, int(timeout_s * 1000)))
+        solver.set("random_seed", seed)
+        solver.set("ctrl_c", False)
+        if work * _WORK <= _MOST_RLIMIT:
+            solver.set("rlimit", int(work * _WORK))
+        verdict = interruptible(solver.check, solver.interrupt, unwanted)
+        if verdict == z3.sat:
+            return Answer.YES, self.repetend(solver.model())
+        return (Answer.NO if verdict == z3.unsat else Answer.UNKNOWN), None
+
+    def repetend(self, model: z3.ModelRef) -> Repetend:
+        """Return the repetend of a solver's model."""
 
         def value(variable: z3.ArithRef) -> int:
             return int(model.eval(variable, model_completion=True).as_long())

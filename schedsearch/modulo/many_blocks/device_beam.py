@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -28,6 +27,7 @@ from schedsearch.modulo.many_blocks.line_of_devices import LineOfDevices
 from schedsearch.modulo.many_blocks.next_device import Blocks, Floats, Hashes, Ints, Prices, next_orders
 from schedsearch.modulo.many_blocks.ring_closing import NOT_POSSIBLE, Flows, price_closing
 from schedsearch.repetend import Repetend
+from schedsearch.solver.cores import together, usable_cores
 from schedsearch.solver.interrupts import INTERRUPTS
 
 Result = TypeVar("Result")
@@ -603,7 +603,6 @@ def _best(beam: _Beam, price: Floats, most: int, of_each: int) -> _Beam:
 
 def _in_threads(part: Callable[[slice], Result], count: int) -> list[Result]:
     """Return what is found for each of some parts of so many rows; the parts do not change the whole."""
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    ends = [count * i // threads for i in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as executor:
-        return list(executor.map(part, [slice(a, b) for a, b in itertools.pairwise(ends)]))
+    cores = usable_cores()
+    ends = [count * i // cores for i in range(cores + 1)]
+    return together([partial(part, slice(a, b)) for a, b in itertools.pairwise(ends)])

@@ -20,7 +20,6 @@ from schedsearch.modulo.result import Status
 from schedsearch.modulo.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.solver.portfolio import portfolio
 from schedsearch.solver.query import Answer, Query
 from schedsearch.validate import validate
 
@@ -84,23 +83,6 @@ def test_cpsat_finds_what_takes_z3_long() -> None:
     """64 devices with just enough memory for 1F1B."""
     result = search(v_shape(64).with_memory(64), 64, solver="cpsat", polish_time_limit_s=0)
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, 4)
-
-
-def test_a_portfolio_asks_the_next_when_one_gives_up() -> None:
-    asked = []
-
-    def gives_up(query, timeout_s=0.0, seed=0):
-        asked.append(timeout_s)
-        return Answer.UNKNOWN, None
-
-    both = portfolio(gives_up, smt.decide, first_slice_s=0.01)
-    answer, repetend = both(Query(nn_shape().with_memory(6), 1, 8), timeout_s=20.0)
-    assert answer is Answer.YES and repetend.period == 8
-    assert asked == sorted(asked) and asked
-    none = portfolio(gives_up, gives_up, first_slice_s=1.0)
-    asked.clear()
-    assert none(Query(v_shape(), 1, 4), timeout_s=10.0) == (Answer.UNKNOWN, None)
-    assert sum(asked) == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("decide", [smt.decide, cpsat.decide])

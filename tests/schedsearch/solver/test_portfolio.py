@@ -1,0 +1,173 @@
+"""Several solvers as one: who is asked when, and whose answer counts, in turn and at once."""
+
+import math
+import time
+from collections.abc import Callable
+from threading import Event
+
+import pytest
+from interrupting import interrupted
+
+from placements.shapes import nn_shape, v_shape, x_shape
+from schedsearch.repetend import Repetend
+from schedsearch.solver import cpsat, smt
+from schedsearch.solver import portfolio as module
+from schedsearch.solver.cores import together
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.portfolio import portfolio
+from schedsearch.solver.query import Answer, Query, Question
+
+QUERY = Query(v_shape(), 1, 4)
+
+REPETEND = smt.decide(QUERY)[1]
+
+OTHER = smt.decide(Query(v_shape(2), 1, 4))[1]
+
+
+def fake(
+    answer: Answer,
+    work: float,
+    repetend: Repetend | None = None,
+    asked: list[float] | None = None,
+    takes_s: float = 0.0,
+) -> Callable[[Query], Question]:
+    """Return a solver that knows an answer after some work."""
+
+    def ask(timeout_s, seed=0, work=math.inf, unwanted=None, needs=work):
+        if asked is not None:
+            asked.append(work)
+        end = time.monotonic() + min(takes_s, timeout_s)
+        while time.monotonic() < end and not (unwanted is not None and unwanted.is_set()):
+            time.sleep(0.005)
+        return (answer, repetend) if needs <= work and takes_s <= timeout_s else (Answer.UNKNOWN, None)
+
+    return lambda query: ask
+
+
+@pytest.fixture(params=[1, 2], ids=["one core", "two cores"])
+def cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """As many cores as a portfolio sees."""
+    monkeypatch.setattr(module, "usable_cores", lambda: request.param)
+    return request.param
+
+
+def test_each_round_has_four_times_the_work(cores: int) -> None:
+    one, other = [], []
+    both = portfolio(fake(Answer.UNKNOWN, 0.0, asked=one), fake(Answer.YES, 5.0, REPETEND, asked=other))
+    assert both(QUERY, timeout_s=30.0) == (Answer.YES, REPETEND)
+    assert one == other == [0.5, 2.0, 8.0]
+
+
+def test_only_the_first_is_asked_after_the_first_round(cores: int) -> None:
+    one, other = [], []
+    both = portfolio(
+        fake(Answer.YES, 5.0, REPETEND, asked=one), fake(Answer.YES, 2.0, OTHER, asked=other), only_first=True
+    )
+    assert both(QUERY, timeout_s=30.0) == (Answer.YES, REPETEND)
+    assert (one, other) == ([0.5, 2.0, 8.0], [0.5])
+
+
+def test_the_repetend_of_whom_comes_first_counts_however_long_it_takes(cores: int) -> None:
+    both = portfolio(fake(Answer.YES, 1.0, REPETEND, takes_s=0.3), fake(Answer.YES, 1.0, OTHER))
+    assert both(QUERY, timeout_s=30.0) == (Answer.YES, REPETEND)
+
+
+def test_who_comes_later_counts_where_the_first_needs_another_round(cores: int) -> None:
+    both = portfolio(fake(Answer.YES, 5.0, REPETEND, takes_s=0.1), fake(Answer.YES, 1.0, OTHER))
+    assert both(QUERY, timeout_s=30.0) == (Answer.YES, OTHER)
+
+
+def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
+    asked: list[float] = []
+    slow = fake(Answer.UNKNOWN, 0.0, asked=asked, takes_s=0.0)
+
+    def unless_first(query: Query) -> Question:
+        def ask(timeout_s, seed=0, work=math.inf, unwanted: Event | None = None):
+            slow(query)(timeout_s, seed, work, unwanted)
+            if unwanted is not None:
+                assert unwanted.wait(60.0), "it is told that nobody needs its answer"
+            return Answer.UNKNOWN, None
+
+        return ask
+
+    assert portfolio(unless_first, fake(Answer.NO, 1.0))(QUERY, timeout_s=100.0) == (Answer.NO, None)
+    assert asked == [0.5, 2.0]
+
+
+def test_unknown_when_the_time_is_over(cores: int) -> None:
+    none = portfolio(*[fake(Answer.YES, math.inf, REPETEND, takes_s=1.0)] * 2)
+    assert none(QUERY, timeout_s=0.2) == (Answer.UNKNOWN, None)
+
+
+def test_it_ends_where_all_give_up(cores: int) -> None:
+    none = portfolio(fake(Answer.UNKNOWN, 0.0), fake(Answer.UNKNOWN, 0.0))
+    assert none(QUERY, timeout_s=1000.0) == (Answer.UNKNOWN, None)
+
+
+def test_a_block_longer_than_the_period_needs_no_solver() -> None:
+    assert portfolio(fake(Answer.YES, 0.0, REPETEND))(Query(v_shape(), 1, 1)) == (Answer.NO, None)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(nn_shape().with_memory(6), 1, 8),
+        Query(x_shape(6).with_memory(6), 2, 26),
+        Query(v_shape(6).with_memory(4), 2, 9),
+    ],
+)
+def test_solvers_give_one_answer_on_one_core_and_on_two(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So little work that there are several rounds."""
+    monkeypatch.setattr(module, "_WORK", 1e-4)
+    answers = []
+    for cores in (1, 2, 2):
+        monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
+        answers.append(portfolio(smt.question, cpsat.question)(query, timeout_s=100.0))
+    assert answers[0][0] is not Answer.UNKNOWN
+    assert answers[0] == answers[1] == answers[2]
+    if (repetend := answers[0][1]) is not None:
+        assert repetend.period == query.period
+
+
+@pytest.mark.parametrize("solver", [smt, cpsat])
+def test_work_ends_a_question_that_is_hard(solver) -> None:
+    """A question that neither answers in half a minute; a tenth of a second's work takes no whole minute."""
+    question = solver.question(Query(nn_shape().with_memory(3), 3, 31))
+    assert question(60.0, work=0.1) == (Answer.UNKNOWN, None)
+    unwanted = Event()
+    unwanted.set()
+    assert question(60.0, unwanted=unwanted) == (Answer.UNKNOWN, None)
+
+
+def test_ctrl_c_ends_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
+    monkeypatch.setattr(module, "_WORK", 1e-4)
+    asked = portfolio(smt.question, cpsat.question)
+
+    def ask() -> tuple[Answer, Repetend | None]:
+        return asked(Query(nn_shape().with_memory(3), 3, 31), timeout_s=100.0)
+
+    with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
+        interrupted(ask, lambda: None)
+
+
+def test_together_keeps_the_order() -> None:
+    def later(value: int) -> Callable[[], int]:
+        def call() -> int:
+            time.sleep(0.05 * (3 - value))
+            return value
+
+        return call
+
+    assert together([later(value) for value in range(4)]) == [0, 1, 2, 3]
+
+
+def test_together_raises_what_one_raises() -> None:
+    def fails() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together([lambda: None, fails])
