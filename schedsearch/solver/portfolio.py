@@ -21,7 +21,7 @@ from schedsearch.solver.cores import usable_cores
 from schedsearch.solver.query import Answer, Query, Question, Solver, has_room, memory_turn
 
 MANY_INSTANCES = 160
-"""Blocks times micro-batches from which on Z3 rarely answers after its first slice."""
+"""Blocks times micro-batches from which on Z3 rarely answers after the first round."""
 
 _WORK = 0.5
 """What each solver may do in the first round, in units of about a second."""
@@ -30,7 +30,7 @@ _GROWTH = 4.0
 """How much more it may do in each round that follows."""
 
 _ROUNDS = 6
-"""After which work is no longer limited: by then a solver has had a quarter of an hour."""
+"""After which work is no longer limited: by then each solver has worked for some ten minutes."""
 
 _Ask = Callable[..., tuple[Answer, Repetend | None]]
 
