@@ -80,11 +80,11 @@ def test_who_comes_later_counts_where_the_first_needs_another_round(cores: int) 
 def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 2)
     asked: list[float] = []
-    slow = fake(Answer.UNKNOWN, 0.0, asked=asked, takes_s=0.0)
+    noted = fake(Answer.UNKNOWN, 0.0, asked=asked)
 
     def unless_first(query: Query) -> Question:
         def ask(timeout_s, seed=0, work=math.inf, unwanted: Event | None = None):
-            slow(query)(timeout_s, seed, work, unwanted)
+            noted(query)(timeout_s, seed, work, unwanted)
             if unwanted is not None:
                 assert unwanted.wait(60.0), "it is told that nobody needs its answer"
             return Answer.UNKNOWN, None
