@@ -12,6 +12,7 @@ from typing import Any
 
 from placements import Placement
 from placements.placement_file import placement_to_dict
+from schedsearch.modulo.given import BeginWith, plain_orders
 from schedsearch.modulo.result import Progress, SearchError, SearchResult
 from schedsearch.modulo.search import OBJECTIVES, search
 
@@ -29,6 +30,7 @@ class SearchRequest:
         method: A key of `METHODS`.
         micro_batches_per_repetend: See `schedsearch.modulo.search.search`, as for the rest. Tessel's
             repetends have one, and its two methods make no use of the next three.
+        begin_with: A schedule or a result that the answer is to be no worse than; `modulo` alone takes one.
     """
 
     placement: Placement
@@ -41,11 +43,17 @@ class SearchRequest:
     time_limit_s: float = 60.0
     polish_time_limit_s: float = 10.0
     seed: int = 0
+    begin_with: BeginWith | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the request as plain data, the placement in its file form."""
+        """Return the request as plain data, the placement in its file form.
+
+        Raises:
+            SearchError: It begins with what is no schedule.
+        """
         data = {field.name: getattr(self, field.name) for field in fields(self)}
         data["objectives"] = [str(name) for name in self.objectives]
+        data["begin_with"] = None if self.begin_with is None else plain_orders(self.begin_with)
         return data | {"placement": placement_to_dict(self.placement)}
 
 
@@ -79,6 +87,7 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
         time_limit_s=request.time_limit_s,
         polish_time_limit_s=request.polish_time_limit_s,
         seed=request.seed,
+        begin_with=request.begin_with,
         on_progress=on_progress,
     )
 
@@ -86,7 +95,7 @@ def _modulo(request: SearchRequest, on_progress: Report) -> SearchResult:
 def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
     from schedsearch.tessel import tessel  # takes a second to load, and is rarely needed
 
-    _require_one_micro_batch_per_repetend(request)
+    _require_what_tessel_knows(request)
     return tessel(
         request.placement,
         request.num_micro_batches,
@@ -99,7 +108,7 @@ def _tessel(request: SearchRequest, on_progress: Report) -> SearchResult:
 def _time_optimal(request: SearchRequest, on_progress: Report) -> SearchResult:
     from schedsearch.tessel import time_optimal  # as above
 
-    _require_one_micro_batch_per_repetend(request)
+    _require_what_tessel_knows(request)
     return time_optimal(
         request.placement,
         request.num_micro_batches,
@@ -117,7 +126,12 @@ METHODS: Mapping[str, Callable[[SearchRequest, Report], SearchResult]] = {
 """What searches, by the name that the command line uses."""
 
 
-def _require_one_micro_batch_per_repetend(request: SearchRequest) -> None:
+def _require_what_tessel_knows(request: SearchRequest) -> None:
+    if request.begin_with is not None:
+        raise SearchError(
+            f"search.begin_with: {request.method} begins with nothing; leave it out or use "
+            "search.method=modulo"
+        )
     if request.micro_batches_per_repetend not in (None, 1):
         raise SearchError(
             f"search.micro_batches_per_repetend: is {request.micro_batches_per_repetend}, and "

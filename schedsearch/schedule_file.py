@@ -158,6 +158,15 @@ def read_result(path: str | Path) -> SearchResult:
     return _read_file(path, _read_result)
 
 
+def read_found(path: str | Path) -> Schedule | SearchResult:
+    """Read likewise what a search found, or the schedule alone where no search found it.
+
+    Raises:
+        ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
+    """
+    return _read_file(path, lambda data: _read_result(data) if "search" in data.mapping() else _read(data))
+
+
 def schedule_from_dict(data: object) -> Schedule:
     """Build the schedule of a ``schedule.json`` from its plain data, and validate it.
 

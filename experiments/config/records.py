@@ -77,6 +77,7 @@ class SearchOptions:
     time_limit_s: float
     polish_time_limit_s: float
     seed: int
+    begin_with: str | None
     cache_dir: str | None
     export: str | None
 

@@ -17,6 +17,7 @@ from schedsearch.cache import cached_search
 from schedsearch.methods import SearchRequest
 from schedsearch.modulo.result import Progress, SearchResult, Status
 from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import read_found
 from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)
@@ -59,13 +60,22 @@ def find_schedule(
 
 
 def search_request(options: Options, placement: Placement) -> SearchRequest:
-    """Return what the options ask of a search."""
-    return SearchRequest(placement, options.search.num_micro_batches, **search_limits(options.search))
+    """Return what the options ask of a search.
+
+    Raises:
+        OptionError: What it is to begin with is not a path.
+        ScheduleFileError: It is not a schedule file, or its schedule breaks a rule.
+    """
+    path = options.search.begin_with
+    begin_with = None if path is None else read_found(require_path("search.begin_with", path))
+    limits = search_limits(options.search)
+    return SearchRequest(placement, options.search.num_micro_batches, begin_with=begin_with, **limits)
 
 
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     """Return what the options ask of any search, whatever the placement and the number of micro-batches."""
-    names = {field.name for field in fields(SearchRequest)} - {"placement", "num_micro_batches", "objectives"}
+    of_one = {"placement", "num_micro_batches", "begin_with"}
+    names = {field.name for field in fields(SearchRequest)} - of_one - {"objectives"}
     return {name: getattr(chosen, name) for name in names} | {"objectives": tuple(chosen.objectives)}
 
 

@@ -40,7 +40,11 @@ def task(config: DictConfig) -> dict[str, float]:
     costs = stages_cost_source(options.stages, stages.power_w)
     are_names = all(isinstance(name, str) for name in options.schedules)
     require(are_names, "schedules", options.schedules, "a list of names")
-    for name, remedy in (("memory", "give memory_mib in the stages' file"), ("export", "leave it out")):
+    for name, remedy in (
+        ("memory", "give memory_mib in the stages' file"),
+        ("export", "leave it out"),
+        ("begin_with", "leave it out"),
+    ):
         given = getattr(options.search, name)
         require(given is None, f"search.{name}", given, "for a comparison", remedy)
     cache = cache_directory(options.search.cache_dir, "search.cache_dir")

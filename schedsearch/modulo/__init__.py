@@ -7,6 +7,7 @@ read:
 - `known`: what is known of the repetends of one size, and the next query.
 - `bisection`: one objective made least for one size.
 - `infeasible`: why there is no schedule.
+- `given`: what a caller begins with, on the placement that is searched.
 - `critical_swaps`: steps from one order to the next, compiled.
 - `annealing`: the best order that such steps lead to.
 - `many_blocks`: what finds shorter periods where whole repetends are too large a question.

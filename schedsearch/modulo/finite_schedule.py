@@ -13,6 +13,7 @@ from schedsearch.improve.improve import improve
 from schedsearch.improve.objective import FiniteObjective
 from schedsearch.metrics import total_slack
 from schedsearch.modulo.bisection import ModuloSearch
+from schedsearch.modulo.known import Known
 from schedsearch.modulo.result import FINITE, Objective
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
@@ -37,13 +38,21 @@ class FiniteSchedule:
 
     Attributes:
         objective: What is made less.
+        given: A schedule that the caller begins with, without optimizer blocks; None for none.
         bound: Ticks that no schedule of as many micro-batches beats in it.
     """
 
-    def __init__(self, placement: Placement, num_micro_batches: int, objective: Objective) -> None:
+    def __init__(
+        self,
+        placement: Placement,
+        num_micro_batches: int,
+        objective: Objective,
+        given: Schedule | None = None,
+    ) -> None:
         self.placement = placement
         self.num_micro_batches = num_micro_batches
         self.objective = objective
+        self.given = given
         self.bound = self._goal.bound(placement, num_micro_batches)
         self._shortened: Schedule | None = None
 
@@ -89,9 +98,10 @@ class FiniteSchedule:
     def shorten(self, search: ModuloSearch, time_limit_s: float) -> None:
         """Shorten the whole schedule.
 
-        It begins with the shortest of the unrolled repetend, the hand-made schedules that fit, and those that
-        rules make (`schedsearch.starts.turns` and `schedsearch.starts.event_simulation`). Where the latency
-        is limited nothing is done, since another order of the blocks would not keep it.
+        It begins with the shortest of the unrolled repetend, what the caller gave, the hand-made schedules
+        that fit, and those that rules make (`schedsearch.starts.turns` and
+        `schedsearch.starts.event_simulation`). Where the latency is limited nothing is done, since another
+        order of the blocks would not keep it.
 
         Raises:
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
@@ -103,13 +113,14 @@ class FiniteSchedule:
         deadline = time.monotonic() + time_limit_s
         placement = known.limited_placement()
         best = self._goal.settled(replace(known.repetend.unroll(self.num_micro_batches), placement=placement))
-        starts = self._starts(placement, deadline, time_limit_s * _SHARE_OF_RULES)
+        starts = itertools.chain(
+            self._given_within(known), self._starts(placement, deadline, time_limit_s * _SHARE_OF_RULES)
+        )
         self._report(search, self._goal.value(best), self.bound, "the repetend unrolled")
         while self._goal.value(best) > self.bound and (start := next(starts, None)) is not None:
             name, other = start
             if self._goal.value(other) < self._goal.value(best):
-                best = other
-                self._shortened = with_optimizer(self.placement, best)
+                self._shortened = best = other
                 self._report(search, self._goal.value(best), self.bound, name)
         if time.monotonic() >= deadline:
             return
@@ -122,7 +133,7 @@ class FiniteSchedule:
         )
         if placement == self.placement.per_micro_batch:
             self.bound = max(self.bound, improved.bound)
-        self._shortened = with_optimizer(self.placement, improved.schedule)
+        self._shortened = improved.schedule
         if improved.interrupted:
             raise KeyboardInterrupt
 
@@ -149,14 +160,25 @@ class FiniteSchedule:
             if time.monotonic() >= last_begun:
                 return
 
-    def best(self, repetend: Repetend) -> Schedule:
-        """Return the shortest valid schedule found."""
-        unrolled = self._unrolled(repetend)
-        if self._shortened is not None:
-            shortened = self._goal.settled(self._shortened)
-            if self._goal.value(shortened) < self._goal.value(unrolled):
-                return validate(shortened)
-        return validate(unrolled)
+    def _given_within(self, known: Known) -> Iterator[tuple[str, Schedule]]:
+        """Yield what the caller gave, with its name, if it keeps what earlier objectives reached."""
+        if self.given is not None and Objective.LATENCY not in known.limit:
+            with contextlib.suppress(InvalidScheduleError):  # it needs more memory
+                schedule = validate(replace(self.given, placement=known.limited_placement()))
+                yield "what the search began with", self._goal.settled(schedule)
+
+    def best(self, known: Known) -> Schedule:
+        """Return the shortest valid schedule found: unrolled, shortened, or what the caller gave.
+
+        Args:
+            known: Of the best repetend.
+        """
+        assert known.repetend is not None
+        found = [known.repetend.unroll(self.num_micro_batches)]
+        found += [] if self._shortened is None else [self._shortened]
+        found += [schedule for _, schedule in self._given_within(known)]
+        settled = [self._goal.settled(with_optimizer(self.placement, schedule)) for schedule in found]
+        return validate(min(settled, key=self._goal.value))
 
     def _quality(self, repetend: Repetend) -> tuple[int, int, int, int]:
         """Return what makes one repetend better than another: less, from the first figure on."""

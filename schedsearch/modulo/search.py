@@ -14,6 +14,7 @@ from schedsearch.bounds.makespan import makespan_bound
 from schedsearch.bounds.memory_need import require_capacity
 from schedsearch.modulo.bisection import Asking, ModuloSearch
 from schedsearch.modulo.finite_schedule import FiniteSchedule
+from schedsearch.modulo.given import BeginWith, Given, given_on
 from schedsearch.modulo.result import FINITE, Objective, Progress, SearchError, SearchResult, Status
 from schedsearch.modulo.sweep import Sweep
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -43,6 +44,7 @@ def search(
     time_limit_s: float = 60.0,
     polish_time_limit_s: float = 10.0,
     seed: int = 0,
+    begin_with: BeginWith | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SearchResult:
     """Search the repetend of least period under each device's memory, and unroll it.
@@ -70,10 +72,12 @@ def search(
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned.
         polish_time_limit_s: Seconds of it for the objectives after the period.
         seed: Of the random choices, 0 to a million.
+        begin_with: A schedule, or what another search found: the answer is then no worse than this one is
+            with the options given here. See `schedsearch.modulo.given.given_on`.
         on_progress: Called with the first schedule found, and after each query.
 
     Raises:
-        SearchError: An argument is out of its range.
+        SearchError: An argument is out of its range, or `begin_with` is not for this placement.
         CapacityError: A device's memory is too small for one micro-batch.
     """
     if not isinstance(placement, Placement):
@@ -93,13 +97,14 @@ def search(
         most_micro_batches_per_repetend=most_micro_batches_per_repetend,
     )
     require_capacity(placement)
+    given = Given() if begin_with is None else given_on(placement, num_micro_batches, begin_with)
     began = time.monotonic()
     time_limit_s = min(time_limit_s, _LONGEST_S)
     deadline = began + time_limit_s
     asking = Asking(SOLVERS[solver](), seed, began, on_progress or (lambda _: None))
-    sweep = Sweep(placement, before, asking, deadline)
+    sweep = Sweep(placement, before, asking, deadline, given.repetend)
     last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
-    finite = FiniteSchedule(placement, num_micro_batches, last)
+    finite = FiniteSchedule(placement, num_micro_batches, last, given.schedule if last in wanted else None)
     with INTERRUPTS.answered() as ending:
         period_deadline = deadline - min(polish_time_limit_s, time_limit_s / 2)
         sweep.begin(period_deadline)
@@ -195,7 +200,7 @@ def _result(sweep: Sweep, finite: FiniteSchedule, interrupted: bool) -> SearchRe
         is_least = sweep.best.known.period_per_micro_batch <= sweep.bound and not interrupted
         status, reason = Status.OPTIMAL if is_least else Status.FEASIBLE, ""
         repetend = replace(repetend, placement=sweep.placement)  # a query may have had less memory
-        schedule, span_bound = finite.best(repetend), sweep.best.known.bound[Objective.SPAN]
+        schedule, span_bound = finite.best(sweep.best.known), sweep.best.known.bound[Objective.SPAN]
     return SearchResult(
         status=status,
         repetend=repetend,

@@ -87,7 +87,12 @@ class Sweep:
     """
 
     def __init__(
-        self, placement: Placement, before: Sequence[Objective], asking: Asking, time_limit: float
+        self,
+        placement: Placement,
+        before: Sequence[Objective],
+        asking: Asking,
+        time_limit: float,
+        given: Repetend | None = None,
     ) -> None:
         """Begin with the bounds that need no search.
 
@@ -96,6 +101,7 @@ class Sweep:
             before: Objectives before the period.
             asking: Whom to ask.
             time_limit: When the whole search ends, in seconds of `time.monotonic`.
+            given: A repetend that the caller begins with, of any number of micro-batches.
         """
         self.placement = placement.per_micro_batch
         self.before = before
@@ -105,6 +111,8 @@ class Sweep:
         self.least_period: LeastPeriod | None = None
         self.asked: tuple[int, ...] = (1,)
         self.starts: dict[int, Start] = {}
+        if given is not None:
+            self.starts[given.micro_batches] = Start(given, "what the search began with")
         self.searches: dict[int, ModuloSearch] = {}
         self.best: ModuloSearch | None = None
         self.failure = Status.UNKNOWN, ""
@@ -118,8 +126,8 @@ class Sweep:
         end = _share(deadline, _SHARE_OF_GREEDY)
         greedy = greedy_repetends(self.placement, self.period_bound, end)
         share_s = (deadline - time.monotonic()) * _SHARE_OF_HAND_MADE
-        self.starts = hand_made_repetends(self.placement, self.period_bound, share_s)
-        self.starts = better_of(self.starts, greedy)
+        hand_made = hand_made_repetends(self.placement, self.period_bound, share_s)
+        self.starts = better_of(self.starts, better_of(hand_made, greedy))
 
     def _begin_better(self, search: ModuloSearch, deadline: float) -> None:
         """Take the repetends of greedy and hand-made schedules, if not done yet, and what is made of them.
@@ -153,8 +161,12 @@ class Sweep:
 
     @property
     def _rate_of_starts(self) -> Fraction | int:
-        """Ticks per micro-batch of the best start."""
-        rates = [Fraction(start.repetend.period, size) for size, start in self.starts.items()]
+        """Ticks per micro-batch of the best start of a number of micro-batches that may be taken."""
+        rates = [
+            Fraction(start.repetend.period, size)
+            for size, start in self.starts.items()
+            if len(self.asked) > 1 or self.asked[0] % size == 0
+        ]
         return min(rates, default=serial_period(self.placement))
 
     def _go_device_by_device(self, search: ModuloSearch, deadline: float) -> None:
@@ -245,14 +257,15 @@ class Sweep:
             self._one(queries_end, _SHARE_OF_ONE)
         finally:
             self.searches.clear()
+            known = Known.without_search(self.placement, size, least=self.period_bound)
             if self.best is not None:
                 one = self.best.known.without_limit(Objective.PERIOD)
                 assert one.repetend is not None
-                known = Known.without_search(self.placement, size, least=self.period_bound)
                 known = replace(known, repetend=one.repetend.repeated(size), limit=one.limit)
-                for several, start in self.starts.items():
-                    if size % several == 0:
-                        known = known.beginning_with(start.repetend.repeated(size // several))
+            for several, start in self.starts.items():
+                if size % several == 0:
+                    known = known.beginning_with(start.repetend.repeated(size // several))
+            if known.repetend is not None:
                 self.best = self._search(known, queries_end, 1.0)
         if self.best is not None:
             self._minimise_period(self.best)
@@ -377,7 +390,9 @@ class Sweep:
         with self._recorded(search):
             answer = search.begin(self._start(1))
             if search.known.repetend is None:
-                self._explain(answer)
+                self._with_best_start(search.known)
+                if self.best is None:
+                    self._explain(answer)
                 return search
             search.report(Objective.PERIOD, self._name_of_start(1, "one block after another"))
             if not self.before and not search.look_at_bound():

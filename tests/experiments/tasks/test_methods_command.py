@@ -59,6 +59,30 @@ def test_a_search_again_comes_from_the_cache(method: str, command, tmp_path: Pat
     assert "from the cache" not in command(*line, "search.seed=1").stdout
 
 
+def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
+    line = ["search", "placement=v_shape", "search.num_micro_batches=8", "search.memory=3"]
+    assert command(*line, "search.time_limit_s=20").returncode == 0
+    first = tmp_path / "first.json"
+    (tmp_path / "out/schedule.json").rename(first)
+    line.append("search.time_limit_s=1e-6")
+    done = command(*line, f"search.begin_with={first}", f"search.cache_dir={tmp_path / 'cache'}")
+    assert done.returncode == 0, done.stderr
+    again, before = (json.loads(path.read_text()) for path in (tmp_path / "out/schedule.json", first))
+    for figure in ("period", "micro_batches_per_repetend", "makespan"):
+        assert again[figure] == before[figure]
+    (tmp_path / "out/schedule.json").unlink()
+    assert command(*line).returncode == 0
+    alone = json.loads((tmp_path / "out/schedule.json").read_text())
+    assert alone["period"] / alone["micro_batches_per_repetend"] > again["period"] / 3
+
+
+def test_a_file_of_another_placement_is_one_line(command, tmp_path: Path) -> None:
+    assert command("search", *SMALL).returncode == 0
+    path = tmp_path / "out/schedule.json"
+    error = one_line_error(command("search", "placement=v_shape", f"search.begin_with={path}"))
+    assert "search.begin_with: F2 is on no device there, and on device 2 in v_shape" in error
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -66,6 +90,8 @@ def test_a_search_again_comes_from_the_cache(method: str, command, tmp_path: Pat
             "search.method=tesel",
             "search.method: 'tesel' is not a method; use modulo or tessel or time_optimal",
         ),
+        ("search.begin_with=none.json", "none.json: cannot be read"),
+        ("search.begin_with=3", "search.begin_with: 3 is not text or null"),
         ("search.cache_dir=", "search.cache_dir: '' is not a path"),
         (
             "search.cache_dir=/dev/null/x",
