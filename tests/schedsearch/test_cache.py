@@ -17,6 +17,7 @@ from places import ROOT
 
 from placements.shapes import v_shape
 from schedsearch import cache
+from schedsearch.baselines import HAND_MADE
 from schedsearch.cache import cached_search, remembered
 from schedsearch.methods import SearchRequest
 from schedsearch.modulo.result import SearchResult, Status
@@ -60,6 +61,7 @@ OTHER = {
     "time_limit_s": 6.0,
     "polish_time_limit_s": 2.0,
     "seed": 1,
+    "begin_with": HAND_MADE["one_f_one_b"](v_shape(2), 3),
 }
 
 
