@@ -50,7 +50,8 @@ def portfolio(*solvers: Callable[[Query], Question], only_first: bool = False) -
     def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
         if not has_room(query):
             return Answer.NO, None
-        deadline, questions = time.monotonic() + timeout_s, [_Lazy(solver, query) for solver in solvers]
+        deadline = time.monotonic() + timeout_s
+        questions = [partial(_ask_anew, each, query) for each in solvers]
         for round_ in range(_ROUNDS + 1):
             work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
             asked = questions[:1] if only_first and round_ else questions
@@ -63,18 +64,11 @@ def portfolio(*solvers: Callable[[Query], Question], only_first: bool = False) -
     return decide
 
 
-class _Lazy:
-    """A question whose model is made when it is first asked: most need no second solver."""
-
-    def __init__(self, solver: Callable[[Query], Question], query: Query) -> None:
-        self.make: Callable[[], Question] = partial(solver, query)
-        self.question: Question | None = None
-
-    def __call__(self, timeout_s: float, **options: Any) -> tuple[Answer, Repetend | None]:
-        """Ask; see `Question`."""
-        if self.question is None:
-            self.question = self.make()
-        return self.question(timeout_s, **options)
+def _ask_anew(
+    solver: Callable[[Query], Question], query: Query, timeout_s: float, **options: Any
+) -> tuple[Answer, Repetend | None]:
+    """Ask by a new model: what Z3 does with one depends on what its context was asked before."""
+    return solver(query)(timeout_s, **options)
 
 
 def _in_turn(asked: Sequence[_Ask], deadline: float) -> tuple[Answer, Repetend | None]:
