@@ -53,12 +53,12 @@ def given_on(placement: Placement, num_micro_batches: int, begin_with: BeginWith
     reason = ""
     try:
         found = validate(as_soon_as_possible(here, schedule.num_micro_batches, orders))
-        if repetend is None:
-            repetend = steady_state(found, here.num_devices)
     except (DeadlockError, InvalidScheduleError) as error:
         reason = str(error).splitlines()[0]
     if repetend is not None:
         repetend = _on(here, repetend)
+    elif found is not None:
+        repetend = steady_state(found, here.num_devices)
     if found is not None and found.num_micro_batches != num_micro_batches:
         found = None
         reason = f"it has {schedule.num_micro_batches} micro-batches, and no steady state"

@@ -75,7 +75,7 @@ class Solver(Protocol):
 
 
 class Question(Protocol):
-    """A query put to one solver, which may be asked more than once: to make its model takes long, too."""
+    """A query put to one solver, as a model of its own; asked again, it may answer otherwise."""
 
     def __call__(
         self, timeout_s: float, seed: int = 0, work: float = math.inf, unwanted: Event | None = None

@@ -187,7 +187,7 @@ class _Model:
     def ask(
         self, timeout_s: float, seed: int = 0, work: float = math.inf, unwanted: Event | None = None
     ) -> tuple[Answer, Repetend | None]:
-        """Ask a solver that knows nothing of earlier times, see `schedsearch.solver.query.Question`."""
+        """Ask a new solver; see `schedsearch.solver.query.Question`."""
         solver = z3.SolverFor("QF_LIA", self.context)
         solver.add(self.constraints)
         solver.set("timeout", max(1, int(timeout_s * 1000)))
