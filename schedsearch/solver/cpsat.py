@@ -17,23 +17,22 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, MemoryTurn, Query, Question, has_room, memory_turn
+from schedsearch.solver.query import Answer, MemoryTurn, Query, has_room, memory_turn
 
 _WORK = 0.18
 """CP-SAT's deterministic time for a unit of work: it counted 0.11 to 0.26 a second, as in `smt._WORK`."""
 
 
-def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
-    """Decide whether a repetend of a period exists, and return one; see `schedsearch.solver.smt.decide`.
-
-    Raises:
-        KeyboardInterrupt: The solver was interrupted from the keyboard.
-    """
-    return question(query)(timeout_s, seed) if has_room(query) else (Answer.NO, None)
-
-
-def question(query: Query) -> Question:
-    """Return a query as a question to CP-SAT; each of its blocks must fit into the period."""
+def decide(
+    query: Query,
+    timeout_s: float = 60.0,
+    seed: int = 0,
+    work: float = math.inf,
+    unwanted: Event | None = None,
+) -> tuple[Answer, Repetend | None]:
+    """Decide by CP-SAT whether a repetend exists; see `schedsearch.solver.query.LimitedSolver`."""
+    if not has_room(query):
+        return Answer.NO, None
     model = _Model(query)
     model.start_at_heads()
     model.wait_for_inputs()
@@ -42,7 +41,7 @@ def question(query: Query) -> Question:
     model.order_micro_batches()
     model.limit_span()
     model.limit_latency()
-    return model.ask
+    return model.ask(timeout_s, seed, work, unwanted)
 
 
 def within(budget: SolverBudget) -> cp_model.CpSolver:
@@ -221,9 +220,9 @@ class _Model:
                     self.model.add(end <= self._at((a, n)) + self.query.latency)
 
     def ask(
-        self, timeout_s: float, seed: int = 0, work: float = math.inf, unwanted: Event | None = None
+        self, timeout_s: float, seed: int, work: float, unwanted: Event | None
     ) -> tuple[Answer, Repetend | None]:
-        """Ask a solver that knows nothing of earlier times, see `schedsearch.solver.query.Question`."""
+        """Return the answer to the model as it is now."""
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = timeout_s
         solver.parameters.max_deterministic_time = work * _WORK

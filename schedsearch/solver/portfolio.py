@@ -18,7 +18,7 @@ from typing import Any
 from schedsearch.repetend import Repetend
 from schedsearch.solver import smt
 from schedsearch.solver.cores import usable_cores
-from schedsearch.solver.query import Answer, Query, Question, Solver, has_room, memory_turn
+from schedsearch.solver.query import Answer, LimitedSolver, Query, Solver, memory_turn
 
 MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after the first round."""
@@ -35,28 +35,27 @@ _ROUNDS = 6
 _Ask = Callable[..., tuple[Answer, Repetend | None]]
 
 
-def portfolio(*solvers: Callable[[Query], Question], only_first: bool = False) -> Solver:
+def portfolio(*solvers: LimitedSolver, only_first: bool = False) -> Solver:
     """Return a solver that asks several until one knows, in rounds of ever more work.
 
     In the first round, in which most queries are answered, they are asked in turn. In those that follow they
     are asked at once where there are several cores. That there is no repetend counts as soon as one knows it;
     a repetend counts once no solver before its own can find one in the same round.
 
+    Each makes a new model in each round: what Z3 does with one depends on what its context was asked before.
+
     Args:
-        solvers: What puts a query to each, in the order in which they are asked.
+        solvers: In the order in which they are asked.
         only_first: Whether only the first is asked after the first round.
     """
 
     def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
-        if not has_room(query):
-            return Answer.NO, None
         deadline = time.monotonic() + timeout_s
-        questions = [partial(_ask_anew, each, query) for each in solvers]
         for round_ in range(_ROUNDS + 1):
             work = _WORK * _GROWTH**round_ if round_ < _ROUNDS else math.inf
-            asked = questions[:1] if only_first and round_ else questions
+            asked = solvers[:1] if only_first and round_ else solvers
             ask = _at_once if round_ and len(asked) > 1 and usable_cores() > 1 else _in_turn
-            answer, repetend = ask([partial(each, seed=seed, work=work) for each in asked], deadline)
+            answer, repetend = ask([partial(each, query, seed=seed, work=work) for each in asked], deadline)
             if answer is not Answer.UNKNOWN or time.monotonic() >= deadline:
                 return answer, repetend
         return Answer.UNKNOWN, None
@@ -64,18 +63,11 @@ def portfolio(*solvers: Callable[[Query], Question], only_first: bool = False) -
     return decide
 
 
-def _ask_anew(
-    solver: Callable[[Query], Question], query: Query, timeout_s: float, **options: Any
-) -> tuple[Answer, Repetend | None]:
-    """Ask by a new model: what Z3 does with one depends on what its context was asked before."""
-    return solver(query)(timeout_s, **options)
-
-
 def _in_turn(asked: Sequence[_Ask], deadline: float) -> tuple[Answer, Repetend | None]:
     """Ask one after the other until one knows; what time there is, they share equally."""
     for i, ask in enumerate(asked):
         left_s = (deadline - time.monotonic()) / (len(asked) - i)
-        answer, repetend = ask(left_s) if left_s > 0 else (Answer.UNKNOWN, None)
+        answer, repetend = ask(timeout_s=left_s) if left_s > 0 else (Answer.UNKNOWN, None)
         if answer is not Answer.UNKNOWN:
             return answer, repetend
     return Answer.UNKNOWN, None
@@ -86,7 +78,7 @@ def _at_once(asked: Sequence[_Ask], deadline: float) -> tuple[Answer, Repetend |
     unwanted = Event()
     with ThreadPoolExecutor(len(asked)) as executor:
         left_s = max(deadline - time.monotonic(), 0.01)
-        asking = [executor.submit(ask, left_s, unwanted=unwanted) for ask in asked]
+        asking = [executor.submit(ask, timeout_s=left_s, unwanted=unwanted) for ask in asked]
         try:
             open_ = set(asking)
             while open_:
@@ -114,10 +106,10 @@ def _known(asking: Sequence[Future[tuple[Answer, Repetend | None]]]) -> tuple[An
     return None
 
 
-def _cpsat(query: Query) -> Question:
+def _cpsat(query: Query, *args: Any, **options: Any) -> tuple[Answer, Repetend | None]:
     from schedsearch.solver import cpsat  # takes a second to load, and easy questions do without
 
-    return cpsat.question(query)
+    return cpsat.decide(query, *args, **options)
 
 
 def _z3_and_cpsat() -> Solver:
@@ -127,8 +119,8 @@ def _z3_and_cpsat() -> Solver:
     it is not (X, waves, loops), Z3 often answers in 2 s what CP-SAT does not in 4. Of very large questions Z3
     gets only a first round.
     """
-    z3_first, cpsat_first = portfolio(smt.question, _cpsat), portfolio(_cpsat, smt.question)
-    large = portfolio(_cpsat, smt.question, only_first=True)
+    z3_first, cpsat_first = portfolio(smt.decide, _cpsat), portfolio(_cpsat, smt.decide)
+    large = portfolio(_cpsat, smt.decide, only_first=True)
 
     def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
         placement, micro_batches = query.placement, query.micro_batches
@@ -142,15 +134,9 @@ def _z3_and_cpsat() -> Solver:
     return decide
 
 
-def _only_cpsat() -> Solver:
-    from schedsearch.solver import cpsat
-
-    return cpsat.decide
-
-
 SOLVERS: dict[str, Callable[[], Solver]] = {
     "portfolio": _z3_and_cpsat,
     "z3": lambda: smt.decide,
-    "cpsat": _only_cpsat,
+    "cpsat": lambda: _cpsat,
 }
 """What loads each solver, by the name that the command line uses."""

@@ -68,21 +68,36 @@ def memory_turn(placement: Placement, device: int) -> MemoryTurn | None:
 
 
 class Solver(Protocol):
-    """Decides whether a repetend exists; see `schedsearch.solver.smt.decide`."""
+    """Decides whether a repetend exists."""
 
     def __call__(self, query: Query, timeout_s: float = ..., seed: int = 0) -> tuple[Answer, Repetend | None]:
-        """Return the answer, and the repetend when it is YES."""
-
-
-class Question(Protocol):
-    """A query put to one solver, as a model of its own; asked again, it may answer otherwise."""
-
-    def __call__(
-        self, timeout_s: float, seed: int = 0, work: float = math.inf, unwanted: Event | None = None
-    ) -> tuple[Answer, Repetend | None]:
         """Return the answer, and the repetend when it is YES.
 
         Args:
+            query: What is asked.
+            timeout_s: Seconds after which the answer is UNKNOWN.
+            seed: Of the solver's random choices.
+
+        Raises:
+            KeyboardInterrupt: The solver was interrupted from the keyboard.
+        """
+
+
+class LimitedSolver(Protocol):
+    """A `Solver` that can be told to do only so much work, and be stopped by another thread."""
+
+    def __call__(
+        self,
+        query: Query,
+        timeout_s: float = ...,
+        seed: int = 0,
+        work: float = math.inf,
+        unwanted: Event | None = None,
+    ) -> tuple[Answer, Repetend | None]:
+        """Return what a `Solver` does.
+
+        Args:
+            query: What is asked.
             timeout_s: Seconds after which the answer is UNKNOWN.
             seed: Of the solver's random choices.
             work: After which it is UNKNOWN, too, whatever the machine; about a second each.

@@ -17,7 +17,7 @@ import z3
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance
 from schedsearch.solver.interrupts import interruptible
-from schedsearch.solver.query import Answer, MemoryTurn, Query, Question, has_room, memory_turn
+from schedsearch.solver.query import Answer, MemoryTurn, Query, has_room, memory_turn
 
 _WORK = 9_000_000
 """Z3's `rlimit` for a unit of work: it counted 5.6 to 14.5 million a second, one core, of those of 48
@@ -27,22 +27,16 @@ _MOST_RLIMIT = 2**32 - 1
 """More work than that is not limited."""
 
 
-def decide(query: Query, timeout_s: float = 60.0, seed: int = 0) -> tuple[Answer, Repetend | None]:
-    """Decide whether a repetend of a period exists, and return one.
-
-    Args:
-        query: What is asked.
-        timeout_s: Seconds after which the answer is UNKNOWN.
-        seed: Of Z3's random choices.
-
-    Raises:
-        KeyboardInterrupt: Z3 was interrupted from the keyboard.
-    """
-    return question(query)(timeout_s, seed) if has_room(query) else (Answer.NO, None)
-
-
-def question(query: Query) -> Question:
-    """Return a query as a question to Z3; each of its blocks must fit into the period."""
+def decide(
+    query: Query,
+    timeout_s: float = 60.0,
+    seed: int = 0,
+    work: float = math.inf,
+    unwanted: Event | None = None,
+) -> tuple[Answer, Repetend | None]:
+    """Decide by Z3 whether a repetend exists; see `schedsearch.solver.query.LimitedSolver`."""
+    if not has_room(query):
+        return Answer.NO, None
     model = _Model(query)
     model.wait_for_inputs()
     model.run_one_at_a_time()
@@ -50,7 +44,7 @@ def question(query: Query) -> Question:
     model.order_micro_batches()
     model.limit_span()
     model.limit_latency()
-    return model.ask
+    return model.ask(timeout_s, seed, work, unwanted)
 
 
 class _Model:
@@ -185,9 +179,9 @@ class _Model:
                     self.add(z3.Or(later <= 0, self.start[b] + self.period <= self.start[a] + rest))
 
     def ask(
-        self, timeout_s: float, seed: int = 0, work: float = math.inf, unwanted: Event | None = None
+        self, timeout_s: float, seed: int, work: float, unwanted: Event | None
     ) -> tuple[Answer, Repetend | None]:
-        """Ask a new solver; see `schedsearch.solver.query.Question`."""
+        """Return the answer to the model as it is now."""
         solver = z3.SolverFor("QF_LIA", self.context)
         solver.add(self.constraints)
         solver.set("timeout", max(1, int(timeout_s * 1000)))

@@ -14,8 +14,8 @@ from schedsearch.solver import cpsat, smt
 from schedsearch.solver import portfolio as module
 from schedsearch.solver.cores import together
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.solver.portfolio import portfolio
-from schedsearch.solver.query import Answer, Query, Question
+from schedsearch.solver.portfolio import SOLVERS, portfolio
+from schedsearch.solver.query import Answer, LimitedSolver, Query
 
 QUERY = Query(v_shape(), 1, 4)
 
@@ -30,10 +30,10 @@ def fake(
     repetend: Repetend | None = None,
     asked: list[float] | None = None,
     takes_s: float = 0.0,
-) -> Callable[[Query], Question]:
+) -> LimitedSolver:
     """Return a solver that knows an answer after some work."""
 
-    def ask(timeout_s, seed=0, work=math.inf, unwanted=None, needs=work):
+    def ask(query, timeout_s=60.0, seed=0, work=math.inf, unwanted=None, needs=work):
         if asked is not None:
             asked.append(work)
         end = time.monotonic() + min(takes_s, timeout_s)
@@ -41,7 +41,7 @@ def fake(
             time.sleep(0.005)
         return (answer, repetend) if needs <= work and takes_s <= timeout_s else (Answer.UNKNOWN, None)
 
-    return lambda query: ask
+    return ask
 
 
 @pytest.fixture(params=[1, 2], ids=["one core", "two cores"])
@@ -82,14 +82,11 @@ def test_that_there_is_none_counts_at_once_where_both_are_asked(monkeypatch: pyt
     asked: list[float] = []
     noted = fake(Answer.UNKNOWN, 0.0, asked=asked)
 
-    def unless_first(query: Query) -> Question:
-        def ask(timeout_s, seed=0, work=math.inf, unwanted: Event | None = None):
-            noted(query)(timeout_s, seed, work, unwanted)
-            if unwanted is not None:
-                assert unwanted.wait(60.0), "it is told that nobody needs its answer"
-            return Answer.UNKNOWN, None
-
-        return ask
+    def unless_first(query, timeout_s=60.0, seed=0, work=math.inf, unwanted: Event | None = None):
+        noted(query, timeout_s, seed, work, unwanted)
+        if unwanted is not None:
+            assert unwanted.wait(60.0), "it is told that nobody needs its answer"
+        return Answer.UNKNOWN, None
 
     assert portfolio(unless_first, fake(Answer.NO, 1.0))(QUERY, timeout_s=100.0) == (Answer.NO, None)
     assert asked == [0.5, 2.0]
@@ -105,8 +102,9 @@ def test_it_ends_where_all_give_up(cores: int) -> None:
     assert none(QUERY, timeout_s=1000.0) == (Answer.UNKNOWN, None)
 
 
-def test_a_block_longer_than_the_period_needs_no_solver() -> None:
-    assert portfolio(fake(Answer.YES, 0.0, REPETEND))(Query(v_shape(), 1, 1)) == (Answer.NO, None)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_no_period_is_shorter_than_a_block(name: str) -> None:
+    assert SOLVERS[name]()(Query(v_shape(), 1, 1)) == (Answer.NO, None)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +123,7 @@ def test_solvers_give_one_answer_on_one_core_and_on_two(
     answers = []
     for cores in (1, 2, 2):
         monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
-        answers.append(portfolio(smt.question, cpsat.question)(query, timeout_s=100.0))
+        answers.append(portfolio(smt.decide, cpsat.decide)(query, timeout_s=100.0))
     assert answers[0][0] is not Answer.UNKNOWN
     assert answers[0] == answers[1] == answers[2]
     if (repetend := answers[0][1]) is not None:
@@ -135,17 +133,17 @@ def test_solvers_give_one_answer_on_one_core_and_on_two(
 @pytest.mark.parametrize("solver", [smt, cpsat])
 def test_work_ends_a_question_that_is_hard(solver) -> None:
     """A question that neither answers in half a minute; a tenth of a second's work takes no whole minute."""
-    question = solver.question(Query(nn_shape().with_memory(3), 3, 31))
-    assert question(60.0, work=0.1) == (Answer.UNKNOWN, None)
+    query = Query(nn_shape().with_memory(3), 3, 31)
+    assert solver.decide(query, 60.0, work=0.1) == (Answer.UNKNOWN, None)
     unwanted = Event()
     unwanted.set()
-    assert question(60.0, unwanted=unwanted) == (Answer.UNKNOWN, None)
+    assert solver.decide(query, 60.0, unwanted=unwanted) == (Answer.UNKNOWN, None)
 
 
 def test_ctrl_c_ends_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 2)
     monkeypatch.setattr(module, "_WORK", 1e-4)
-    asked = portfolio(smt.question, cpsat.question)
+    asked = portfolio(smt.decide, cpsat.decide)
 
     def ask() -> tuple[Answer, Repetend | None]:
         return asked(Query(nn_shape().with_memory(3), 3, 31), timeout_s=100.0)
