@@ -8,11 +8,14 @@ import importlib.util
 import logging
 import math
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -41,6 +44,73 @@ class Failed(Exception):  # noqa: N818 - an end, like `Interrupted`
     """The task failed through no fault of the input; the message may have several lines."""
 
 
+class _CtrlC:
+    """Remembers Ctrl-C while a command loads its libraries and composes its config.
+
+    Python raises KeyboardInterrupt wherever it happens to be. In the middle of an import it may be lost, as
+    in a destructor, or become an ImportError; OmegaConf makes an AttributeError of it. Tasks have their own
+    ways to end and to keep what they have.
+    """
+
+    def __init__(self) -> None:
+        self._remembers = False
+        self._pressed = False
+
+    @contextmanager
+    def remembered(self) -> Iterator[None]:
+        """Make what a Ctrl-C became a KeyboardInterrupt again; does nothing where Ctrl-C is ignored.
+
+        Raises:
+            KeyboardInterrupt: There was a Ctrl-C, and then an error.
+        """
+        self._remembers = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        self._watch()
+        try:
+            yield
+        except Exception:
+            self._raise_if_pressed()
+            raise
+        finally:
+            self._unwatch()
+            self._remembers = False
+
+    @contextmanager
+    def left_to_the_task(self) -> Iterator[None]:
+        """Leave Ctrl-C inside to the task.
+
+        Raises:
+            KeyboardInterrupt: There was one before, and it was lost.
+        """
+        self._raise_if_pressed()
+        self._unwatch()
+        try:
+            yield
+        finally:
+            self._watch()
+
+    def _watch(self) -> None:
+        self._pressed = False
+        self._handle_with(self._note)
+
+    def _unwatch(self) -> None:
+        self._handle_with(signal.default_int_handler)
+
+    def _handle_with(self, handler: Callable[[int, FrameType | None], object]) -> None:
+        if self._remembers and threading.current_thread() is threading.main_thread():  # which alone may
+            signal.signal(signal.SIGINT, handler)
+
+    def _raise_if_pressed(self) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt from None
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._pressed = True
+        raise KeyboardInterrupt
+
+
+_CTRL_C = _CtrlC()  # of this process, as signals are
+
+
 def command(name: str, task: str) -> Callable[[], None]:
     """Return what composes the config from the command line, runs the command's task in Hydra, and exits.
 
@@ -55,9 +125,14 @@ def command(name: str, task: str) -> Callable[[], None]:
 
     def main() -> None:
         try:
-            _run_in_hydra(name, task)
+            with _CTRL_C.remembered():
+                _run_in_hydra(name, task)
         except KeyboardInterrupt:
             _exit(f"{name}: interrupted; what is written is whole", INTERRUPTED)
+        except Exception as error:
+            if (line := _users_error(error, name)) is None:
+                raise
+            _exit(f"{name}: error: {line}", USER_ERROR)
 
     return main
 
@@ -66,14 +141,11 @@ def _run_in_hydra(name: str, task: str) -> None:
     if name in ("run", "profile") and importlib.util.find_spec("torch") is None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
     import hydra
-    from hydra.errors import HydraException
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     from experiments.config.composing import (
         check_experiment,
         check_flags,
-        config_error,
         find_presets_first,
         list_groups_late,
         name_files,
@@ -86,16 +158,25 @@ def _run_in_hydra(name: str, task: str) -> None:
     find_presets_first(name)
     list_groups_late()
     OmegaConf.register_new_resolver("schedsearch.help", help_text, replace=True)
+    check_flags(name)
+    check_experiment(name)
+    sys.argv[1:] = name_files(name, sys.argv[1:])
+    hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
 
-    try:
-        check_flags(name)
-        check_experiment(name)
-        sys.argv[1:] = name_files(name, sys.argv[1:])
-        hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name, task))()
-    except (HydraException, OmegaConfBaseException, ValueError) as error:  # some of Hydra's are OSError too
-        _exit(f"{name}: error: {config_error(error, name)}", USER_ERROR)
-    except OSError as error:
-        _exit(f"{name}: error: {_os_error(error)}", USER_ERROR)
+
+def _users_error(error: Exception, name: str) -> str | None:
+    """Return the line for an error of the command line or of the config; None for any other."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from experiments.config.composing import config_error
+
+    match error:
+        case HydraException() | OmegaConfBaseException() | ValueError():  # some of Hydra's are OSError too
+            return config_error(error, name)
+        case OSError():
+            return _os_error(error)
+    return None
 
 
 @dataclass(frozen=True)
@@ -113,7 +194,8 @@ class _Recorded:
     def __call__(self, config: DictConfig) -> float | None:
         """Run it, and write its record."""
         task: Task = imported(self.task).task
-        return _run_and_record(self.name, task, config)
+        with _CTRL_C.left_to_the_task():
+            return _run_and_record(self.name, task, config)
 
 
 @cache

@@ -305,15 +305,3 @@ def test_a_wrong_schedule_file(change, message: str, command, tmp_path: Path) ->
 def test_an_output_that_cannot_be_written(command) -> None:
     line = one_line_error(command("search", "placement=v_shape", "hydra.run.dir=/dev/null/x"))
     assert "/dev/null/x: Not a directory; choose another path" in line
-
-
-@pytest.mark.parametrize("delay_s", [0.15, 0.4])
-def test_ctrl_c_while_it_loads(delay_s: float, tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "experiments.search", f"hydra.run.dir={tmp_path / 'out'}"]
-    process = subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(delay_s)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode in (130, -signal.SIGINT)  # the latter before Python reaches the first line
-    assert process.returncode < 0 or errors.splitlines()[-1].startswith("search: interrupted")
-    assert process.returncode < 0 or "Traceback" not in errors

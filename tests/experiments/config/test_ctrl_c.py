@@ -1,0 +1,96 @@
+"""Ctrl-C while a command loads: one line, whatever the libraries make of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from places import ROOT
+
+from experiments.search import main as search
+
+LINE = "search: interrupted; what is written is whole"
+
+
+@pytest.mark.parametrize("module", ["hydra.version", "omegaconf", "numpy", "scipy.optimize"])
+def test_it_ends_in_a_line_while_that_is_loaded(module: str, tmp_path: Path) -> None:
+    line = [sys.executable, "-X", "importtime", "-m", "experiments.search"]
+    line.append(f"hydra.run.dir={tmp_path / 'out'}")
+    with subprocess.Popen(line, cwd=ROOT, text=True, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert any(read.split("|")[-1].strip() == module for read in process.stderr), "it is imported"
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == LINE
+    assert not (tmp_path / "out/schedule.json").exists()
+
+
+def lose_it() -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return
+    pytest.fail("there was no KeyboardInterrupt")
+
+
+def fail_because_of_it() -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as error:
+        raise ImportError("initialization failed") from error
+
+
+@pytest.mark.parametrize("library", [lose_it, fail_because_of_it])
+def test_libraries_do_not_lose_it(
+    library: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    def imported(module: str) -> SimpleNamespace:
+        library()
+        return SimpleNamespace(task=lambda config: pytest.fail("the task ran"))
+
+    monkeypatch.setattr("experiments.config.command.imported", imported)
+    monkeypatch.setattr(sys, "argv", ["search", f"hydra.run.dir={tmp_path}"])
+    with pytest.raises(SystemExit) as end:
+        search()
+    assert end.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1] == LINE
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_task_has_ctrl_c_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = []
+
+    def task(config: object) -> dict[str, float]:
+        handlers.append(signal.getsignal(signal.SIGINT))
+        lose_it()
+        return {}
+
+    monkeypatch.setattr("experiments.config.command.imported", lambda module: SimpleNamespace(task=task))
+    monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", "search.memory=3,4"])
+    search()
+    assert handlers == [signal.default_int_handler] * 2
+
+
+def test_where_it_is_ignored_it_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the background of a shell, after ``nohup`` or ``&``."""
+    handlers = []
+
+    def task(config: object) -> dict[str, float]:
+        handlers.append(signal.getsignal(signal.SIGINT))
+        return {}
+
+    monkeypatch.setattr("experiments.config.command.imported", lambda module: SimpleNamespace(task=task))
+    monkeypatch.setattr(sys, "argv", ["search", f"hydra.run.dir={tmp_path}"])
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        search()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert handlers == [signal.SIG_IGN]
