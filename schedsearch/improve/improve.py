@@ -146,6 +146,7 @@ class _Improvement:
         self.seeds = itertools.count(1000 * seed)
         self.random = random.Random(seed)
         self.solved = True
+        self.beside_s = 0.0  # the most that a step has taken beside the solver's call
         self.objective = objective
         self.bound = max(bound, objective.bound(schedule.placement, schedule.num_micro_batches))
         self.current = objective.settled(neighbourhood.in_order(schedule))
@@ -280,10 +281,15 @@ class _Improvement:
             devices: Whose order may change; None for all.
         """
         if not self.proved:
+            began = time.monotonic()
+            self.require_time()
             model = self.model_between(begin, end, devices)
             if model.start:
-                self.accept(model.shorten(self.budget(more)))
+                budget, asked = self.budget(more), time.monotonic()
+                starts, answered = model.shorten(budget), time.monotonic()
+                self.accept(starts)
                 self.solved = model.solved
+                self.beside_s = max(self.beside_s, asked - began + time.monotonic() - answered)
 
     def model_of_all(self) -> NeighbourhoodModel:
         """Return the whole schedule as a solver's model."""
@@ -320,13 +326,21 @@ class _Improvement:
             self.on_progress(self.value, self.bound, self.move)
 
     def budget(self, more: float) -> SolverBudget:
-        """Return what the next step may spend, now that all else is done for it.
+        """Return what the next step may spend, now that its model is made.
 
         Raises:
             _OutOfTimeError: There is no time for one.
         """
         INTERRUPTS.raise_if_seen()
-        left_s = self.deadline - time.monotonic()
+        return SolverBudget(self.first_round.work * more, self.require_time(), next(self.seeds))
+
+    def require_time(self) -> float:
+        """Return the seconds left for a solver, if there are any besides those that a step takes without it.
+
+        Raises:
+            _OutOfTimeError: There are none.
+        """
+        left_s = self.deadline - time.monotonic() - self.beside_s
         if left_s <= 0:
             raise _OutOfTimeError
-        return SolverBudget(self.first_round.work * more, left_s, next(self.seeds))
+        return left_s

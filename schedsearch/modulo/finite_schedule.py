@@ -29,6 +29,9 @@ _PATIENCE = 12
 _MOST_INSTANCES = 600
 """Blocks times micro-batches of the largest repetend that is sampled; with more, a question takes long."""
 
+_ANSWER = 4
+"""How many times as long as unrolling the repetend it takes to choose, check and bound the answer at last."""
+
 _SHARE_OF_RULES = 0.25
 """Share of the time for a schedule that simulating rules gets."""
 
@@ -110,9 +113,10 @@ class FiniteSchedule:
         if Objective.LATENCY in known.limit:
             return
         assert known.repetend is not None
-        deadline = time.monotonic() + time_limit_s
+        began = time.monotonic()
         placement = known.limited_placement()
         best = self._goal.settled(replace(known.repetend.unroll(self.num_micro_batches), placement=placement))
+        deadline = began + time_limit_s - _ANSWER * (time.monotonic() - began)
         starts = itertools.chain(
             self._given_within(known), self._starts(placement, deadline, time_limit_s * _SHARE_OF_RULES)
         )

@@ -111,7 +111,10 @@ def _device_span(instance: Instance, time_limit_s: float) -> CaseResult:
         bar = round(1 - work / _span(with_least_device_span(simulated)), 4)
     bound = 1 - work / result.device_span_bound
     note = f"bubble by device span {rate:.4f}, ZB-2p {bar:.4f}, bound {bound:.4f}"
-    wrong = {f"above ZB-2p's {bar:.4f}": round(rate, 4) > bar}
+    wrong = {
+        f"above ZB-2p's {bar:.4f}": round(rate, 4) > bar,
+        _late(result, time_limit_s): result.seconds > time_limit_s,
+    }
     return _row(result, took_s, wrong, note)
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import runpy
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -198,6 +200,16 @@ def test_a_run_is_resumed_and_keeps_what_is_better(
     assert "3 instances: every stored answer is valid" in capsys.readouterr().out
     assert command.main(["--folder", str(folder), "table", str(folder / "results.json")]) == 0
     assert "| version | instances |" in capsys.readouterr().out
+
+
+def test_the_search_benchmark_hands_on_to_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["search", "instances", "no_such"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("experiments.benchmarks.search", run_name="__main__")
+    assert end.value.code == 2
+    assert "name: 'no_such' is no group or instance" in capsys.readouterr().err
 
 
 def test_results_of_another_version_are_not_gone_on_with(
