@@ -105,8 +105,8 @@ def improve(
 
     Args:
         schedule: A valid schedule.
-        time_limit_s: Seconds after which the best schedule found is returned; no step is begun later, and
-            none gets more than what is left.
+        time_limit_s: Seconds after which the best schedule found is returned; the solver gets only those that
+            a step does not take itself, as far as steps until then tell.
         objective: What is made less: the makespan, or the device span.
         bound: A lower bound on it that is known already, in ticks.
         seed: Of the solver's random choices; the steps are the same for the same seed, and the time limit
@@ -222,14 +222,9 @@ class _Improvement:
     def solve_whole(self, more: float) -> None:
         """Order everything anew; first to be shorter, then to prove that it cannot be."""
         self.move = "all blocks anew"
-        if not self.proved:
-            self.accept(self.model_of_all().shorten(self.budget(more)))
-        if not self.proved:
-            self.accept(self.model_of_all().shorten_quickly(self.budget(more)))
-        if not self.proved:
-            starts, bound = self.model_of_all().prove(self.budget(2 * more))
-            self.accept(starts)
-            self.raise_bound(bound)
+        self.step(self.model_of_all, lambda model, budget: (model.shorten(budget), 0), more)
+        self.step(self.model_of_all, lambda model, budget: (model.shorten_quickly(budget), 0), more)
+        self.step(self.model_of_all, lambda model, budget: model.prove(budget), 2 * more)
 
     def solve_neighbourhoods(self, size: float, more: float) -> None:
         """Order neighbourhoods of so many blocks anew: warmup, cooldown, along all the time, then bands."""
@@ -280,16 +275,36 @@ class _Improvement:
             more: Work, as of `round`.
             devices: Whose order may change; None for all.
         """
-        if not self.proved:
-            began = time.monotonic()
-            self.require_time()
-            model = self.model_between(begin, end, devices)
-            if model.start:
-                budget, asked = self.budget(more), time.monotonic()
-                starts, answered = model.shorten(budget), time.monotonic()
-                self.accept(starts)
-                self.solved = model.solved
-                self.beside_s = max(self.beside_s, asked - began + time.monotonic() - answered)
+        self.step(
+            lambda: self.model_between(begin, end, devices),
+            lambda model, budget: (model.shorten(budget), 0),
+            more,
+        )
+
+    def step(
+        self,
+        make: Callable[[], NeighbourhoodModel],
+        ask: Callable[[NeighbourhoodModel, SolverBudget], tuple[dict[Instance, int] | None, int]],
+        more: float,
+    ) -> None:
+        """Make a model, ask it for starts and a bound, and keep what is better; does nothing once proved.
+
+        Raises:
+            _OutOfTimeError: There is no time for it.
+        """
+        if self.proved:
+            return
+        began = time.monotonic()
+        self.require_time()
+        model = make()
+        if not model.start:
+            return
+        budget, asked = self.budget(more), time.monotonic()
+        (starts, bound), answered = ask(model, budget), time.monotonic()
+        self.accept(starts)
+        self.raise_bound(bound)
+        self.solved = model.solved
+        self.beside_s = max(self.beside_s, asked - began + time.monotonic() - answered)
 
     def model_of_all(self) -> NeighbourhoodModel:
         """Return the whole schedule as a solver's model."""

@@ -281,4 +281,5 @@ def test_no_step_gets_more_than_the_time_left(number: int, monkeypatch: pytest.M
     without_bound = replace(MAKESPAN, bound=lambda *_: 0)
     better = improve(schedule, time_limit_s=SlowModel.deadline, objective=without_bound)
     assert better.schedule.makespan == schedule.makespan
-    assert SlowModel.deadline <= SlowModel.seconds <= SlowModel.deadline + 1  # the last model is for nothing
+    # Nothing is begun that may come late, once it is known how long a model takes.
+    assert SlowModel.deadline - 2 <= SlowModel.seconds <= SlowModel.deadline
