@@ -88,6 +88,10 @@ class Schedule(Shown):
         blocks = tuple(block for block in self.blocks if block.block in placement.by_name)
         return Schedule(placement, self.num_micro_batches, blocks)
 
+    def under(self, placement: Placement) -> Schedule:
+        """Return the schedule for a placement of the same blocks, as one with another memory."""
+        return self if placement == self.placement else replace(self, placement=placement)
+
     def order(self, device: int) -> tuple[Instance, ...]:
         """Return the (block, micro-batch) pairs that run on a device, in the order in which they start."""
         return self._orders[device]
@@ -279,6 +283,6 @@ def with_optimizer(placement: Placement, schedule: Schedule) -> Schedule:
         schedule: Of ``placement.per_micro_batch``.
     """
     if not placement.optimizer_blocks:
-        return replace(schedule, placement=placement)
+        return schedule.under(placement)
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     return as_soon_as_possible(placement, schedule.num_micro_batches, orders)

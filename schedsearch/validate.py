@@ -5,11 +5,15 @@ Shares no code with anything that makes a schedule; every producer goes through 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from placements import Block, Kind
 from schedsearch.picture import picture
 from schedsearch.schedule import Schedule
+
+_DeviceBlocks = list[tuple[int, int, Block]]
+"""The starts, micro-batches and blocks that run on a device, by start."""
 
 
 class InvalidScheduleError(ValueError):
@@ -29,8 +33,9 @@ def validate(schedule: Schedule) -> Schedule:
     """
     _check_complete(schedule)
     _check_dependencies(schedule)
-    _check_exclusive(schedule)
-    _check_memory(schedule)
+    on_devices = _on_devices(schedule)
+    _check_exclusive(schedule, on_devices)
+    _check_memory(schedule, on_devices)
     return schedule
 
 
@@ -87,8 +92,8 @@ def _check_dependencies(schedule: Schedule) -> None:
                     )
 
 
-def _check_exclusive(schedule: Schedule) -> None:
-    for device, blocks in enumerate(_on_devices(schedule)):
+def _check_exclusive(schedule: Schedule, on_devices: Sequence[_DeviceBlocks]) -> None:
+    for device, blocks in enumerate(on_devices):
         spans = [(start, start + block.time, block.name, micro_batch) for start, micro_batch, block in blocks]
         for (_, end, name, micro_batch), (start, _, later, later_micro_batch) in pairwise(sorted(spans)):
             if start < end:
@@ -100,10 +105,10 @@ def _check_exclusive(schedule: Schedule) -> None:
                 )
 
 
-def _check_memory(schedule: Schedule) -> None:
+def _check_memory(schedule: Schedule, on_devices: Sequence[_DeviceBlocks]) -> None:
     if schedule.placement.memory is None:
         return
-    for device, blocks in enumerate(_on_devices(schedule)):
+    for device, blocks in enumerate(on_devices):
         capacity = schedule.placement.memory[device]
         in_use = schedule.placement.static_memory[device] if schedule.placement.static_memory else 0
         for start, micro_batch, block in blocks:
@@ -118,10 +123,10 @@ def _check_memory(schedule: Schedule) -> None:
                 )
 
 
-def _on_devices(schedule: Schedule) -> list[list[tuple[int, int, Block]]]:
-    """Return for each device the starts, micro-batches and blocks that run on it, by start."""
+def _on_devices(schedule: Schedule) -> list[_DeviceBlocks]:
+    """Return for each device what runs on it."""
     by_name = {block.name: block for block in schedule.placement.blocks}
-    on: list[list[tuple[int, int, Block]]] = [[] for _ in range(schedule.placement.num_devices)]
+    on: list[_DeviceBlocks] = [[] for _ in range(schedule.placement.num_devices)]
     for start, micro_batch, name in sorted(schedule.blocks):
         for device in by_name[name].devices:
             on[device].append((start, micro_batch, by_name[name]))

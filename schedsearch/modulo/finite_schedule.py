@@ -58,6 +58,7 @@ class FiniteSchedule:
         self.given = given
         self.bound = self._goal.bound(placement, num_micro_batches)
         self._shortened: Schedule | None = None
+        self._unrolled_last: tuple[Repetend, Schedule] | None = None
 
     @property
     def _goal(self) -> FiniteObjective:
@@ -84,6 +85,8 @@ class FiniteSchedule:
             search.known = search.known.without_limit(Objective.SPAN)
         repetend = search.known.repetend
         assert repetend is not None
+        if self._goal.value(self._unrolled(repetend)) <= self.bound or search.time_left_s <= 0:
+            return
         period, span = repetend.period, repetend.span
         limits = itertools.cycle([None, span, span + period // 2, span + period, span + 2 * period])
         best, improved = self._quality(repetend), 0
@@ -115,7 +118,7 @@ class FiniteSchedule:
         assert known.repetend is not None
         began = time.monotonic()
         placement = known.limited_placement()
-        best = self._goal.settled(replace(known.repetend.unroll(self.num_micro_batches), placement=placement))
+        best = self._goal.settled(self._unroll(known.repetend).under(placement))
         deadline = began + time_limit_s - _ANSWER * (time.monotonic() - began)
         starts = itertools.chain(
             self._given_within(known), self._starts(placement, deadline, time_limit_s * _SHARE_OF_RULES)
@@ -150,7 +153,7 @@ class FiniteSchedule:
         """Yield schedules made by hand and by rules, with names, each as short as its order lets it be."""
         for name, schedule in hand_made(self.placement.per_micro_batch, self.num_micro_batches):
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
-                yield name, self._goal.settled(validate(replace(schedule, placement=placement)))
+                yield name, self._goal.settled(validate(schedule.under(placement)))
             if time.monotonic() >= deadline:
                 return
         for schedule in in_turns(placement, self.num_micro_batches):
@@ -168,7 +171,7 @@ class FiniteSchedule:
         """Yield what the caller gave, with its name, if it keeps what earlier objectives reached."""
         if self.given is not None and Objective.LATENCY not in known.limit:
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
-                schedule = validate(replace(self.given, placement=known.limited_placement()))
+                schedule = validate(self.given.under(known.limited_placement()))
                 yield "what the search began with", self._goal.settled(schedule)
 
     def best(self, known: Known) -> Schedule:
@@ -178,7 +181,7 @@ class FiniteSchedule:
             known: Of the best repetend.
         """
         assert known.repetend is not None
-        found = [known.repetend.unroll(self.num_micro_batches)]
+        found = [self._unroll(known.repetend)]
         found += [] if self._shortened is None else [self._shortened]
         found += [schedule for _, schedule in self._given_within(known)]
         settled = [self._goal.settled(with_optimizer(self.placement, schedule)) for schedule in found]
@@ -190,4 +193,10 @@ class FiniteSchedule:
         return repetend.period, self._goal.value(schedule), -total_slack(schedule), repetend.span
 
     def _unrolled(self, repetend: Repetend) -> Schedule:
-        return self._goal.settled(with_optimizer(self.placement, repetend.unroll(self.num_micro_batches)))
+        return self._goal.settled(with_optimizer(self.placement, self._unroll(repetend)))
+
+    def _unroll(self, repetend: Repetend) -> Schedule:
+        """Unroll a repetend, once where it comes several times in a row: it takes long on many devices."""
+        if self._unrolled_last is None or self._unrolled_last[0] is not repetend:
+            self._unrolled_last = repetend, repetend.unroll(self.num_micro_batches)
+        return self._unrolled_last[1]
