@@ -21,11 +21,14 @@ LINE = "search: interrupted; what is written is whole"
 def test_it_ends_in_a_line_while_that_is_loaded(module: str, tmp_path: Path) -> None:
     line = [sys.executable, "-X", "importtime", "-m", "experiments.search"]
     line.append(f"hydra.run.dir={tmp_path / 'out'}")
-    with subprocess.Popen(line, cwd=ROOT, text=True, stderr=subprocess.PIPE) as process:
+    process = subprocess.Popen(line, cwd=ROOT, text=True, stderr=subprocess.PIPE)
+    try:
         assert process.stderr is not None
         assert any(read.split("|")[-1].strip() == module for read in process.stderr), "it is imported"
         process.send_signal(signal.SIGINT)
-        errors = process.stderr.read()
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert errors.splitlines()[-1] == LINE
     assert not (tmp_path / "out/schedule.json").exists()
