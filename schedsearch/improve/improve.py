@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from schedsearch.improve import neighbourhood
+from schedsearch.improve.neighbourhood import Neighbourhood
 from schedsearch.improve.objective import MAKESPAN, FiniteObjective
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 from schedsearch.solver.budget import SolverBudget
@@ -222,9 +223,9 @@ class _Improvement:
     def solve_whole(self, more: float) -> None:
         """Order everything anew; first to be shorter, then to prove that it cannot be."""
         self.move = "all blocks anew"
-        self.step(self.model_of_all, lambda model, budget: (model.shorten(budget), 0), more)
-        self.step(self.model_of_all, lambda model, budget: (model.shorten_quickly(budget), 0), more)
-        self.step(self.model_of_all, lambda model, budget: model.prove(budget), 2 * more)
+        self.step(self.whole, lambda model, budget: (model.shorten(budget), 0), more)
+        self.step(self.whole, lambda model, budget: (model.shorten_quickly(budget), 0), more)
+        self.step(self.whole, lambda model, budget: model.prove(budget), 2 * more)
 
     def solve_neighbourhoods(self, size: float, more: float) -> None:
         """Order neighbourhoods of so many blocks anew: warmup, cooldown, along all the time, then bands."""
@@ -276,27 +277,29 @@ class _Improvement:
             devices: Whose order may change; None for all.
         """
         self.step(
-            lambda: self.model_between(begin, end, devices),
+            lambda: self.between(begin, end, devices),
             lambda model, budget: (model.shorten(budget), 0),
             more,
         )
 
     def step(
         self,
-        make: Callable[[], NeighbourhoodModel],
+        take: Callable[[], Neighbourhood],
         ask: Callable[[NeighbourhoodModel, SolverBudget], tuple[dict[Instance, int] | None, int]],
         more: float,
     ) -> None:
-        """Make a model, ask it for starts and a bound, and keep what is better; does nothing once proved.
+        """Ask a neighbourhood's model for starts and a bound, and keep what is better; nothing once proved.
 
         Raises:
             _OutOfTimeError: There is no time for it.
         """
         if self.proved:
             return
+        from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
+
         began = time.monotonic()
         self.require_time()
-        model = make()
+        model = NeighbourhoodModel(take())
         if not model.start:
             return
         budget, asked = self.budget(more), time.monotonic()
@@ -306,25 +309,16 @@ class _Improvement:
         self.solved = model.solved
         self.beside_s = max(self.beside_s, asked - began + time.monotonic() - answered)
 
-    def model_of_all(self) -> NeighbourhoodModel:
-        """Return the whole schedule as a solver's model."""
-        from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
-
+    def whole(self) -> Neighbourhood:
+        """Return the whole schedule as a neighbourhood."""
         if self.objective.one_clock:
-            return self.model_between(0, self.current.makespan)
-        value = self.objective.value(self.current)
-        return NeighbourhoodModel(neighbourhood.by_own_clocks(self.current, self.bound, value))
+            return self.between(0, self.current.makespan)
+        return neighbourhood.by_own_clocks(self.current, self.bound, self.objective.value(self.current))
 
-    def model_between(
-        self, begin: int, end: int, devices: tuple[int, ...] | None = None
-    ) -> NeighbourhoodModel:
-        """Return the neighbourhood between two ticks as a solver's model."""
-        from schedsearch.improve.neighbourhood_model import NeighbourhoodModel  # OR-Tools is slow to load
-
+    def between(self, begin: int, end: int, devices: tuple[int, ...] | None = None) -> Neighbourhood:
+        """Return the neighbourhood between two ticks."""
         clocks = self.objective.clocks(self.current)
-        return NeighbourhoodModel(
-            neighbourhood.between(self.current, begin, end, self.bound, clocks, devices)
-        )
+        return neighbourhood.between(self.current, begin, end, self.bound, clocks, devices)
 
     def accept(self, starts: dict[Instance, int] | None) -> None:
         """Go on from an order of a neighbourhood unless it is longer; equal ones lead off a plateau."""

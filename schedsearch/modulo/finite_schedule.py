@@ -29,8 +29,8 @@ _PATIENCE = 12
 _MOST_INSTANCES = 600
 """Blocks times micro-batches of the largest repetend that is sampled; with more, a question takes long."""
 
-_ANSWER = 4
-"""How many times as long as unrolling the repetend it takes to choose, check and bound the answer at last."""
+_ANSWER = 3
+"""How many times as long as unrolling the repetend is kept for choosing, checking and bounding the answer."""
 
 _SHARE_OF_RULES = 0.25
 """Share of the time for a schedule that simulating rules gets."""
@@ -59,6 +59,7 @@ class FiniteSchedule:
         self.bound = self._goal.bound(placement, num_micro_batches)
         self._shortened: Schedule | None = None
         self._unrolled_last: tuple[Repetend, Schedule] | None = None
+        self._unroll_s = 0.0  # seconds that it took
 
     @property
     def _goal(self) -> FiniteObjective:
@@ -119,7 +120,7 @@ class FiniteSchedule:
         began = time.monotonic()
         placement = known.limited_placement()
         best = self._goal.settled(self._unroll(known.repetend).under(placement))
-        deadline = began + time_limit_s - _ANSWER * (time.monotonic() - began)
+        deadline = began + time_limit_s - _ANSWER * max(self._unroll_s, time.monotonic() - began)
         starts = itertools.chain(
             self._given_within(known), self._starts(placement, deadline, time_limit_s * _SHARE_OF_RULES)
         )
@@ -198,5 +199,7 @@ class FiniteSchedule:
     def _unroll(self, repetend: Repetend) -> Schedule:
         """Unroll a repetend, once where it comes several times in a row: it takes long on many devices."""
         if self._unrolled_last is None or self._unrolled_last[0] is not repetend:
+            began = time.monotonic()
             self._unrolled_last = repetend, repetend.unroll(self.num_micro_batches)
+            self._unroll_s = time.monotonic() - began
         return self._unrolled_last[1]
