@@ -62,6 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = _action(actions, "table", _table, "compare results files: the history of versions, in Markdown")
     table.add_argument("results", nargs="+", type=Path, help="results files of 'search', oldest first")
     options = parser.parse_args(arguments)
+    if options.run is _search and not options.limit > 0:
+        parser.error(f"--limit: {options.limit:g} is not a positive number of seconds")
+    if options.run is _search and options.seeds < 1:
+        parser.error(f"--seeds: {options.seeds} is not at least 1")
     try:
         return int(options.run(options))
     except (InstanceError, AnswerError, ResultsError, ScheduleFileError) as error:

@@ -202,6 +202,24 @@ def test_a_run_is_resumed_and_keeps_what_is_better(
     assert "| version | instances |" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--limit=-3", "--limit: -3 is not a positive number of seconds"),
+        ("--limit=nan", "--limit: nan is not a positive number of seconds"),
+        ("--seeds=0", "--seeds: 0 is not at least 1"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_writes_nothing(
+    option: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        search(folder, option)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")
+    assert not (folder / "results.json").exists()
+
+
 def test_the_search_benchmark_hands_on_to_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
