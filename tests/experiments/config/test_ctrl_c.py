@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,16 @@ from places import ROOT
 from experiments.search import main as search
 
 LINE = "search: interrupted; what is written is whole"
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Take back what Hydra does to the log."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.mark.parametrize("module", ["hydra.version", "omegaconf", "numpy", "scipy.optimize"])
